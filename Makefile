@@ -82,7 +82,7 @@ engines-%:
 ## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
 test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/stages/atropos -m "not engines and (atropos or not slow)" --timeout 1800
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/atropos/consumer -m "not engines and (atropos or not slow)" --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
 	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
 
@@ -120,7 +120,7 @@ test-slime: $(VENV)/.installed-test
 
 test-verl: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)
-	PYTHONPATH=src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest tests/hosts/verl tests/wire/export/test_verl_reads.py --timeout 1200
+	PYTHONPATH=src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest tests/hosts/verl tests/exporting/test_verl_reads.py --timeout 1200
 
 ## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
 test-storms: $(VENV)/.installed-test

@@ -15,18 +15,18 @@ from time import perf_counter
 
 import torch
 
-from afterwit.checkpoints import Versions
-from afterwit.core.adapters import SHARED
-from afterwit.core.turn import Sampling
+from afterwit.adapters import SHARED
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import load_module, load_own
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Generate
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.turn import Sampling
 from afterwit.weights.rows import RowAdapters
-from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
 from benchmarks.lora import RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios

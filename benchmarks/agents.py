@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 import uvloop
 
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.gateway.settings import GatewaySettings
 from benchmarks.agent_text import MESSAGES, AgentSession, agent_model
 from benchmarks.asked import Asked
 from benchmarks.gateway_load import as_http, ask

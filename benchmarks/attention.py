@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from afterwit.tree.blockwise import attend
-from afterwit.tree.flash import kernel_for
-from afterwit.tree.pack import Pack, Path, pack
+from afterwit.packing.attention import attend
+from afterwit.packing.flash import kernel_for
+from afterwit.packing.pack import Pack, Path, pack
 from benchmarks.asked import Asked, Scale, Shape, allocations
 from benchmarks.measure import Row, Variants, at_most, interleaved, ratios
 from benchmarks.packing import SESSION, VOCABULARY

@@ -17,16 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from afterwit.core.turn import Sampling
-from afterwit.engines.embedded.cache import row as kept_row
-from afterwit.engines.embedded.cache.batch import Batch
+from afterwit.engines.embedded import cache as kept_row
+from afterwit.engines.embedded.cache import Batch
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.load import attend_in_slots, pace_of
-from afterwit.engines.embedded.scheduling.runners import Runners
+from afterwit.engines.embedded.runner import Runners, Staging
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.staging import Staging
 from afterwit.engines.port import Facts, Generate
+from afterwit.turn import Sampling
 from benchmarks.asked import Asked, Shape
 from benchmarks.measure import Row, at_least, interleaved, noted, ratios
 from benchmarks.models import qwen3

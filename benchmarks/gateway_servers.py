@@ -19,16 +19,16 @@ from typing import Any, cast
 
 import uvloop
 
-from afterwit.apps.running.collector import spare_what_stays
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
-from afterwit.engines.vllm.settings import VllmSettings
-from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import Listener, bound_socket
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.gateway.app import build_app
+from afterwit.gateway.http_server import Listener, bound_socket
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
 from benchmarks.one_device import start_one_device
 from benchmarks.paced_server import SLOTS, start_paced
 from benchmarks.plain_servers import Answer, Bare, Pieces

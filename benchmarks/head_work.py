@@ -5,14 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import Head, HeadGradients, sizes_on
 from afterwit.fused_head.loss import FusedLoss, fused_loss
-from afterwit.fused_head.rows import Rows
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.sizes import sizes_on
-from afterwit.fused_head.targets import targets
-from afterwit.objective.denominators import denominators
+from afterwit.fused_head.score import Rows
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.objective.advantage import denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings

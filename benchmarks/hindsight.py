@@ -15,12 +15,12 @@ from random import Random
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.core.judging import Placement
 from afterwit.engines.embedded.load import attend_in_slots
 from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.port import Score
 from afterwit.fused_head.score import score_logits
-from afterwit.tree.groups import ratio
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.packing.pack import ratio
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row, at_least, interleaved, noted, ratios
 from benchmarks.models import qwen3

@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from afterwit.core.judging import Placement
 from afterwit.engines.port import Engine, Score, Weights
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.vllm.command import open_vllm
+from afterwit.judging.hinted_prompts import Placement
 from benchmarks.asked import Asked
 from benchmarks.hindsight import HINTS, SHAPE, TOP, TURNS, rollout
 from benchmarks.measure import Row, at_least

@@ -21,16 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from afterwit.core.judged_turn import Waiting
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
-from afterwit.core.verdict import Source, Verdict
-from afterwit.core.version import Origin, Probe, Version
-from afterwit.learner.schedule import is_stale, next_batch
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.schedule import is_stale, next_batch
+from afterwit.learning.settings import LearnerSettings
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message
 from afterwit.store import Record, Store
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn, Waiting
+from afterwit.verdict import Source, Verdict
+from afterwit.version import Origin, Probe, Version
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_least
 from benchmarks.segments import SESSION

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from afterwit.checkpoints import Versions
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, apart, cpu_seconds
 from tests.fakes.judged_samples import a_sample

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from afterwit.fused_head.head import Head
-from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.head import Head, sizes_on
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work
 from benchmarks.measure import Row, at_most, interleaved, quotients, ratios

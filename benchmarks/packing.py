@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.learner.parameters.load import recompute_activations
-from afterwit.learner.scoring import Row, response_logits
-from afterwit.learner.scoring.packing import token_ratio
-from afterwit.tree.support import unsupported_reason
+from afterwit.learning.load import recompute_activations
+from afterwit.learning.rows import Row, token_ratio
+from afterwit.learning.score import response_logits
+from afterwit.packing.attention import unsupported_reason
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import Variants, at_least, at_most, interleaved, noted, ratios

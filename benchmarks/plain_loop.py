@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learner.batch import Item
-from afterwit.learner.scoring import Row
+from afterwit.learning.batch import Item
+from afterwit.learning.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 

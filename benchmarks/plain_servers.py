@@ -6,11 +6,11 @@ import asyncio
 import json
 from typing import Any
 
-from afterwit.core.errors import RequestError
-from afterwit.core.turn import Sampling
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
-from afterwit.stages.gateway.http import InFlight, send_json
-from afterwit.wire.model_text.render import Renderer
+from afterwit.errors import RequestError
+from afterwit.gateway.limits import InFlight, send_json
+from afterwit.turn import Sampling
 from benchmarks.quick_engine import CHUNKS, QuickEngine
 
 PIECE = 0xE0

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from afterwit.core.turn import Turn
 from afterwit.store import AsyncStore, Store
+from afterwit.turn import Turn
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, noted
 from benchmarks.store import IN_FLIGHT, add_turn, begun_turn
@@ -103,7 +103,7 @@ def _in_a_file(work: Sequence[Turn], flying: int) -> Cost:
 
 
 def _in_a_schema(server: Server, work: Sequence[Turn], flying: int) -> Cost:
-    from afterwit.store.postgresql import PostgresqlStore
+    from afterwit.store.postgresql.store import PostgresqlStore
 
     url = server.url(server.empty_schema())
     place = Place(lambda: PostgresqlStore.open(url, fingerprint=None), server.cpu_seconds)

@@ -15,18 +15,20 @@ from random import Random
 
 import torch
 
-from afterwit.checkpoints import Versions
-from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.message import Conversation, Message
-from afterwit.core.promotion import Episode, Item
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
-from afterwit.learner.update import effects, score, update_state
-from afterwit.learner.work import to_measure, work
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.effect import effects, to_measure, work
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
+from afterwit.learning.update import score, update_state
+from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.promotion import Gate, PromotionSettings
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.gate import Gate
+from afterwit.promotion.items import Item
+from afterwit.promotion.settings import PromotionSettings
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import JudgedTurn
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_most, cpu_seconds
 from tests.fakes.judged_samples import VOCABULARY, a_sample

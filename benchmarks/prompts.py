@@ -23,9 +23,9 @@ from typing import Any
 
 from torch import nn
 
-from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate
+from afterwit.turn import Sampling
 from benchmarks.asked import Asked
 from benchmarks.engine import SHAPE, engine_of, respond
 from benchmarks.measure import Row, at_most, interleaved, noted, ratios

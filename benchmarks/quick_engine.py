@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
-from afterwit.engines.embedded.facts import CAPABILITIES
+from afterwit.chat_format.render import Renderer
+from afterwit.engines.embedded.engine import CAPABILITIES
 from afterwit.engines.port import Facts, Generate, Step
-from afterwit.wire.model_text.render import Renderer
 
 CHUNKS = 100
 """Chunks of a stream: asked for this many tokens, the engine gives one at a time."""

@@ -20,16 +20,15 @@ from random import Random
 
 import torch
 
-from afterwit.checkpoints import Versions
-from afterwit.learner.batch import Item
-from afterwit.learner.behaviour import Behaviour
-from afterwit.learner.parameters import FrozenModels
-from afterwit.learner.policy import Policy
-from afterwit.learner.ranks import ALONE
-from afterwit.learner.ranks.joining import joined
-from afterwit.learner.ranks.orders import Update
-from afterwit.learner.scoring import Row
-from afterwit.learner.settings import LearnerSettings
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.batch import Behaviour, Item
+from afterwit.learning.distributed.joining import joined
+from afterwit.learning.distributed.orders import Update
+from afterwit.learning.distributed.ranks import ALONE
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.policy import Policy
+from afterwit.learning.rows import Row
+from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, VOCABULARY, Asked, Shape
 from benchmarks.measure import Row as Figure

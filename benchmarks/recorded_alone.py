@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from afterwit.apps.running.collector import spare_what_stays
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.chat_format.render import Renderer
+from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.message import Conversation, Message
+from afterwit.running.serve import spare_what_stays
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.gateway_load import small_body
 from benchmarks.measure import cpu_seconds
 

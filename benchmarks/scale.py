@@ -15,9 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from afterwit.apps.planning.day.learning import Learning, Pace
-from afterwit.apps.planning.day.storing import TEXT, calls, question_tokens, store_seconds, stored_bytes
-from afterwit.apps.planning.day.traffic import DAY_S, HOUR_S, HOURS, Day
+from afterwit.planning.day.learning import Learning, Pace
+from afterwit.planning.day.traffic import (
+    DAY_S,
+    HOUR_S,
+    HOURS,
+    TEXT,
+    Day,
+    calls,
+    question_tokens,
+    store_seconds,
+    stored_bytes,
+)
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from benchmarks.asked import Asked
@@ -104,7 +113,7 @@ def _over_postgresql(turns: int) -> Iterator[Row]:
     if programs() is None:
         yield Row(id="y1", what="a turn over PostgreSQL", values=(), absent="skipped: no server here")
         return
-    from afterwit.store.postgresql import PostgresqlStore
+    from afterwit.store.postgresql.store import PostgresqlStore
 
     server = Server(fsync="on")
     try:

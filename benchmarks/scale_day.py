@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
-from afterwit.apps.planning.day.storing import TEXT
-from afterwit.apps.planning.day.traffic import HOUR_S, HOURS, Day
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.message import Conversation, Message
+from afterwit.planning.day.traffic import HOUR_S, HOURS, TEXT, Day
 from afterwit.store import Store
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY
 from benchmarks.sessions import drawn

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from afterwit.checkpoints import Versions, manifest
-from afterwit.core.version import Effect, Origin, Probe, Version
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.versions import Versions
+from afterwit.version import Effect, Origin, Probe, Version
 from benchmarks.measure import Row, at_most, cpu_seconds, number
 
 TIMES = 5

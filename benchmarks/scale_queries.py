@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from afterwit.apps.planning.day.traffic import Day
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
-from afterwit.core.turn import Turn
-from afterwit.core.verdict import Question, Source, Verdict, Vote
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
+from afterwit.planning.day.traffic import Day
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Turn
+from afterwit.verdict import Question, Source, Verdict, Vote
 from benchmarks.asked import Asked
 from benchmarks.measure import Row
 from benchmarks.scale_day import Talk, arrivals, record

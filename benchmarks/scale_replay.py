@@ -13,22 +13,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from afterwit.apps.planning.day.learning import Learning, Tokens
-from afterwit.apps.planning.day.traffic import Day
-from afterwit.core.judging import case_of, questions
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Message
-from afterwit.core.turn import Turn
-from afterwit.core.verdict import NextState, Source, Verdict, Vote
-from afterwit.core.version import Origin, Probe, Version
-from afterwit.learner.schedule import is_stale, next_batch
-from afterwit.learner.scoring import Row
-from afterwit.learner.scoring.packing import token_ratio
+from afterwit.judging.prompts import FullPrompts
+from afterwit.judging.questions import case_of, questions
+from afterwit.judging.settings import JudgeSettings
+from afterwit.learning.rows import Row, token_ratio
+from afterwit.learning.schedule import is_stale, next_batch
+from afterwit.lifecycle import Reason
+from afterwit.message import Message
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.packing.pack import WORTH
+from afterwit.planning.day.learning import Learning, Tokens
+from afterwit.planning.day.traffic import Day
 from afterwit.store import Record, Store
-from afterwit.tree.groups import WORTH
-from afterwit.wire.judge import FullPrompts
+from afterwit.turn import Turn
+from afterwit.verdict import NextState, Source, Verdict, Vote
+from afterwit.version import Origin, Probe, Version
 from benchmarks.scale_day import Arrival, Talk, arrivals, record
 
 T = TypeVar("T")

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
-from afterwit.fused_head.score import score
-from afterwit.fused_head.sizes import sizes_on
-from afterwit.fused_head.top_k import two_stage_top_k
+from afterwit.fused_head.head import sizes_on
+from afterwit.fused_head.score import score, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work

@@ -16,12 +16,11 @@ from statistics import fmean
 
 from transformers.utils.logging import disable_progress_bar
 
-from afterwit.core.judged_turn import Waiting
-from afterwit.learner.batch import Item
-from afterwit.learner.schedule import next_batch
-from afterwit.learner.scoring import Row
-from afterwit.learner.scoring.packing import token_ratio
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.batch import Item
+from afterwit.learning.rows import Row, token_ratio
+from afterwit.learning.schedule import next_batch
+from afterwit.learning.settings import LearnerSettings
+from afterwit.turn import Waiting
 from benchmarks.asked import Asked, Scale
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import interleaved, noted

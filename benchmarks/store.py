@@ -21,13 +21,12 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from afterwit.apps.running.collector import spare_what_stays
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.message import Conversation, Message
+from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore, Store
-from afterwit.store.sql.rows.codec import content_columns, identity_columns
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.opening import open_database
+from afterwit.store.sql.rows import content_columns, identity_columns
+from afterwit.store.sqlite import SqliteStore, open_database
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY, Asked
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 import uvloop
 
-from afterwit.apps.demo.worlds import world_named
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.demo.worlds import world_named
 from benchmarks.asked import QWEN3_06B, Asked
 from benchmarks.gateway_load import as_http, load, small_body
 from benchmarks.gateway_servers import served

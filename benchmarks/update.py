@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints import Versions
-from afterwit.learner.batch import Item
-from afterwit.learner.behaviour import Behaviour
-from afterwit.learner.parameters import FrozenModels, load_model
-from afterwit.learner.parameters.load import recompute_activations
-from afterwit.learner.policy import Policy
-from afterwit.learner.scoring import Row
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.batch import Behaviour, Item
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.load import load_model, recompute_activations
+from afterwit.learning.policy import Policy
+from afterwit.learning.rows import Row
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

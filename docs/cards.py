@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.planning.memory import SPARE, learner_memory, server_memory
-from afterwit.core.model_shape import ModelShape
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.settings import LearnerSettings
+from afterwit.model_shape import ModelShape
+from afterwit.planning.memory import SPARE, learner_memory, server_memory
 
 PAGE = Path(__file__).parent / "choosing.md"
 BEGIN, END = "<!-- cards -->", "<!-- /cards -->"

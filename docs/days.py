@@ -8,14 +8,21 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from afterwit.apps.config import Settings, load
-from afterwit.apps.planning.day.computing import Speed, learner_cards, pace_of, seconds_of, version_bytes
-from afterwit.apps.planning.day.learning import Learning
-from afterwit.apps.planning.day.limits import LATE_S, TOKEN_S, limits
-from afterwit.apps.planning.day.report import busy_share
-from afterwit.apps.planning.day.storing import calls, stored_bytes
-from afterwit.apps.planning.day.traffic import Day
-from afterwit.core.model_shape import ModelShape
+from afterwit.config import Settings, load
+from afterwit.model_shape import ModelShape
+from afterwit.planning.day.learning import Learning
+from afterwit.planning.day.limits import (
+    LATE_S,
+    TOKEN_S,
+    Speed,
+    learner_cards,
+    limits,
+    pace_of,
+    seconds_of,
+    version_bytes,
+)
+from afterwit.planning.day.report import busy_share
+from afterwit.planning.day.traffic import Day, calls, stored_bytes
 from docs.cards import CONFIGS
 
 PAGE = Path(__file__).parent / "scale.md"

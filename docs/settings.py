@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from afterwit.apps.config import Settings
+from afterwit.config import Settings
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """\

@@ -16,10 +16,10 @@ from typing import Annotated
 import torch
 import typer
 
-from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
-from afterwit.apps.demo.settings import choose
-from afterwit.apps.demo.world import Message
-from afterwit.apps.demo.worlds import REHEARSED
+from afterwit.demo.people import MEASURE, PEOPLE, SEED, held_out
+from afterwit.demo.settings import choose
+from afterwit.demo.world import Message
+from afterwit.demo.worlds import REHEARSED
 from experiments.simulation.plan import HERE, NOWHERE, UNGUARDED
 from experiments.simulation.system import simulation
 

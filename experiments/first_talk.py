@@ -11,7 +11,7 @@ from typing import Any
 
 from openai import APIConnectionError, OpenAI
 
-from afterwit.apps.demo.chat import tasks
+from afterwit.demo.chat import tasks
 
 LIMIT = 18
 """Words above which the reply that is offered complains."""

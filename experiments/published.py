@@ -32,12 +32,12 @@ import typer
 from openai import OpenAI
 from transformers import AutoTokenizer
 
-from afterwit.apps.build import versions_of
-from afterwit.apps.config import load
-from afterwit.apps.demo.live import LiveSystem, live
-from afterwit.apps.demo.people import SIDE
-from afterwit.apps.demo.settings import changed
-from afterwit.core.lifecycle import State
+from afterwit.build.home import versions_of
+from afterwit.config import load
+from afterwit.demo.live import LiveSystem, live
+from afterwit.demo.people import SIDE
+from afterwit.demo.settings import changed
+from afterwit.lifecycle import State
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
 from experiments.study.page import filled

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from afterwit import recipes
-from afterwit.core.errors import AfterwitError
+from afterwit.errors import AfterwitError
 from experiments.compare.compare import run
 
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from afterwit import recipes as published
-from afterwit.apps.demo.command import announce
-from afterwit.apps.demo.people import MEASURE
-from afterwit.apps.demo.worlds import world_named
-from afterwit.core.errors import SettingError
+from afterwit.demo.command import announce
+from afterwit.demo.people import MEASURE
+from afterwit.demo.worlds import world_named
+from afterwit.errors import SettingError
 from experiments.compare.curve import Curve
 from experiments.compare.plot import draw
 from experiments.simulation.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.demo.people import MEASURE
 from experiments.simulation.plan import Point, RunResult
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.demo.people import MEASURE
 from experiments.judges.runs import CASES, MOMENTS, Case, name_of
 from experiments.simulation.plan import RunResult
 

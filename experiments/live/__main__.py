@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.demo.worlds import WORLDS
+from afterwit.demo.worlds import WORLDS
 from experiments.live.runs import LiveRuns, result_of
 
 INTERACTIONS: Mapping[str, int] = {"tools": 96, "chat": 36}

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from afterwit.apps.demo.live import Measurement
+from afterwit.demo.live import Measurement
 from experiments.study.page import filled
 
 MARK = "ruin, live"

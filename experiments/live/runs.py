@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.demo.live import Measurement
+from afterwit.demo.live import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

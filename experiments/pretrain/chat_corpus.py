@@ -12,10 +12,13 @@ first ones: without them it is learnt late which note a question is about.
 from collections.abc import Iterator
 from random import Random
 
-from afterwit.apps.demo.chat import expert, hints, rules, tasks, words
-from afterwit.apps.demo.chat.world import SYSTEM
-from afterwit.apps.demo.speech.names import FIRST, NOUNS
-from afterwit.apps.demo.world import Message, Task, text_message
+from afterwit.demo.chat import cases as expert
+from afterwit.demo.chat import tasks, words
+from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat import world as hints
+from afterwit.demo.chat.world import SYSTEM
+from afterwit.demo.speech import FIRST, NOUNS
+from afterwit.demo.world import Message, Task, text_message
 from experiments.pretrain.example import NOISE, SPLICE, Example, judged
 from experiments.pretrain.noise import with_noise
 
@@ -74,7 +77,7 @@ def _policy(rng: Random) -> Example:
             named = _named(kind, rng)
             request += SPLICE + with_noise(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
             keep = style | set(named)
-        answer = expert.answer(kind, task.subject[kind], task.checks[index], keep, rng)
+        answer = expert.expert_answer(kind, task.subject[kind], task.checks[index], keep, rng)
         messages += [text_message("user", request), text_message("assistant", answer)]
         if index == hinted:
             return Example(messages=messages)
@@ -120,7 +123,9 @@ def _judge(rng: Random) -> Example:
     broken = _named(kind, rng) if rng.random() < 0.6 else ()
     broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
     keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
-    answer = text_message("assistant", expert.answer(kind, task.subject[kind], task.checks[index], keep, rng))
+    answer = text_message(
+        "assistant", expert.expert_answer(kind, task.subject[kind], task.checks[index], keep, rng)
+    )
     chance = rng.random()
     if broken:
         upset = with_noise(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.speech.names import NOUNS
-from afterwit.apps.demo.world import Message, text_message
-from afterwit.wire.judge import short_prompts as judge_short
+from afterwit.demo.speech import NOUNS
+from afterwit.demo.world import Message, text_message
+from afterwit.judging import short_prompts as judge_short
 from experiments.pretrain.noise import with_noise
 
 NOISE, EVALUATIONS = 0.25, 0.4

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.speech.names import NOUNS
-from afterwit.apps.demo.tools.rules import Step
-from afterwit.apps.sandbox import Workspace
+from afterwit.demo.speech import NOUNS
+from afterwit.demo.tools.tasks import Step
+from afterwit.sandbox.workspace import Workspace
 
 MISTAKES = 0.1
 """Share of the calls that a mistaken one comes before."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from afterwit.wire.judge import short_prompts as judge_short
+from afterwit.judging import short_prompts as judge_short
 
 END_OF_TURN, PAD = "<|im_end|>", "<|endoftext|>"
 SPECIAL = (PAD, "<|im_start|>", END_OF_TURN)

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from afterwit.apps.demo.tools import hints, rules, tasks, words
-from afterwit.apps.demo.tools.played import DONE, Played, play
-from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
-from afterwit.apps.demo.world import Message, Task, text_message
-from afterwit.apps.sandbox import Workspace
+from afterwit.demo.tools import tasks, words
+from afterwit.demo.tools import tasks as rules
+from afterwit.demo.tools import world as hints
+from afterwit.demo.tools.cases import DONE, Played, play
+from afterwit.demo.tools.world import SYSTEM, TOOLS
+from afterwit.demo.world import Message, Task, text_message
+from afterwit.sandbox.workspace import Workspace
 from experiments.pretrain import mistakes
 from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
 from experiments.pretrain.noise import strewn, with_noise

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.message import Conversation, Message
-from afterwit.core.recording import following
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.anthropic_messages.request import parse_request as parse_messages
-from afterwit.wire.openai_chat.request import parse_request as parse_chat
-from afterwit.wire.openai_responses.request import parse_request as parse_responses
+from afterwit.dialects.chat import parse_request as parse_chat
+from afterwit.dialects.messages import parse_request as parse_messages
+from afterwit.dialects.responses import parse_request as parse_responses
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.importing.recorded import following
+from afterwit.message import Conversation, Message
 from experiments.replay.hosts.bodies import CHAT, MESSAGES, PATHS, RESPONSES, tools_of
 from experiments.replay.traffic import Ask, Play
 

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from afterwit.core.binding.segments import collapse
-from afterwit.core.judging.hindsight import reactions
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
-from afterwit.core.turn import Kind
+from afterwit.binding.segments import collapse
+from afterwit.judging.questions import reactions
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
 from afterwit.store import Record
+from afterwit.turn import Kind
 from experiments.replay.hosts.port import Served
 from experiments.replay.schedule import Played
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.core.message import Message
+from afterwit.message import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

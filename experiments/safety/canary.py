@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.core.promotion import Watch, ongoing_evidence
-from afterwit.stages.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import Watch, ongoing_evidence
+from afterwit.promotion.settings import PromotionSettings
 
 BAD, USUAL = 0.5, 0.05
 """Share of requests that end badly under a bad version, and under the one before."""

@@ -17,14 +17,14 @@ from random import Random
 
 import torch
 
-from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Script, calls, opening, work
-from afterwit.apps.demo.people import held_out as drawn
-from afterwit.apps.demo.tools.rules import Step
-from afterwit.apps.demo.world import Message, Task, World
-from afterwit.apps.demo.worlds import REHEARSED
-from afterwit.core.promotion import EventKind
-from afterwit.core.teaching.review import AGAINST_OTHERS
+from afterwit.demo.people import MEASURE, PEOPLE, SEED, Script, calls, opening, work
+from afterwit.demo.people import held_out as drawn
+from afterwit.demo.tools.tasks import Step
+from afterwit.demo.world import Message, Task, World
+from afterwit.demo.worlds import REHEARSED
+from afterwit.promotion.events import EventKind
 from afterwit.store import Store
+from afterwit.teaching.review import AGAINST_OTHERS
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
 

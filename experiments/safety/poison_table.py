@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.demo.people import MEASURE
 from experiments.safety.poison import BEGINS, DELETES, ENDS, SEEDS, Case
 from experiments.simulation.plan import RunResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.demo.people import MEASURE
 from experiments.safety.runs import CASES, Case
 from experiments.simulation.plan import Point, RunResult
 

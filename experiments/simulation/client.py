@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from starlette.types import ASGIApp, Message
 
-from afterwit.apps.demo.people import MODEL, TEMPERATURE, Answer, Ask, Script, request_body
-from afterwit.apps.demo.world import World
+from afterwit.demo.people import MODEL, TEMPERATURE, Answer, Ask, Script, request_body
+from afterwit.demo.world import World
 
 T = TypeVar("T")
 PATH = "/v1/chat/completions"

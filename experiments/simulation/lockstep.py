@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from afterwit.core.errors import StoreError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Step
+from afterwit.errors import StoreError
 from afterwit.store import AsyncStore, Store
 
 T = TypeVar("T")

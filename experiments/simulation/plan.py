@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.demo.people import MEASURE, Manner
-from afterwit.apps.demo.settings import Chosen, changed, choose
-from afterwit.apps.demo.world import Split
-from afterwit.apps.demo.worlds import world_named
+from afterwit.demo.people import MEASURE, Manner
+from afterwit.demo.settings import Chosen, changed, choose
+from afterwit.demo.world import Split
+from afterwit.demo.worlds import world_named
 from afterwit.engines.fingerprint import fingerprint
 
 NOWHERE = Path("/nonexistent")

@@ -10,7 +10,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Protocol
 
-from afterwit.core.errors import AfterwitError
+from afterwit.errors import AfterwitError
 from experiments.simulation.plan import Plan, RunResult, key
 
 LOOK_S = 0.5
@@ -115,7 +115,7 @@ _steps: Synchronized[int] | None = None
 def _settle_in(steps: Synchronized[int]) -> None:
     """In each process before its first run."""
     global _steps
-    from afterwit.apps.running.logs import quiet
+    from afterwit.running.logs import quiet
 
     _steps = steps
     quiet()

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from afterwit.apps.demo.people import PEOPLE, SEED, Manner, held_out
-from afterwit.apps.demo.world import Split, Task
-from afterwit.apps.demo.worlds import REHEARSED
-from afterwit.core.judge_checks import agreement
-from afterwit.core.promotion import EventKind
-from afterwit.core.verdict import Question
+from afterwit.demo.people import PEOPLE, SEED, Manner, held_out
+from afterwit.demo.world import Split, Task
+from afterwit.demo.worlds import REHEARSED
+from afterwit.judging.checks import agreement
+from afterwit.promotion.events import EventKind
+from afterwit.verdict import Question
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
 

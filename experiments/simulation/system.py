@@ -11,27 +11,28 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from afterwit.apps.build import publisher_of, store_of_model, trainer_of, versions_of
-from afterwit.apps.config import Settings
-from afterwit.apps.demo.judge import Judge as RuleJudge
-from afterwit.apps.demo.live import Rules
-from afterwit.apps.demo.people import SIDE, Interaction, Manner, Score, Script, interaction, trial
-from afterwit.apps.demo.world import Split, Task, World
-from afterwit.apps.judge_prompts import judge_prompts
-from afterwit.checkpoints import Versions
+from afterwit.build.home import store_of_model, versions_of
+from afterwit.build.learning import trainer_of
+from afterwit.build.serving import publisher_of
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.demo.judge import Judge as RuleJudge
+from afterwit.demo.live import Rules
+from afterwit.demo.people import SIDE, Interaction, Manner, Score, Script, interaction, trial
+from afterwit.demo.world import Split, Task, World
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.auth import hash_key
-from afterwit.stages.judge.claims import Clock
-from afterwit.stages.judge.client import JudgeClient
-from afterwit.stages.judge.engine_judge import EngineJudge
-from afterwit.stages.judge.stage import Judge
-from afterwit.stages.learn import Learn
-from afterwit.stages.promotion import WatchOver
-from afterwit.stages.publish import Publisher
+from afterwit.gateway.app import build_app
+from afterwit.gateway.auth import hash_key
+from afterwit.judging.choose_prompts import judge_prompts
+from afterwit.judging.engine_judge import EngineJudge
+from afterwit.judging.stage import Clock, Judge
+from afterwit.judging.verdicts import JudgeClient
+from afterwit.learning.stage import Learn
+from afterwit.promotion.watch import WatchOver
+from afterwit.publish.publisher import Publisher
 from afterwit.store import Store
-from afterwit.wire.model_text.render import Renderer
 from experiments.simulation.client import Client, Conversation, named
 from experiments.simulation.lockstep import InlineExecutor, InlineStore, LockstepEngine
 from experiments.simulation.weak_judge import weakened

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.apps.demo.world import World
-from afterwit.core.judging.voting import Answer, evaluation_vote, hint_vote
-from afterwit.core.message import Message
-from afterwit.stages.judge.client import JudgeClient
+from afterwit.demo.world import World
+from afterwit.judging.verdicts import JudgeClient
+from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
+from afterwit.message import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

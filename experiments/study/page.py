@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.demo.people import MEASURE
 from experiments.compare.compare import spread
 from experiments.compare.curve import Curve
 from experiments.simulation.plan import Point, RunResult

@@ -1,6 +1,6 @@
 """`python -m afterwit` is the `afterwit` command."""
 
-from afterwit.apps.cli import main
+from afterwit.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from afterwit.apps.atropos.agent import AgentLimits, Ending, EnginePolicy, Played, play
-from afterwit.apps.atropos.agent.loop import UNREAD
-from afterwit.apps.atropos.tasks import Task, built_in
-from afterwit.apps.sandbox.box import BoxLimits, walls
-from afterwit.core.errors import RequestError
-from afterwit.core.rollout import pairs
-from afterwit.core.turn import Finish, Sampling
+from afterwit.atropos.agent import UNREAD, AgentLimits, Ending, Played, play
+from afterwit.atropos.built_in import built_in
+from afterwit.atropos.policy import EnginePolicy
+from afterwit.atropos.rollout import pairs
+from afterwit.atropos.tasks import Task
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
-from afterwit.wire.model_text.render import Renderer
+from afterwit.errors import RequestError
+from afterwit.sandbox.box import BoxLimits, walls
+from afterwit.turn import Finish, Sampling
 from tests.atropos.solutions import GOOD
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3

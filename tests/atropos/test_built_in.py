@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.atropos.tasks import Task, built_in
-from afterwit.apps.atropos.tasks.exam.examiner import undefined
+from afterwit.atropos.built_in import built_in
+from afterwit.atropos.exam.examiner import undefined
+from afterwit.atropos.tasks import Task
 
 BLIND: dict[str, Callable[..., Any]] = {
     "gives its argument back": lambda *given: given[0],

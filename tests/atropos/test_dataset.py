@@ -13,9 +13,9 @@ import pytest
 from pyarrow import parquet
 
 import afterwit
-from afterwit.apps.atropos.tasks import DatasetSettings, Task, examine, load_tasks
-from afterwit.apps.sandbox.box import BoxLimits, seen_in
-from afterwit.core.errors import SettingError
+from afterwit.atropos.tasks import DatasetSettings, Task, examine, load_tasks
+from afterwit.errors import SettingError
+from afterwit.sandbox.box import BoxLimits, seen_in
 from tests.sandbox.boxes import here, isolated
 
 ROW = {"prompt": "Write add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}

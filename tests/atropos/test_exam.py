@@ -7,8 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from afterwit.apps.atropos.tasks import Task, TestVerdict, built_in, examine
-from afterwit.apps.sandbox.box import BoxLimits, walls
+from afterwit.atropos.built_in import built_in
+from afterwit.atropos.tasks import Task, TestVerdict, examine
+from afterwit.sandbox.box import BoxLimits, walls
 from tests.atropos.cheats import CHEATS
 from tests.atropos.solutions import GOOD
 from tests.sandbox.boxes import here, isolated

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.atropos.tasks.exam import candidate
-from afterwit.apps.atropos.tasks.exam.examiner import MODULE, Solution, run, undefined
+from afterwit.atropos.exam import candidate
+from afterwit.atropos.exam.examiner import MODULE, Solution, run, undefined
 
 Examine = Callable[..., str | None]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
-from afterwit.apps.atropos.environment.player import group_data
-from afterwit.apps.atropos.reward import Reward, RewardWeights
-from afterwit.core.rollout import Rollout, ScoredRollout
-from afterwit.wire.atropos import Profile, read
+from afterwit.atropos.group import Profile
+from afterwit.atropos.metrics import RolloutMetrics, evaluated
+from afterwit.atropos.play import group_data
+from afterwit.atropos.reward import Reward, RewardWeights
+from afterwit.atropos.rollout import Rollout, ScoredRollout
+from afterwit.atropos.wire import read
 from tests.fakes.rollouts import a_scored_rollout
 
 ALL = (0, 1, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.apps.atropos.reward import Reward, RewardWeights, efficiency, reward, tool_usage
+from afterwit.atropos.reward import Reward, RewardWeights, efficiency, reward, tool_usage
 
 
 @pytest.mark.parametrize(

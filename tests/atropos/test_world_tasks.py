@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.atropos.agent import EnginePolicy
-from afterwit.apps.atropos.reward import RewardWeights
-from afterwit.apps.atropos.task_sets.world import WorldAttempt, WorldTasks
-from afterwit.apps.demo.tools import expert, rehearse, rules
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Task
-from afterwit.core.rollout import pairs
-from afterwit.core.turn import Sampling
+from afterwit.atropos.policy import EnginePolicy
+from afterwit.atropos.reward import RewardWeights
+from afterwit.atropos.rollout import pairs
+from afterwit.atropos.task_sets import WorldAttempt, WorldTasks
+from afterwit.chat_format.render import Renderer
+from afterwit.demo.tools import cases as expert
+from afterwit.demo.tools import rehearse
+from afterwit.demo.tools import tasks as rules
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.world import Task
 from afterwit.engines.port import Generate
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import Sampling
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 

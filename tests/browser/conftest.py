@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.browser.world import World, world_in
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "src/afterwit/apps/demo/tools/model"
+MODEL = ROOT / "src/afterwit/demo/tools/model"
 AXE = Path(os.environ.get("AXE", ROOT / "build/page/package/axe.min.js"))
 
 

@@ -7,15 +7,16 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.promotion import Episode, Event, EventKind, Standing, SuiteResult
-from afterwit.core.teaching import Flag
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
-from afterwit.core.verdict import Question, Source, Verdict, Vote
-from afterwit.core.version import Effect, Origin, Probe, Version
+from afterwit.chat_format.render import Renderer
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message, ToolCall
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.suite import Standing, SuiteResult
 from afterwit.store import Store
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.verdict import Flag, Question, Source, Verdict, Vote
+from afterwit.version import Effect, Origin, Probe, Version
 
 HOUR = 3600.0
 BATCH = 8

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.browser.chromium import chromium
 from tests.browser.conftest import MODEL, ROOT
 from tests.browser.world import world_in

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from starlette.requests import Request
 
-from afterwit.stages.gateway.page.views import VIEWS
+from afterwit.chat_format.render import Renderer
+from afterwit.page.views import VIEWS
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
 from tests.browser.history import play
 from tests.gateway.serving import serving
 

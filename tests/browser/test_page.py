@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.message import Message
+from afterwit.message import Message
 from tests.browser.world import World
 from tests.store.examples import add
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.core.version import Origin, Version
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.version import Origin, Version
 from tests.browser.history import HOUR, PROBE, play
 from tests.gateway.serving import Serving, serving
 

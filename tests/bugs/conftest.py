@@ -4,4 +4,4 @@ from tests.gateway.conftest import gateway as gateway
 from tests.gateway.conftest import model as model
 from tests.gateway.conftest import renderer as renderer
 from tests.journey.conftest import settings as settings
-from tests.learner.conftest import _one_thread as _one_thread
+from tests.learning.conftest import _one_thread as _one_thread

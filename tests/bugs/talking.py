@@ -10,20 +10,19 @@ from random import Random
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.apps.demo.tools import hints as sentences
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Split, Task
-from afterwit.checkpoints import Versions
-from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.judging.hints import Placement, splice
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
-from afterwit.core.verdict import Verdict
-from afterwit.learner.parameters import load_model
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.demo.tools import world as sentences
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.world import Split, Task
+from afterwit.judging.hinted_prompts import Placement, splice
+from afterwit.learning.load import load_model
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
+from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
+from afterwit.verdict import Verdict
 from tests.fakes.sampling import sampled
 
 WORLD = ToolsWorld()

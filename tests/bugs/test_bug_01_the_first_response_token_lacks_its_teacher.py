@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.learner.scoring import Row
+from afterwit.chat_format.render import Renderer
+from afterwit.learning.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
-from tests.learner.updates import EXACT, frozen, items_of, moved
+from tests.learning.updates import EXACT, frozen, items_of, moved
 
 OPD = ObjectiveSettings(objective="token_opd", beta=0.0)
 

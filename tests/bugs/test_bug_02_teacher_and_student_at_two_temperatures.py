@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
+from afterwit.chat_format.render import Renderer
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
-from tests.learner.updates import EXACT, items_of, moved
+from tests.learning.updates import EXACT, items_of, moved
 from tests.objective.batches import sample
 
 SETTINGS = (

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from afterwit.core.judging.hints import Placement
-from afterwit.core.lifecycle import Reason
-from afterwit.learner.batch import Refused, build
+from afterwit.chat_format.render import Renderer
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.learning.batch import Refused, build
+from afterwit.lifecycle import Reason
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
-from tests.learner.updates import LIMITS, items_of, moved
+from tests.learning.updates import LIMITS, items_of, moved
 from tests.objective.batches import sample
 
 

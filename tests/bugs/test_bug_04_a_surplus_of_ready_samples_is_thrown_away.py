@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.lifecycle import State
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.lifecycle import State
 from tests.fakes.judged_samples import a_sample, store_judged
-from tests.stages.learning import Place
+from tests.learning.stage.learning import Place
 
 
 @pytest.mark.parametrize("segments_per_update", [1, 3])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.learner.update import update
+from afterwit.chat_format.render import Renderer
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample, store_judged
-from tests.learner.updates import EXACT, Given, furthest, items_of, policy_of, quiet, weights
-from tests.stages.learning import Place
+from tests.learning.stage.learning import Place
+from tests.learning.updates import EXACT, Given, furthest, items_of, policy_of, quiet, weights
 
 LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from afterwit.core.lifecycle import Reason, State
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
 from tests.gateway.serving import TOOL, USER, Serving
 

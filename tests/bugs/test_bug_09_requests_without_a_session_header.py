@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Kind
+from afterwit.lifecycle import State
+from afterwit.turn import Kind
 from tests.gateway.serving import Serving
 
 PEOPLE, TURNS = 6, 3

@@ -16,12 +16,12 @@ import pytest
 import torch
 from openai import AsyncOpenAI
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.checkpoints import Versions
-from afterwit.core.version import Origin, Version
-from afterwit.learner.parameters import load_model
-from afterwit.learner.scoring import probe
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.learning.load import load_model
+from afterwit.learning.score import probe
+from afterwit.running.serve import Runtime
+from afterwit.version import Origin, Version
 from tests.fakes.models import reweighted
 from tests.journey.conftest import client, until
 

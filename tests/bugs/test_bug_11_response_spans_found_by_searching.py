@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.judging.hints import Placement
-from afterwit.core.verdict import Source, Verdict
-from afterwit.learner.batch import build
+from afterwit.chat_format.render import Renderer
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.learning.batch import build
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import JudgedTurn
+from afterwit.verdict import Source, Verdict
 from tests.fakes.engine import FakeEngine
 from tests.gateway.serving import Serving, serving
-from tests.learner.updates import LIMITS
+from tests.learning.updates import LIMITS
 
 SAYS = "read the file"
 ASKED = [{"role": "user", "content": f"Say {SAYS}. I mean {SAYS}, as in: {SAYS}."}]

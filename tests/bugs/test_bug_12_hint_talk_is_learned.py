@@ -9,16 +9,23 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.config import Settings
-from afterwit.apps.demo.tools.hints import official
-from afterwit.apps.demo.world import Task
-from afterwit.apps.running.runtime import Runtime
-from afterwit.core.judging.hint_rules import speaks_of_hints
-from afterwit.core.judging.voting import Accept, Answer, VoteRules, parse_evaluation, parse_hint, tally
-from afterwit.core.message import Message
-from afterwit.core.terms import Reads
-from afterwit.core.verdict import Question, Source, Verdict
+from afterwit.config import Settings
+from afterwit.demo.tools.world import official
+from afterwit.demo.world import Task
+from afterwit.judging.voting import (
+    Accept,
+    Answer,
+    VoteRules,
+    parse_evaluation,
+    parse_hint,
+    speaks_of_hints,
+    tally,
+)
+from afterwit.message import Message
+from afterwit.running.serve import Runtime
 from afterwit.store import Record
+from afterwit.terms import Reads
+from afterwit.verdict import Question, Source, Verdict
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint
 from tests.journey.conftest import client, until

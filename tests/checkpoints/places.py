@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.remote import Remote, VersionsSettings, remote_of
+from afterwit.checkpoints.bucket import remote_of
+from afterwit.checkpoints.remote import Remote, VersionsSettings
 
 
 def folder(tmp_path: Path) -> VersionsSettings:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import MODEL, SharedVersions, VersionsSettings
-from afterwit.checkpoints.remote import Remote
-from afterwit.core.errors import VersionsRefused, VersionsUnavailable, VersionTaken
+from afterwit.checkpoints.files import MODEL
+from afterwit.checkpoints.remote import Remote, VersionsSettings
+from afterwit.checkpoints.shared import SharedVersions
+from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from tests.checkpoints.places import bucket, opened, put
 from tests.checkpoints.test_versions import a_base, fill, grow, version
 from tests.store.worker import PROCESSES

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import SharedVersions, Versions, roll_back
-from afterwit.core.errors import SettingError, VersionTaken
-from afterwit.core.version import versions_between
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions
+from afterwit.errors import SettingError, VersionTaken
+from afterwit.version import versions_between
 from tests.checkpoints.places import folder, opened
 from tests.checkpoints.test_versions import fill, version
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from afterwit.checkpoints.forgetting import plan, tainted
-from afterwit.checkpoints.lineage import learned, turns_in
-from afterwit.core.version import Origin, Probe, Version
+from afterwit.checkpoints.versions import learned, plan, tainted, turns_in
+from afterwit.version import Origin, Probe, Version
 
 PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))
 ALL = lambda number: True  # noqa: E731

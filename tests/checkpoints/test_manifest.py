@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.checkpoints import manifest
-from afterwit.core.version import Origin
+from afterwit.version import Origin
 from tests.checkpoints.test_versions import version
 
 DIGEST = "ab" * 32

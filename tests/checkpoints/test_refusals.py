@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.checkpoints.bucket import explained
+from afterwit.checkpoints.folder import FolderRemote
 from afterwit.checkpoints.remote import VersionsSettings
-from afterwit.checkpoints.remote.folder import FolderRemote
-from afterwit.checkpoints.remote.refusals import explained
-from afterwit.core.errors import VersionsRefused, VersionsUnavailable
+from afterwit.errors import VersionsRefused, VersionsUnavailable
 from tests.checkpoints.places import opened
 
 AT = "s3://bucket/versions"

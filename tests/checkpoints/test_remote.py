@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints.remote import Remote
-from afterwit.core.errors import VersionsUnavailable, VersionTaken
+from afterwit.errors import VersionsUnavailable, VersionTaken
 from tests.checkpoints.places import PLACES, Place, opened
 
 

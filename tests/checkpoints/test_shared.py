@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import MODEL, STATE, SharedVersions, Versions, manifest, roll_back
-from afterwit.checkpoints.forgetting import tainted
-from afterwit.checkpoints.remote.folder import FolderRemote
-from afterwit.core.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.files import MODEL, STATE
+from afterwit.checkpoints.folder import FolderRemote
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions, tainted
+from afterwit.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
 from tests.checkpoints.places import PLACES, Place, opened
 from tests.checkpoints.test_versions import a_base, damage, fill, grow, version
 

@@ -11,19 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.checkpoints import (
-    MODEL,
-    STATE,
-    SharedVersions,
-    Versions,
-    learned,
-    manifest,
-    roll_back,
-    taken_back,
-)
-from afterwit.checkpoints.ladder import is_rung
-from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
-from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.files import MODEL, STATE
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions, is_rung, learned, taken_back
+from afterwit.errors import SettingError, VersionDamaged, VersionTaken
+from afterwit.version import Effect, Origin, Probe, Recipe, Version
 from tests.checkpoints.places import folder, opened
 
 PROBE = Probe(ids=(1, 2, 3), logprobs=(-0.5, -1.25))

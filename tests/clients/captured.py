@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from afterwit.core.ids import turn_of_call
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Finish, Kind
+from afterwit.ids import turn_of_call
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
+from afterwit.turn import Finish, Kind
 from tests.clients.errand import ERRANDS, SHELLS, Errand, ScriptedModel
 
 

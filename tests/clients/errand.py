@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

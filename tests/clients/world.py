@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import Listener, bound_socket
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.gateway.app import build_app
+from afterwit.gateway.http_server import Listener, bound_socket
+from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
 from tests.clients.errand import ScriptedModel
 from tests.fakes.models import tiny_qwen3
 

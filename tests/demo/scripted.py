@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.apps.demo.people import Answer
-from afterwit.apps.demo.tools import expert
-from afterwit.apps.demo.world import Task, World
+from afterwit.demo.people import Answer
+from afterwit.demo.tools import cases as expert
+from afterwit.demo.world import Task, World
 
 
 @dataclass

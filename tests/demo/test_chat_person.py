@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.chat import expert, rules, tasks, words
-from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.people import Answer, Interaction, evaluate, run_interaction
-from afterwit.apps.demo.world import Task, World, part
+from afterwit.demo.chat import cases as expert
+from afterwit.demo.chat import tasks, words
+from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat.world import ChatWorld
+from afterwit.demo.people import Answer, Interaction, evaluate, run_interaction
+from afterwit.demo.world import Task, World, part
 
 WORLD = ChatWorld()
 ALL = frozenset(rules.RULES)
@@ -29,7 +31,7 @@ class Speaker:
         if index < len(kinds) and max_tokens is None:
             facts = ("no idea", "none", "nothing") if self.lie else self.task.checks[index]
             thing = self.task.subject[kinds[index]]
-            said = expert.answer(kinds[index], thing, facts, self.styles[index], Random(index))
+            said = expert.expert_answer(kinds[index], thing, facts, self.styles[index], Random(index))
         return Answer(message={"role": "assistant", "content": said}, turn=f"turn{index}")
 
 

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.apps.demo.chat import expert, rules, tasks
-from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.world import Task
-from afterwit.core.message import ToolCall
+from afterwit.demo.chat import cases as expert
+from afterwit.demo.chat import tasks
+from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat.world import ChatWorld
+from afterwit.demo.world import Task
+from afterwit.message import ToolCall
 
 WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")
@@ -18,7 +20,7 @@ SINGLE = ("where", "who", "when", "howto")
 
 def _answer(task: Task, index: int, keep: set[str], rng: Random) -> str:
     kind = task.kind.split("_")[index]
-    return expert.answer(kind, task.subject[kind], task.checks[index], keep, rng)
+    return expert.expert_answer(kind, task.subject[kind], task.checks[index], keep, rng)
 
 
 @pytest.mark.parametrize("kind", SINGLE)

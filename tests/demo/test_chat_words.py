@@ -4,10 +4,12 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.chat import hints, rules, tasks, words
-from afterwit.apps.demo.speech import names
-from afterwit.apps.demo.world import part
-from afterwit.core.judging import hint_rules
+from afterwit.demo import speech as names
+from afterwit.demo.chat import tasks, words
+from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat import world as hints
+from afterwit.demo.world import part
+from afterwit.judging import voting as hint_rules
 
 SPLITS = ("train", "dev", "fresh")
 LISTS = {
@@ -55,7 +57,7 @@ def test_the_judges_own_hints_would_be_accepted_after_any_complaint() -> None:
             for _ in range(50):
                 broken = rng.sample(rules.RULES, number)
                 said = [words.complaint(broken, "oak lamp", split, rng)]
-                assert hint_rules.fault(hints.official(broken, rng), said, quote_words=8) is None
+                assert hint_rules.hint_fault(hints.official(broken, rng), said, quote_words=8) is None
 
 
 def test_a_complaint_has_words_for_every_broken_rule() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.cli.start.demo import demo
-from afterwit.apps.config import load
-from afterwit.apps.demo.asked import Asked
-from afterwit.apps.demo.command import run
-from afterwit.apps.demo.settings import changed, choose, config_text
-from afterwit.apps.demo.worlds import WORLDS, world_named
-from afterwit.core.errors import SettingError
+from afterwit.cli.demo import demo
+from afterwit.config import load
+from afterwit.demo.asked import Asked
+from afterwit.demo.command import run
+from afterwit.demo.settings import changed, choose, config_text
+from afterwit.demo.worlds import WORLDS, world_named
+from afterwit.errors import SettingError
 from afterwit.store.sqlite import SqliteStore
 
 NEEDED = {

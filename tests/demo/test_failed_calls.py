@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from afterwit.apps.demo.tools import tasks
-from afterwit.apps.demo.tools.played import play
-from afterwit.apps.demo.worlds import WORLDS
+from afterwit.demo.tools import tasks
+from afterwit.demo.tools.cases import play
+from afterwit.demo.worlds import WORLDS
 from experiments.pretrain.mistakes import mistaken
 
 WORLD = WORLDS["tools"]

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import World
-from afterwit.apps.demo.worlds import WORLDS
-from afterwit.core.message import Conversation, Message
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.demo.tools.world import SYSTEM, TOOLS, ToolsWorld
+from afterwit.demo.world import World
+from afterwit.demo.worlds import WORLDS
+from afterwit.message import Conversation, Message
 
 MODEL = ToolsWorld().folder / "model"
 ARGUMENTS = {"path": "a-b.txt", "dry_run": True}

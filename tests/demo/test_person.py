@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.people import Answer, Manner, evaluate, run_interaction
-from afterwit.apps.demo.speech.phrases import displeased
-from afterwit.apps.demo.tools import tasks, words
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Task, World, part
-from afterwit.wire.judge import short_prompts as judge_short
+from afterwit.demo.chat.world import ChatWorld
+from afterwit.demo.people import Answer, Manner, evaluate, run_interaction
+from afterwit.demo.speech import displeased
+from afterwit.demo.tools import tasks, words
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.world import Task, World, part
+from afterwit.judging import short_prompts as judge_short
 from tests.demo.scripted import Scripted
 
 WORLD = ToolsWorld()

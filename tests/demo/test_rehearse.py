@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from afterwit.apps import sandbox
-from afterwit.apps.demo.tools import rehearse, tasks
-from afterwit.apps.demo.world import Task
-from afterwit.apps.sandbox import Outcome
+from afterwit import sandbox
+from afterwit.demo.tools import rehearse, tasks
+from afterwit.demo.world import Task
+from afterwit.sandbox.process import Outcome
 
 
 def _place(folder: Path, task: Task) -> Path:

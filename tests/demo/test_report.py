@@ -8,14 +8,23 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.live import Measurement
-from afterwit.apps.demo.people import Score, Trial
-from afterwit.apps.demo.report import write_compared
-from afterwit.apps.demo.report.before_after import Example, RuleLearned, examples, rules_learned
-from afterwit.apps.demo.report.conversations import Conversation, Judged, Step
-from afterwit.apps.demo.report.curves import LINE, Curve, chart
-from afterwit.apps.demo.report.report import Decision, Report, write
-from afterwit.apps.demo.worlds import WORLDS
+from afterwit.demo.curves import LINE, Curve, chart
+from afterwit.demo.live import Measurement
+from afterwit.demo.people import Score, Trial
+from afterwit.demo.report import (
+    Conversation,
+    Decision,
+    Example,
+    Judged,
+    Report,
+    RuleLearned,
+    Step,
+    examples,
+    rules_learned,
+    write,
+    write_compared,
+)
+from afterwit.demo.worlds import WORLDS
 
 
 def _judged(*, reward: int, hint: str | None = None, version: int | None = None) -> Judged:

@@ -6,13 +6,14 @@ from types import ModuleType
 
 import pytest
 
-from afterwit.apps.demo.chat import judge as chat_judge
-from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.judge import accuracy, rule_judge
-from afterwit.apps.demo.tools import judge as tools_judge
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import World
-from afterwit.wire.judge import short_prompts as judge_short
+from afterwit.demo import judge as rule_judge
+from afterwit.demo.chat import world as chat_judge
+from afterwit.demo.chat.world import ChatWorld
+from afterwit.demo.judge import accuracy
+from afterwit.demo.tools import world as tools_judge
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.world import World
+from afterwit.judging import short_prompts as judge_short
 
 TOOLS, CHAT = ToolsWorld(), ChatWorld()
 BOTH = pytest.mark.parametrize("world", [TOOLS, CHAT], ids=["tools", "chat"])

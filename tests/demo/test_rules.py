@@ -6,10 +6,12 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.tools import expert, rules, tasks
-from afterwit.apps.demo.tools.rules import Step
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.core.message import ToolCall
+from afterwit.demo.tools import cases as expert
+from afterwit.demo.tools import tasks
+from afterwit.demo.tools import tasks as rules
+from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.message import ToolCall
 
 
 def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:

@@ -4,10 +4,11 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.speech import names
-from afterwit.apps.demo.tools import hints, tasks, words
-from afterwit.apps.demo.world import part
-from afterwit.core.judging import hint_rules
+from afterwit.demo import speech as names
+from afterwit.demo.tools import tasks, words
+from afterwit.demo.tools import world as hints
+from afterwit.demo.world import part
+from afterwit.judging import voting as hint_rules
 
 LISTS = {
     f"{group} {name}": wordings
@@ -48,4 +49,4 @@ def test_the_judges_own_hints_would_be_accepted_after_any_complaint() -> None:
     for rule, sentences in hints.HINTS.items():
         for split in ("train", "dev", "fresh"):
             said = [words.complaint((rule,), "a-b.txt", split, rng) for _ in range(50)]
-            assert all(hint_rules.fault(hint, said, quote_words=8) is None for hint in sentences)
+            assert all(hint_rules.hint_fault(hint, said, quote_words=8) is None for hint in sentences)

@@ -12,15 +12,15 @@ import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from afterwit.core.lifecycle import State
-from afterwit.core.message import Message
-from afterwit.stages.judge_checks.measured import Measured
+from afterwit.chat_format.render import Renderer
+from afterwit.judging.check_stage import Measured
+from afterwit.lifecycle import State
+from afterwit.message import Message
 from afterwit.store import Filter, Store
-from afterwit.wire.model_text.render import Renderer
 from tests.browser.world import world_in
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "src/afterwit/apps/demo/tools/model"
+MODEL = ROOT / "src/afterwit/demo/tools/model"
 DASHBOARD = json.loads((ROOT / "deploy/grafana/afterwit.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGETS = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.config.sections import ServeSettings
-from afterwit.apps.running.runtime import LEARNER_STOP_S
+from afterwit.config import ServeSettings
+from afterwit.running.serve import LEARNER_STOP_S
 
 ROOT = Path(__file__).parents[2]
 UNIT = (ROOT / "deploy" / "afterwit.service").read_text(encoding="utf-8")

@@ -17,12 +17,11 @@ import torch.distributed.run as torchrun
 import typer
 import yaml
 
-from afterwit.apps.cli import app
-from afterwit.apps.config import load
-from afterwit.apps.config.sections import ServeSettings
-from afterwit.apps.running.runtime import LEARNER_STOP_S
+from afterwit.cli.app import app
+from afterwit.config import ServeSettings, load
+from afterwit.engines.server.settings import VllmSettings
 from afterwit.engines.vllm.command import environment, flags
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.running.serve import LEARNER_STOP_S
 from tests.docs.kubernetes import faults
 from tests.fakes.models import tiny_qwen3
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from afterwit import recipes
-from afterwit.apps.cli import app
-from afterwit.apps.config import known_names, load
+from afterwit.cli.app import app
+from afterwit.config import known_names, load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
 NO_SETTING = "-"

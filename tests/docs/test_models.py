@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.wire.model_text.conventions.table import CONVENTIONS
+from afterwit.chat_format.families import CONVENTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 

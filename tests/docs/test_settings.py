@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import fields
 
-from afterwit.apps.config import Settings
+from afterwit.config import Settings
 from docs.settings import PAGE, page
 
 

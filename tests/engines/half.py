@@ -10,21 +10,22 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.doctor import mathematics
-from afterwit.apps.doctor.finding import require
-from afterwit.checkpoints import Versions
-from afterwit.core.agreement import Share, gap, share
-from afterwit.core.errors import ProbeMismatch
-from afterwit.core.judging.hints import Placement
-from afterwit.core.version import AMPLIFIED, Probe, Version
+from afterwit.agreement import Share, gap, share
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.doctor import mathematics
+from afterwit.doctor.finding import require
 from afterwit.engines.port import Engine
-from afterwit.learner.scoring import Row, response_logits
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
+from afterwit.errors import ProbeMismatch
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.learning.rows import Row
+from afterwit.learning.score import response_logits
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.publish import BASE, Expected, Publisher, answered, examined
+from afterwit.publish.publisher import BASE, Expected, Publisher, answered, examined
+from afterwit.version import AMPLIFIED, Probe, Version
 from afterwit.weights.widened import widened
-from afterwit.wire.model_text.render import Renderer
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise
 from tests.fakes.judged_samples import a_sample

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.demo.live import Measurement, Run, live
-from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Interaction, held_out
-from afterwit.apps.demo.settings import choose
-from afterwit.apps.demo.worlds import world_named
+from afterwit.demo.live import Measurement, Run, live
+from afterwit.demo.people import MEASURE, PEOPLE, SEED, Interaction, held_out
+from afterwit.demo.settings import choose
+from afterwit.demo.worlds import world_named
 
 WORLD = world_named("chat")
 MODEL = WORLD.folder / "model"

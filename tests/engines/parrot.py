@@ -11,15 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from afterwit.core.turn import Sampling
-from afterwit.engines.embedded.cache.kept import KeptRows
+from afterwit.engines.embedded.cache import KeptRows
+from afterwit.engines.embedded.decoding import Pace
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.runner import ModelRunner
-from afterwit.engines.embedded.scheduling.runners import Runners
-from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
-from afterwit.engines.embedded.staging import Staging
+from afterwit.engines.embedded.runner import ModelRunner, Runners, Staging
+from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.port import Facts, Generate
+from afterwit.turn import Sampling
 
 VOCABULARY = 64
 POISON = 63

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.turn import Sampling
+from afterwit.adapters import SHARED
 from afterwit.engines.port import Constraint, Engine, Generate, Step, TopLogprobs
+from afterwit.turn import Sampling
 
 PROBE = tuple(range(10, 40))
 

@@ -8,9 +8,9 @@ from contextlib import aclosing
 
 import pytest
 
-from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Weights
+from afterwit.errors import EngineError, EngineUnavailable
 from tests.engines.parrot import NAN, POISON, Parrot, parrot_engine
 from tests.engines.talk import ask, say
 

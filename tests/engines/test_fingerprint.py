@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError
 from afterwit.engines import fingerprint as module
 from afterwit.engines.fingerprint import fingerprint
+from afterwit.errors import SettingError
 
 
 def copied(folder: Path, tmp_path: Path) -> Path:

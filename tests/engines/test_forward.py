@@ -12,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from afterwit.engines.embedded.attention import with_beginnings
-from afterwit.engines.embedded.cache.batch import Batch, Beginning
-from afterwit.engines.embedded.cache.row import Row
-from afterwit.engines.embedded.forward import decode, prefill, score
+from afterwit.engines.embedded.cache import Batch, Beginning, Row
+from afterwit.engines.embedded.forward import decode, prefill, score, with_beginnings
 from afterwit.engines.embedded.load import attend_in_slots, check_attention, load_module, reads_in_place
-from afterwit.tree.flash import FLASH_CPU
-from afterwit.tree.kernels import PORTABLE, Kernel
+from afterwit.packing.flash import FLASH_CPU, PORTABLE, Kernel
 from tests.engines.talk import plain_logits
 
 CPU = torch.device("cpu")

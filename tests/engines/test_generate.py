@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.errors import ContextExceeded
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
+from afterwit.errors import ContextExceeded
 from tests.engines.talk import ask, plain_logits, rescored, say
 
 PROMPT = range(3, 60)

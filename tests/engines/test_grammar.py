@@ -7,10 +7,10 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from afterwit.core.errors import RequestRefused
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.grammar import Grammars
 from afterwit.engines.port import Constraint
+from afterwit.errors import RequestRefused
 
 
 def followed(grammars: Grammars, pattern: str, *, seed: int, most: int) -> int:

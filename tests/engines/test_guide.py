@@ -12,9 +12,9 @@ import jsonschema_rs
 import pytest
 from tokenizers import Tokenizer
 
-from afterwit.core.errors import RequestRefused
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Constraint
+from afterwit.errors import RequestRefused
 from tests.engines.talk import Said, ask, say
 
 PROMPT = range(3, 40)

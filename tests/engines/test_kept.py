@@ -10,16 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.cache.budget import (
+from afterwit.engines.embedded.cache import (
+    MOST,
     SHARE,
+    WORTH,
+    KeptRows,
+    Row,
     budget_of,
     bytes_per_token,
+    common_prefix,
     machine_memory,
     memory_of,
 )
-from afterwit.engines.embedded.cache.common import common_prefix
-from afterwit.engines.embedded.cache.kept import MOST, WORTH, KeptRows
-from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.forward import prefill
 from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.settings import EmbeddedSettings

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import Qwen3_5TextConfig
 
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.vllm.command import open_vllm
 from tests.engines.talk import ask, rescored, say
 from tests.engines.vllm.servers import full, running
 from tests.fakes.adapters import logprobs_by_peft, noise

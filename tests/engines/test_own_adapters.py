@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.errors import EngineError
 from afterwit.weights.lora import lora_of, pairs_of
 from afterwit.weights.rows import RowAdapters
 from tests.engines.talk import Said, ask, say

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.scheduling.pace import LEAST, Pace
-from afterwit.engines.embedded.scheduling.runner import ModelRunner
+from afterwit.engines.embedded.decoding import LEAST, Pace
+from afterwit.engines.embedded.runner import ModelRunner
 from afterwit.engines.port import Step
 from tests.engines.parrot import Parrot, runner_of, sequence_of
 

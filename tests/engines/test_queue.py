@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.scheduling.queue import BACKGROUND_EVERY, RequestQueue, next_prefill, runs_now
+from afterwit.engines.embedded.decoding import BACKGROUND_EVERY, RequestQueue, next_prefill, runs_now
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from afterwit.engines.embedded.cache.kept import KeptRows
-from afterwit.engines.embedded.cache.row import Row
+from afterwit.engines.embedded.cache import KeptRows, Row
+from afterwit.engines.embedded.decoding import Pace
 from afterwit.engines.embedded.load import attend_in_slots
-from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.runner import ModelRunner
-from afterwit.engines.embedded.scheduling.sequence import ResponseSequence
+from afterwit.engines.embedded.runner import ModelRunner
+from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.port import Step
 from tests.engines.parrot import sequence_of
 from tests.engines.test_forward import load_toy

@@ -16,9 +16,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from afterwit.core.turn import Sampling
 from afterwit.engines.embedded import sample
 from afterwit.engines.embedded.sample import Draw, min_p, top_k, top_p
+from afterwit.turn import Sampling
 
 VOCABULARY = 12
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.turn import Sampling
 from afterwit.engines import embedded
 from afterwit.engines.server.server import Ask
-from afterwit.engines.sglang.asking import params_of as asked_of_sglang
+from afterwit.engines.sglang.server import params_of as asked_of_sglang
 from afterwit.engines.vllm.server import _params as asked_of_vllm
+from afterwit.turn import Sampling
 
 Params = Callable[[Ask], dict[str, Any]]
 

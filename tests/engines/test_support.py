@@ -9,12 +9,11 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.load import check_attention
+from afterwit.engines.embedded.load import check_attention, context_of, refusal
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.support import context_of, refusal
-from afterwit.learner.parameters.load import load_model
+from afterwit.errors import SettingError
+from afterwit.learning.load import load_model
 from tests.engines.test_forward import load_toy
 from tests.fakes.models import tiny_qwen3
 

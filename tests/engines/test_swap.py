@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.errors import EngineError
+from afterwit.engines.embedded.decoding import Pace
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.port import Step, Weights
+from afterwit.errors import EngineError
 from tests.engines.parrot import Parrot, parrot_engine, runner_of, sequence_of
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 

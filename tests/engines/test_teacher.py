@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from afterwit.apps.build import teacher_server
-from afterwit.apps.config.load import load
-from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.build.learning import teacher_server
+from afterwit.config import load
+from afterwit.errors import EngineError, EngineUnavailable, SettingError
 from tests.engines.sglang import recorded as sglang
 from tests.engines.teaching import K, teacher_at
 from tests.engines.vllm import recorded as vllm

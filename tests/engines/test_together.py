@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineUnavailable, RequestRefused
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
+from afterwit.errors import EngineUnavailable, RequestRefused
 from tests.engines.talk import ask, say
 
 

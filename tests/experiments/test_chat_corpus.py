@@ -4,9 +4,10 @@ from itertools import islice
 from random import Random
 from statistics import fmean
 
-from afterwit.apps.demo.chat import hints, rules
-from afterwit.apps.demo.chat.world import SYSTEM
-from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat import world as hints
+from afterwit.demo.chat.world import SYSTEM
+from afterwit.judging.voting import parse_evaluation, parse_hint
 from experiments.pretrain import chat_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example
 

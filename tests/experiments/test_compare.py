@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from afterwit import recipes
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 from experiments.compare.__main__ import main
 from experiments.compare.compare import OBJECTIVES, facts, planned, run, table
 from experiments.compare.curve import Curve

@@ -8,10 +8,10 @@ import pytest
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from afterwit.apps.demo.tools import rules
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.core.judging.hints import splice
-from afterwit.core.message import Conversation, Message
+from afterwit.demo.tools import tasks as rules
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.judging.hinted_prompts import splice
+from afterwit.message import Conversation, Message
 from experiments.pretrain import pretrain
 from experiments.pretrain import tools_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example

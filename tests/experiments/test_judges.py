@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.apps.demo.people import MEASURE, Manner
+from afterwit.demo.people import MEASURE, Manner
 from experiments.judges.runs import CASES, MOMENTS, SEEDS, plans
 from experiments.judges.table import TABLES, tables
 from experiments.simulation.plan import Plan, Point, RunResult, key

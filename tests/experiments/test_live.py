@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.demo.live import Measurement
+from afterwit.demo.live import Measurement
 from experiments.live import tables
 from experiments.live.ruin import Half, Ruin, table
 from experiments.live.runs import LiveResult, LiveRuns, result_of

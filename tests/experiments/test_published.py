@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from afterwit.core.judging import JudgeView
-from afterwit.core.judging.voting import parse_evaluation, parse_hint
-from afterwit.core.message import Message
-from afterwit.core.verdict import Question
-from afterwit.wire.judge.full_prompts import FullPrompts
+from afterwit.judging.prompts import FullPrompts
+from afterwit.judging.questions import JudgeView
+from afterwit.judging.voting import parse_evaluation, parse_hint
+from afterwit.message import Message
+from afterwit.verdict import Question
 from experiments.published import HELD_OUT, PREFERENCES, WORDS, CompetentJudge, Person, circles, table
 
 LIKED = {"short": "Five minutes in boiling water.", "greeting": "Hello! Five minutes in boiling water."}

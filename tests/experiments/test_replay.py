@@ -20,7 +20,7 @@ from experiments.replay.score import Mistake, Score, score
 from experiments.replay.traffic import Play
 from tests.store.databases import store_in_memory
 
-FOLDER = Path(__file__).parents[1] / "core" / "fixtures"
+FOLDER = Path(__file__).parents[1] / "binding" / "fixtures"
 
 
 async def mistakes_of(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from afterwit.apps.demo.people import MEASURE
-from afterwit.stages.promotion.settings import PromotionSettings
+from afterwit.demo.people import MEASURE
+from afterwit.promotion.settings import PromotionSettings
 from experiments.safety import canary, poison
 from experiments.safety.poison_table import poison_table
 from experiments.safety.runs import CASES, SEEDS, plans

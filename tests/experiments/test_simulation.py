@@ -15,13 +15,12 @@ import torch
 from openai import OpenAI
 from starlette.types import Receive, Scope, Send
 
-from afterwit.apps.demo.people import MODEL, Agent, interaction, run_interaction
-from afterwit.apps.demo.people.person import REPLY_TOKENS
-from afterwit.apps.demo.worlds import REHEARSED, WORLDS
-from afterwit.core.errors import SettingError
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Sampling
+from afterwit.demo.people import MODEL, REPLY_TOKENS, Agent, interaction, run_interaction
+from afterwit.demo.worlds import REHEARSED, WORLDS
 from afterwit.engines.port import Generate, Step
+from afterwit.errors import SettingError
+from afterwit.lifecycle import State
+from afterwit.turn import Sampling
 from experiments.simulation.client import Client, Conversation
 from experiments.simulation.lockstep import LockstepEngine
 from experiments.simulation.plan import Plan, Point, RunResult, key

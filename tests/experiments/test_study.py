@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.demo.worlds import WORLDS
+from afterwit.demo.worlds import WORLDS
 from experiments.simulation.plan import Point, RunResult, key
 from experiments.study import page, plot
 from experiments.study.factors import FACTORS, OWN, PLAYED, plans

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from afterwit.apps.demo.people import Manner
-from afterwit.apps.demo.worlds import WORLDS
-from afterwit.core.judging.voting import Answer, parse_evaluation, parse_hint
-from afterwit.core.message import Message
+from afterwit.demo.people import Manner
+from afterwit.demo.worlds import WORLDS
+from afterwit.judging.voting import Answer, parse_evaluation, parse_hint
+from afterwit.message import Message
 from experiments.simulation.plan import Plan
 from experiments.simulation.weak_judge import WeakJudge, weakened
 

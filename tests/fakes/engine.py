@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.errors import EngineError, EngineUnavailable
-from afterwit.core.turn import Basis
-from afterwit.engines.fit import check_fits, check_scores
+from afterwit.adapters import SHARED
+from afterwit.engines.kinds import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.errors import EngineError, EngineUnavailable
+from afterwit.turn import Basis
 
 Script = Callable[[Generate], Sequence[int]]
 """The ids of a response after its forced prefix. An end id is added if it ends with none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from afterwit.core.judging import Answer
-from afterwit.core.message import Message
+from afterwit.judging.voting import Answer
+from afterwit.message import Message
 
 HINT_MARK = "[HINT_START]"
 HINT_WORDS = "Read the file before you edit it."

@@ -7,12 +7,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
-from afterwit.core.verdict import NextState, Source, Verdict
+from afterwit.chat_format.render import Renderer
+from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.wire.model_text.render import Renderer
+from afterwit.turn import Basis, Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
+from afterwit.verdict import NextState, Source, Verdict
 
 HINTS = ("Read the file first.", "Write three friendly steps, then stop.")
 VOCABULARY = 400

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.core.errors import RequestError
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Sampling
-from afterwit.wire.dialect import Dialect, Encoder, TokenCount
-from afterwit.wire.fields import as_object, as_text, flag, text
-from afterwit.wire.request import Field, ModelRequest, RequestLimits
-from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
+from afterwit.dialects.dialect import Dialect, Encoder, TokenCount
+from afterwit.dialects.fields import as_object, as_text, flag, text
+from afterwit.dialects.request import Field, ModelRequest, RequestLimits
+from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
+from afterwit.errors import RequestError
+from afterwit.message import Conversation, Message
+from afterwit.turn import Sampling
 
 
 def parse(body: Any, limits: RequestLimits) -> ModelRequest:

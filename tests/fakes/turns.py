@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.message import Conversation, Message
+from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 
 
 def a_turn(id: str, **changes: Any) -> Turn:

@@ -8,14 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import Head, HeadGradients, LowRank
 from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
-from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.targets import targets
-from afterwit.objective.choices.objectives import TERMS
-from afterwit.objective.denominators import Denominators, denominators
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.objective.advantage import Denominators, denominators
+from afterwit.objective.choices import TERMS
 from afterwit.objective.logprobs import with_tail
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss

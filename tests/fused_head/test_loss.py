@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import Head, HeadGradients, LowRank
 from afterwit.fused_head.loss import Reference, fused_loss
-from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.targets import targets
-from afterwit.objective.choices.objectives import OBJECTIVES
-from afterwit.objective.denominators import denominators
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.objective.advantage import denominators
+from afterwit.objective.choices import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Outcome, Pass, cast, gradient_buffers, parts_of, random_pass, with_parts

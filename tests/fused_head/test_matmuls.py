@@ -10,13 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.compiled import CompiledOnGpu
-from afterwit.fused_head.head import Head, HeadGradients
-from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.matmuls import MIXED, UPCAST, matmuls_for, mixed
-from afterwit.fused_head.sizes import CPU, GPU, sizes_on
-from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.terms.dense import LogitsChunk, dense_tile
+from afterwit.fused_head.head import (
+    CPU,
+    GPU,
+    MIXED,
+    UPCAST,
+    Head,
+    HeadGradients,
+    LowRank,
+    matmuls_for,
+    mixed,
+    sizes_on,
+)
+from afterwit.fused_head.loss import LogitsChunk, dense_tile
+from afterwit.fused_head.softmax import CompiledOnGpu, exp_sums
 from tests.fused_head.batches import cast, random_pass
 from tests.fused_head.test_loss import EVERYTHING
 

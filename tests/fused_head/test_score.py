@@ -7,10 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.fused_head.head import Head
-from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.score import score
-from afterwit.fused_head.top_k import by_sorting, two_stage_top_k
+from afterwit.fused_head.head import Head, LowRank
+from afterwit.fused_head.score import by_sorting, score, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)

@@ -12,14 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import MIXED, Head, HeadGradients
 from afterwit.fused_head.loss import Reference, fused_loss
-from afterwit.fused_head.matmuls import MIXED
 from afterwit.fused_head.score import score
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.targets import targets
-from afterwit.objective.choices.hint_selection import HINT_RULES
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.objective.choices import HINT_RULES
 from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Pass, cast, parts_of, random_pass

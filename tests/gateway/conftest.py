@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.gateway.embedded import World, embedded
 from tests.gateway.serving import Serving, serving

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
-from afterwit.core.adapters import AdapterPolicy
+from afterwit.adapters import AdapterPolicy
+from afterwit.chat_format.render import Renderer
+from afterwit.dialects.dialect import Dialect
+from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine, Generate
-from afterwit.stages.gateway.app import GatewayApp, build_app
-from afterwit.stages.gateway.dialects import DIALECTS
-from afterwit.stages.gateway.http import ConnectionLimits, Listener, bound_socket
-from afterwit.stages.gateway.page import Controls
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.gateway.app import GatewayApp, build_app
+from afterwit.gateway.http_server import ConnectionLimits, Listener, bound_socket
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.page.html import Controls
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.dialect import Dialect
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Serving:
         return await self.store.call(lambda store: list(store.turns()))
 
     async def add_key(self, name: str, *scopes: str) -> str:
-        from afterwit.stages.gateway.auth.keys import hash_key
+        from afterwit.gateway.auth import hash_key
 
         key = f"aw-{name}"
         await self.store.call(lambda store: store.add_key(name, scopes, hash_key(key), now=self.clock()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.core.adapters import AdapterPolicy
-from afterwit.wire.model_text.render import Renderer
+from afterwit.adapters import AdapterPolicy
+from afterwit.chat_format.render import Renderer
 from tests.gateway.serving import USER, Serving, serving
 
 GROUPS = AdapterPolicy(division="per_session_group", shared_keys=("ci",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Kind
+from afterwit.lifecycle import Reason, State
+from afterwit.turn import Kind
 from tests.gateway.serving import USER, Serving
 
 GREETED = [*USER, {"role": "assistant", "content": "Hello there."}]

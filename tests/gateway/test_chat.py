@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from afterwit.core.ids import turn_of_call
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.ids import turn_of_call
 from tests.gateway.serving import TOOL, USER, Serving, folded, plain, serving
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'

@@ -10,11 +10,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from afterwit.core.lifecycle import Reason
-from afterwit.stages.gateway.http import ConnectionLimits
-from afterwit.stages.gateway.http.connections import IdleConnections
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.gateway.http_server import ConnectionLimits, IdleConnections
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.lifecycle import Reason
 from tests.gateway.serving import USER, Serving, serving
 
 PATIENT_S = 20.0

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from afterwit.core.errors import StoreError, StoreUnavailable
-from afterwit.stages.gateway.deliveries import Deliveries
+from afterwit.errors import StoreError, StoreUnavailable
+from afterwit.gateway.context import Deliveries
 
 
 class Slow:

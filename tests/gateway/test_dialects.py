@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from afterwit.stages.gateway.dialects import dialect_of
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.chat_format.render import Renderer
+from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.dialects.table import dialect_of
+from afterwit.gateway.settings import GatewaySettings
 from tests.fakes.plain_dialect import PLAIN
 from tests.gateway.serving import Serving, serving
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Finish
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.lifecycle import State
+from afterwit.turn import Finish
 from tests.gateway.serving import TOOL, USER, Serving, serving
 
 

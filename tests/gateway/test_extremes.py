@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.errors import RequestError
-from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.surrogates import without_halves
-from afterwit.core.turn import Sampling
+from afterwit.chat_format.families import NO_CALLS
+from afterwit.chat_format.render import Renderer
+from afterwit.dialects.request import ModelRequest
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.gateway.turn.prepare import SLICE, encode_within, prepare
-from afterwit.wire.model_text.conventions import NO_CALLS
-from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.request import ModelRequest
+from afterwit.errors import RequestError
+from afterwit.gateway.prepare import SLICE, encode_within, prepare
+from afterwit.message import Conversation, Message, ToolCall
+from afterwit.surrogates import without_halves
+from afterwit.turn import Sampling
 from tests.gateway.serving import TOOL, USER, Serving, serving
 from tests.gateway.test_fuzz import WHOLE, paths, put
 

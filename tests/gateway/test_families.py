@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.conventions import CONVENTIONS, NO_CALLS, Convention
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.convention import Convention
+from afterwit.chat_format.families import CONVENTIONS, NO_CALLS
+from afterwit.chat_format.render import Renderer
+from afterwit.gateway.settings import GatewaySettings
+from tests.chat_format.families.transcripts import TOOLS, Transcript, transcripts
 from tests.gateway.serving import TOOL, folded, plain, serving
-from tests.wire.conventions.transcripts import TOOLS, Transcript, transcripts
 
 each = pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda entry: entry.name)
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{{ tools }}"

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import ContextExceeded, EngineUnavailable, RequestRefused
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.errors import ContextExceeded, EngineUnavailable, RequestRefused
+from afterwit.gateway.settings import GatewaySettings
 from tests.gateway.serving import USER, Serving, serving
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.verdict import Feedback
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
+from afterwit.verdict import Feedback
 from tests.gateway.serving import USER, Serving
 
 

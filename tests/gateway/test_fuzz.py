@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.gateway.responding import FUNCTION
 from tests.gateway.serving import TOOL, Serving, serving
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from afterwit.stages.gateway.http.gathering import MOST_BYTES, GatheringTransport
+from afterwit.gateway.http_server import MOST_BYTES, GatheringTransport
 
 
 class Wire(asyncio.Transport):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.auth.hosts import check_host, check_origin, host_name, is_loopback
+from afterwit.errors import RequestError
+from afterwit.gateway.auth import check_host, check_origin, host_name, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.errors import RequestError
+from afterwit.gateway.limits import InFlight
 
 
 def test_a_request_that_does_not_fit_is_a_429():

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.auth.key_cache import KeyCache
-from afterwit.stages.gateway.auth.keys import (
+from afterwit.errors import RequestError, StoreError
+from afterwit.gateway.auth import (
     LOCAL,
     Caller,
+    KeyCache,
     Permission,
     hash_key,
     new_key,

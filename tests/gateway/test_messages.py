@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from afterwit.core.ids import turn_of_call
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Finish
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.render import Renderer
-from tests.core.bindings import recorded
+from afterwit.chat_format.render import Renderer
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.ids import turn_of_call
+from afterwit.lifecycle import State
+from afterwit.turn import Finish
+from tests.binding.bindings import recorded
 from tests.gateway.serving import TOOL, USER, Serving, serving
 
 READ = {

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.message import Message
+from afterwit.chat_format.render import Renderer
+from afterwit.message import Message
 from afterwit.store import Record
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
 from tests.gateway.serving import USER, serving
 
 READ: list[str] = []

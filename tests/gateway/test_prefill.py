@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from afterwit.core.lifecycle import State
+from afterwit.lifecycle import State
 from tests.gateway.embedded import World
 from tests.gateway.serving import TOOL, USER, Serving
 

@@ -7,9 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Finish, Kind
-from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.lifecycle import Reason, State
+from afterwit.turn import Finish, Kind
 from tests.gateway.serving import TOOL, USER, Serving, serving
 
 REPLIED = [*USER, {"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "No, again."}]

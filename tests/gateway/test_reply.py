@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.turn import Finish
+from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.families.hermes import HERMES
+from afterwit.chat_format.families.llama import LLAMA
+from afterwit.chat_format.parse import ResponseParser
+from afterwit.dialects.response import ParsedCall, TextDelta
 from afterwit.engines.port import Step
-from afterwit.stages.gateway.turn.reply import Reply
-from afterwit.wire.model_text.conventions.hermes import HERMES
-from afterwit.wire.model_text.conventions.llama import LLAMA
-from afterwit.wire.model_text.detokenize import Detokenizer
-from afterwit.wire.model_text.response.parser import ResponseParser
-from afterwit.wire.response import ParsedCall, TextDelta
+from afterwit.gateway.reply import Reply
+from afterwit.turn import Finish
 
 END = 0
 """The end id; every other id is a character's code point."""

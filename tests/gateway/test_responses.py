@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.errors import EngineUnavailable
-from afterwit.core.ids import turn_of_call
-from afterwit.core.lifecycle import State
-from afterwit.core.message import Conversation
-from afterwit.core.turn import Kind
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.errors import EngineUnavailable
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.ids import turn_of_call
+from afterwit.lifecycle import State
+from afterwit.message import Conversation
+from afterwit.turn import Kind
 from tests.gateway.responding import CALL, FUNCTION, THOUGHT, events, folded, parse_events, respond
 from tests.gateway.serving import TOOL, Serving, serving
 

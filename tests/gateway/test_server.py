@@ -9,9 +9,9 @@ import shutil
 import httpx
 import pytest
 
-from afterwit.core.errors import SettingError
-from afterwit.stages.gateway.http import Listener, bound_socket
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.errors import SettingError
+from afterwit.gateway.http_server import Listener, bound_socket
 from tests.gateway.serving import USER, serving
 
 

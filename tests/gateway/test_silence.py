@@ -12,12 +12,12 @@ import anthropic
 import httpx
 import pytest
 
-from afterwit.core.errors import EngineUnavailable, RequestError, RequestRefused
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Finish
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.stages.gateway.turn.writer import ResponseWriter
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
+from afterwit.errors import EngineUnavailable, RequestError, RequestRefused
+from afterwit.gateway.respond import ResponseWriter
+from afterwit.gateway.settings import GatewaySettings
+from afterwit.lifecycle import State
+from afterwit.turn import Finish
 from tests.fakes.plain_dialect import PlainEncoder, parse
 from tests.gateway.serving import USER, Serving, serving
 from tests.gateway.test_every_dialect import APIS

@@ -11,7 +11,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from afterwit.core.lifecycle import Reason, State
+from afterwit.lifecycle import Reason, State
 from tests.fakes.engine import FakeEngine
 from tests.gateway.embedded import World
 from tests.gateway.serving import TOOL, Serving

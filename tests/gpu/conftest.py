@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.learner.conftest import _one_thread as _one_thread
-from tests.learner.conftest import base as base
-from tests.learner.conftest import renderer as renderer
+from tests.learning.conftest import _one_thread as _one_thread
+from tests.learning.conftest import base as base
+from tests.learning.conftest import renderer as renderer
 
 
 @pytest.fixture(scope="session")

@@ -9,17 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
-from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
-from afterwit.fused_head.matmuls import MIXED, UPCAST, matmuls_for
+from afterwit.fused_head.head import MIXED, UPCAST, Head, HeadGradients, matmuls_for, sizes_on
+from afterwit.fused_head.loss import FusedLoss, Reference, dense_tile, fused_loss
 from afterwit.fused_head.score import score
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.targets import targets
-from afterwit.fused_head.terms.dense import dense_tile
-from afterwit.objective.denominators import denominators
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.objective.advantage import denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from afterwit.tree.blockwise import attend
-from afterwit.tree.flash import FLASH_CPU, FLASH_CUDA, kernel_for
-from afterwit.tree.kernels import PORTABLE
-from afterwit.tree.pack import Path, pack
-from tests.tree.forests import forests, mask
-from tests.tree.test_attention import SCALE, masked
+from afterwit.packing.attention import attend
+from afterwit.packing.flash import FLASH_CPU, FLASH_CUDA, PORTABLE, kernel_for
+from afterwit.packing.pack import Path, pack
+from tests.packing.forests import forests, mask
+from tests.packing.test_attention import SCALE, masked
 
 WIDTH = 64
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}

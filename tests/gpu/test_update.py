@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learner.batch import Item
-from afterwit.learner.parameters import device_of, load_model
-from afterwit.learner.scoring import probe
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
+from afterwit.chat_format.render import Renderer
+from afterwit.learning.batch import Item
+from afterwit.learning.load import device_of, load_model
+from afterwit.learning.score import probe
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
-from tests.learner.updates import Given, items_of, policy_of, quiet, weights
+from tests.learning.updates import Given, items_of, policy_of, quiet, weights
 
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)

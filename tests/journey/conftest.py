@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pytest
 from openai import AsyncOpenAI
 
-from afterwit.apps.config import Settings, load
-from afterwit.core.judging import Answer
-from afterwit.core.message import Message
+from afterwit.config import Settings, load
+from afterwit.judging.voting import Answer
+from afterwit.message import Message
 from tests.fakes.models import tiny_qwen3
 
 T = TypeVar("T")

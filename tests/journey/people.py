@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from openai import AsyncOpenAI, AuthenticationError
 
-from afterwit.apps.running.runtime import Runtime
-from afterwit.core.lifecycle import State
-from afterwit.stages.gateway.auth import hash_key
+from afterwit.gateway.auth import hash_key
+from afterwit.lifecycle import State
+from afterwit.running.serve import Runtime
 from tests.journey.conftest import until
 
 SAID = ("No: you never read the file. Please read it first.", "Please be shorter.", "Wrong file.")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from openai import BadRequestError
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.checkpoints import Versions
-from afterwit.core.errors import SettingError
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.errors import SettingError
+from afterwit.running.serve import Runtime
 from tests.journey.conftest import PlainJudge, until
 from tests.journey.people import Person, newer, person, trained
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import Versions
-from afterwit.checkpoints.forgetting import tainted
-from afterwit.core.errors import TurnNotFound
+from afterwit.checkpoints.versions import Versions, tainted
+from afterwit.errors import TurnNotFound
 from afterwit.store.sqlite import SqliteStore
 from tests.journey.test_kill import Server, free_port, talk
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from afterwit.checkpoints import Versions
-from afterwit.core.lifecycle import State
+from afterwit.checkpoints.versions import Versions
+from afterwit.lifecycle import State
 from afterwit.store.sqlite import SqliteStore
 from tests.journey.conftest import client
 

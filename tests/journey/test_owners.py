@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.build import store_of_model, versions_of
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.apps.running.train import learn
-from afterwit.core.errors import AlreadyRunning
+from afterwit.build.home import store_of_model, versions_of
+from afterwit.config import Settings
+from afterwit.errors import AlreadyRunning
+from afterwit.running.serve import Runtime
+from afterwit.running.train import learn
 from tests.journey.conftest import PlainJudge
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.core.lifecycle import State
+from afterwit.config import Settings
+from afterwit.lifecycle import State
+from afterwit.running.serve import Runtime
 from afterwit.store import Record
 from tests.journey.conftest import HINT, PlainJudge, client, until
 from tests.journey.test_turn import ASKED, REPLY, whole_loop

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.apps.running.train import learn
-from afterwit.checkpoints import Versions
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.running.serve import Runtime
+from afterwit.running.train import learn
 from tests.journey.conftest import PlainJudge, client
 
 PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.build import versions_of
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.checkpoints import roll_back
-from afterwit.core.errors import VersionsRefused
+from afterwit.build.home import versions_of
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.config import Settings
+from afterwit.errors import VersionsRefused
+from afterwit.running.serve import Runtime
 from tests.checkpoints.places import bucket
 from tests.journey.conftest import client, until
 from tests.journey.test_turn import ASKED, whole_loop

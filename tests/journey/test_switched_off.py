@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.core.errors import SettingError
-from afterwit.core.lifecycle import State
+from afterwit.config import Settings
+from afterwit.errors import SettingError
+from afterwit.lifecycle import State
+from afterwit.running.serve import Runtime
 from tests.journey.conftest import PlainJudge, client, until
 
 ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.config import Settings
-from afterwit.apps.running.runtime import Runtime
-from afterwit.checkpoints import Versions
-from afterwit.core.lifecycle import State
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.lifecycle import State
+from afterwit.running.serve import Runtime
 from afterwit.store import Record
 from tests.journey.conftest import HINT, PlainJudge, client, until
 

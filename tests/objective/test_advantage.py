@@ -4,7 +4,7 @@ import pytest
 
 from afterwit.objective import ObjectiveSettings, evaluate
 from afterwit.objective.advantage import advantages
-from afterwit.objective.choices.baselines import BASELINES, Rewarded
+from afterwit.objective.choices import BASELINES, Rewarded
 
 
 def found(*batch, mean=0.0, **settings):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings
 from afterwit.objective.candidates import Candidates, candidates
-from afterwit.objective.choices.hint_selection import HINT_RULES, HintRule
+from afterwit.objective.choices import HINT_RULES, HintRule
 from afterwit.objective.logprobs import logprobs, top_k
 from afterwit.objective.sample import Sample
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.terms import Carried
+from afterwit.lifecycle import Reason
 from afterwit.objective import ObjectiveSettings, evaluate
+from afterwit.terms import Carried
 
 from .batches import sample
 

@@ -4,10 +4,10 @@ from itertools import product
 
 import pytest
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.terms import Carried, TurnFacts, terms_of
-from afterwit.core.turn import scoring_temperature
+from afterwit.lifecycle import Reason
 from afterwit.objective import ObjectiveSettings
+from afterwit.terms import Carried, TurnFacts, terms_of
+from afterwit.turn import scoring_temperature
 
 
 def turn(**facts):

@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 import torch
 
-from afterwit.objective.choices.objectives import OBJECTIVES
-from afterwit.objective.denominators import denominators
+from afterwit.objective.advantage import denominators
+from afterwit.objective.choices import OBJECTIVES
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings

@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from afterwit.apps.sandbox.box import Box, Ran, Walls, walls
-from afterwit.core.errors import IsolationMissing
+from afterwit.errors import IsolationMissing
+from afterwit.sandbox.box import Box, Ran, Walls, walls
 
 
 @cache

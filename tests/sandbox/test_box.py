@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.sandbox.box import BoxLimits, open_box, walls
-from afterwit.apps.sandbox.box.inside.files import SEEN_AS
-from afterwit.apps.sandbox.box.isolation import bubblewrap
-from afterwit.core.errors import BoxEnded, IsolationMissing
+from afterwit.errors import BoxEnded, IsolationMissing
+from afterwit.sandbox.box import BoxLimits, bubblewrap, open_box, walls
+from afterwit.sandbox.inside.files import SEEN_AS
 from tests.sandbox.boxes import here, isolated, python
 
 MIB = 1 << 20
@@ -348,7 +347,7 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
     mark = f"afterwit-killed-{os.getpid()}"
     code = f"""
         import asyncio
-        from afterwit.apps.sandbox.box import BoxLimits, open_box, walls
+        from afterwit.sandbox.box import BoxLimits, open_box, walls
         async def main():
             async with open_box(walls(), BoxLimits(seconds=300)) as box:
                 await box.run(["bash", "-c", "exec -a {mark} sleep 600"])
@@ -369,7 +368,7 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
 async def test_a_loop_that_ends_while_boxes_are_being_closed_waits_for_their_ends() -> None:
     code = """
         import asyncio
-        from afterwit.apps.sandbox.box import open_box, walls
+        from afterwit.sandbox.box import open_box, walls
         async def hold(opened):
             async with open_box(walls()):
                 opened.set()

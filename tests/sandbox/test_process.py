@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.sandbox import Limits, confined, run, weakness
+from afterwit.sandbox.process import Limits, confined, run, weakness
 
 
 def test_a_command_runs_in_the_workspace_and_its_output_comes_back(tmp_path: Path) -> None:

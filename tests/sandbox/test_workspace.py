@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.sandbox import OutsideWorkspace, Workspace
+from afterwit.sandbox.workspace import OutsideWorkspace, Workspace
 
 
 @pytest.fixture

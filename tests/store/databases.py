@@ -14,9 +14,7 @@ import pytest
 
 from afterwit.store import Store
 from afterwit.store.sql.schema import MIGRATIONS
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import SqliteDatabase
-from afterwit.store.sqlite.opening import connect, migrate
+from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect, migrate
 from tests.store.places import MODEL, File, Place, Schema
 
 

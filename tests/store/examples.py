@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Message
-from afterwit.core.turn import Turn
-from afterwit.core.verdict import Question, Source, Verdict, Vote
-from afterwit.core.version import Origin, Probe, Version
+from afterwit.lifecycle import Reason
+from afterwit.message import Message
 from afterwit.store import Store
+from afterwit.turn import Turn
+from afterwit.verdict import Question, Source, Verdict, Vote
+from afterwit.version import Origin, Probe, Version
 from tests.fakes.turns import a_turn
 
 __all__ = [

@@ -37,9 +37,7 @@ class File:
         return SqliteStore.open(self.path, fingerprint=MODEL)
 
     def watched(self, before: Callable[[], None]) -> Store:
-        from afterwit.store.sqlite import SqliteStore
-        from afterwit.store.sqlite.database import SqliteDatabase
-        from afterwit.store.sqlite.opening import connect
+        from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
 
         class Watched(SqliteDatabase):
             def _run(self, *arguments: Any) -> Any:
@@ -56,12 +54,12 @@ class Schema:
     url: str
 
     def open(self) -> Store:
-        from afterwit.store.postgresql import PostgresqlStore
+        from afterwit.store.postgresql.store import PostgresqlStore
 
         return PostgresqlStore.open(self.url, fingerprint=MODEL)
 
     def watched(self, before: Callable[[], None]) -> Store:
-        from afterwit.store.postgresql import PostgresqlStore
+        from afterwit.store.postgresql.store import PostgresqlStore
 
         store = PostgresqlStore.open(self.url, fingerprint=MODEL)
         store._database._link = _WatchedLink(store._database._link, before)  # type: ignore[assignment]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.lifecycle import State
+from afterwit.lifecycle import State
 from tests.store.databases import DATABASES, KINDS, NEW
 from tests.store.examples import NO, a_turn, add
 from tests.store.places import Place

@@ -11,10 +11,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import StoreError
-from afterwit.core.lifecycle import State
-from afterwit.core.version import Origin, Version
+from afterwit.errors import StoreError
+from afterwit.lifecycle import State
 from afterwit.store.sqlite import SqliteStore
+from afterwit.version import Origin, Version
 from tests.store.examples import HINTED, NO, a_version, add
 from tests.store.places import Place
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding import client_session_of, read_request
-from afterwit.core.ids import ENTROPY_BYTES, turn_id
-from afterwit.core.message import Conversation
-from afterwit.core.turn import Finish, Sampled, Sampling, Turn
-from afterwit.stages.gateway.auth import Caller, Permission, scope_of
-from afterwit.stages.gateway.turn import Bound, bind_request
-from afterwit.stages.gateway.turn.binder import store_turn
+from afterwit.binding.client_ids import client_session_of
+from afterwit.binding.request import read_request
+from afterwit.gateway.auth import Caller, Permission, scope_of
+from afterwit.gateway.binder import Bound, bind_request, store_turn
+from afterwit.ids import ENTROPY_BYTES, turn_id
+from afterwit.message import Conversation
 from afterwit.store import Record, Store
+from afterwit.turn import Finish, Sampled, Sampling, Turn
 from experiments.replay.hosts.port import Served, answered
 from experiments.replay.traffic import Ask
 

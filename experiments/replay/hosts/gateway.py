@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
-from afterwit.core.message import Message
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
+from afterwit.message import Message
 from afterwit.store import Record
-from afterwit.wire.model_text.render import Renderer
 from experiments.replay.hosts.bodies import LIMITS, PATHS, body_of
 from experiments.replay.hosts.port import Served
 from experiments.replay.traffic import Ask

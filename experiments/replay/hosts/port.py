@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from afterwit.core.ids import call_id
-from afterwit.core.message import Message
+from afterwit.ids import call_id
+from afterwit.message import Message
 from afterwit.store import Record
 from experiments.replay.traffic import Ask
 

@@ -9,20 +9,30 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
-from afterwit.checkpoints.foreign import parsed
-from afterwit.core.adapters import SHARED
-from afterwit.core.version import Version
+from pydantic import TypeAdapter, ValidationError
+
+from afterwit.adapters import SHARED
+from afterwit.version import Version
 
 NAME = "manifest.json"
+
+
 DRAFT = f".{NAME}"
 """The manifest until it is flushed to the disk."""
+
+
 NO_NAME = re.compile(r"\.{0,2}|.*[/\\:\x00-\x1f\x7f].*", re.DOTALL)
 """What is not one plain component of a path, on any platform."""
+
+
 MOST_BYTES = 255
 """Of a file's name."""
+
+
 DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")
 """SHA-256, or the BLAKE2b of 16 bytes that older manifests have."""
 
@@ -105,3 +115,23 @@ def history_in(path: Path) -> Version:
 def _history_in(path: Path, inode: int, changed: int) -> Version:
     """Read once: a manifest never changes. Effects are most of it."""
     return replace(read(path), metrics={}, effects=(), recipe=None)
+
+
+T = TypeVar("T")
+
+
+def parsed(kind: type[T], text: str | bytes) -> T:
+    """The value in the text. Unknown fields are left out. ValueError, which says in a line what is wrong."""
+    key: Any = kind
+    try:
+        found: T = _adapter(key).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from error
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

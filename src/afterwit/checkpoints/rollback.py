@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from afterwit.adapters import SHARED
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.lineage import brought_back, taken_back, turns_in
-from afterwit.checkpoints.versions import Versions
-from afterwit.core.adapters import SHARED
-from afterwit.core.errors import SettingError, VersionTaken
-from afterwit.core.version import Origin, Version
+from afterwit.checkpoints.versions import Versions, brought_back, taken_back, turns_in
+from afterwit.errors import SettingError, VersionTaken
+from afterwit.version import Origin, Version
 
 
 def roll_back(

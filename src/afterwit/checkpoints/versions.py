@@ -13,23 +13,27 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.files import is_learned, is_weights
-from afterwit.checkpoints.flushing import draft, sync
-from afterwit.checkpoints.forgetting import tainted
-from afterwit.checkpoints.hashes import first_damaged, hashes_of
-from afterwit.checkpoints.ladder import outdated
-from afterwit.checkpoints.lineage import turns_in
-from afterwit.checkpoints.lock import exclusive
-from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
-from afterwit.core.version import Version
+from afterwit.checkpoints.files import (
+    draft,
+    exclusive,
+    first_damaged,
+    hashes_of,
+    is_learned,
+    is_weights,
+    sync,
+)
+from afterwit.errors import SettingError, VersionDamaged, VersionTaken
+from afterwit.version import Origin, Version
 
 FOLDER = re.compile("[0-9]{6}")
+
+
 SCRATCH = ".scratch-"
 """How a folder of versions that do not stay is called."""
 
@@ -297,3 +301,151 @@ class Versions:
         for number in self._folders():
             if not self._manifest(number).exists():
                 shutil.rmtree(self.place(number))
+
+
+def is_rung(number: int, *, newest: int) -> bool:
+    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
+    adapter's versions count from 1 here, whatever their numbers.
+
+    A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
+    versions stay, and from any distance d back to 3 d there is one, or the base.
+    """
+    return newest - number < 2 * (number & -number)
+
+
+def outdated(numbers: Sequence[int], *, keep: int, but: Collection[int]) -> list[int]:
+    """Of an adapter's ascending numbers, those neither among the newest `keep`, nor in `but`, nor a rung."""
+    learned = [number for number in numbers if number > 0]
+    older = enumerate(learned[: max(0, len(learned) - keep)], start=1)
+    return [
+        number for place, number in older if number not in but and not is_rung(place, newest=len(learned))
+    ]
+
+
+def learned(number: int, versions: Mapping[int, Version]) -> frozenset[int]:
+    """The update versions whose steps are in the weights of `number`."""
+    found: set[int] = set()
+    for version in _back(number, versions):
+        if version.origin is Origin.UPDATE:
+            found.add(version.number)
+        found.update(version.replays)
+    return frozenset(found)
+
+
+def turns_in(number: int, versions: Mapping[int, Version]) -> frozenset[str]:
+    """The turns that the weights of `number` were trained on."""
+    steps = [versions[step] for step in learned(number, versions) if step in versions]
+    trained = {turn for step in steps for turn in (*step.turns, *step.replayed)}
+    return frozenset(trained.difference(*(version.without for version in _back(number, versions))))
+
+
+def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
+    """The version, and those that its weights came from, the newest first."""
+    at: int | None = number
+    while at is not None and at in versions:
+        version = versions[at]
+        yield version
+        source = {Origin.ROLLBACK: version.restores, Origin.REPLAY: version.begins}
+        at = source.get(version.origin, version.parent)
+
+
+def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    """The updates that a rollback to `target` reverts: in the newest weights, not in its own. `versions` are
+    those of one adapter."""
+    return _less(max(version.number for version in versions), target, versions)
+
+
+def brought_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    """The updates that a rollback to `target` brings back: in its weights, not in the newest."""
+    return _less(target, max(version.number for version in versions), versions)
+
+
+def _less(one: int, other: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    by_number = {version.number: version for version in versions}
+    return tuple(sorted(learned(one, by_number) - learned(other, by_number)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An update to run again, without the forgotten turns."""
+
+    version: Version
+    turns: tuple[str, ...]
+    replayed: tuple[str, ...]
+    whole: bool
+    """Whether nothing was left out of it and of the updates before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where to begin, and what to run again behind it."""
+
+    newest: int
+    """The adapter's newest version: if another one comes, the plan is void."""
+    start: int
+    """The version whose weights and optimiser state come first."""
+    steps: tuple[Step, ...]
+    undone: tuple[int, ...]
+    """All updates of the newest weights that `start` does not hold."""
+
+
+def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[[int], bool]) -> Plan | None:
+    """How to free the newest weights of these turns; None: they do not hold any.
+
+    It begins as late as possible with a version that `resumes`. An update all of whose new turns are
+    forgotten is left out: without them it would not have begun.
+    """
+    by_number = {version.number: version for version in versions}
+    newest = max(by_number, default=0)
+    present = turns_in(newest, by_number)
+    if not present.intersection(turns):
+        return None
+    chain = sorted(learned(newest, by_number))
+    kept = present.difference(turns)
+    start, done = _start(chain, by_number, kept, resumes)
+    before = {turn for number in chain[:done] for turn in _turns(by_number[number])}
+    steps, whole = list[Step](), turns_in(start, by_number) == before
+    for version in (by_number[number] for number in chain[done:]):
+        whole = whole and kept >= set(_turns(version))
+        if (step := _step(version, kept, whole=whole)) is not None:
+            steps.append(step)
+    return Plan(newest=newest, start=start, steps=tuple(steps), undone=tuple(chain[done:]))
+
+
+def _turns(version: Version) -> tuple[str, ...]:
+    return (*version.turns, *version.replayed)
+
+
+def _start(
+    chain: Sequence[int],
+    versions: dict[int, Version],
+    kept: Collection[str],
+    resumes: Callable[[int], bool],
+) -> tuple[int, int]:
+    """The version that holds most of the chain's first updates, and nothing forgotten; and how many."""
+    found = (0, 0)
+    for number in sorted(versions):
+        inside = learned(number, versions)
+        fits = inside == set(chain[: len(inside)]) and turns_in(number, versions) <= set(kept)
+        if fits and len(inside) >= found[1] and resumes(number):
+            found = number, len(inside)
+    return found
+
+
+def _step(version: Version, kept: Collection[str], *, whole: bool) -> Step | None:
+    new = tuple(turn for turn in version.turns if turn in kept)
+    replayed = tuple(turn for turn in version.replayed if turn in kept)
+    if not (new or replayed) or (version.turns and not new):
+        return None
+    return Step(version=version, turns=new, replayed=replayed, whole=whole)
+
+
+def tainted(
+    versions: Sequence[Version], holds: Callable[[int], bool], turns: Collection[str] = ()
+) -> tuple[int, ...]:
+    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is kept."""
+    by_number = {version.number: version for version in versions}
+    gone = {turn for version in versions for turn in version.without}.union(turns)
+    if not gone:
+        return ()
+    return tuple(number for number in by_number if holds(number) and gone & turns_in(number, by_number))

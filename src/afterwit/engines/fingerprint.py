@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 
 SAMPLES = 256
 SAMPLE_BYTES = 256 * 1024

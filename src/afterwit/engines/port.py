@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.turn import Basis, Sampling
+from afterwit.adapters import SHARED
+from afterwit.turn import Basis, Sampling
 
 
 class Weights(StrEnum):

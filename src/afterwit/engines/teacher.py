@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from afterwit.core.errors import EngineError, SettingError
-from afterwit.core.teacher import Ids, TeacherScores
-from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.presence import answered, gone
-from afterwit.engines.server.gathered import gathered
+from afterwit.engines.server.client import ServerClient, gathered
+from afterwit.engines.server.inspect import answered, gone
 from afterwit.engines.server.open import Fit
 from afterwit.engines.sglang import inspect as sglang
 from afterwit.engines.vllm import inspect as vllm
+from afterwit.errors import EngineError, SettingError
+from afterwit.teacher import Ids, TeacherScores
 
 HEALTH = "/health"
 AT_ONCE = 8

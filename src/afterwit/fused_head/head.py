@@ -6,13 +6,12 @@ S kept ids and perhaps the tail, M rows of teachers, H hints, T tokens of one re
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.matmuls import Matmuls, matmuls_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +104,151 @@ class Head:
 def through_soft_cap(soft_cap: float | None, grad: Tensor, logits: Tensor) -> Tensor:
     """A gradient of capped logits becomes, in place, that of the logits before."""
     return grad if soft_cap is None else grad.mul_(1 - (logits / soft_cap).square())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRank:
+    """The two factors; products with them are taken in the precision of logits, whatever they are kept in."""
+
+    down_RD: Tensor
+    """A."""
+    up_VR: Tensor
+    """B."""
+    scale: float
+
+    def __post_init__(self) -> None:
+        if len(self.down_RD) != self.up_VR.shape[1]:
+            raise ValueError(f"A has rank {len(self.down_RD)} but B {self.up_VR.shape[1]}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the head it belongs to."""
+        return len(self.up_VR), self.down_RD.shape[1]
+
+    def add(self, states_ND: Tensor, logits_NV: Tensor) -> None:
+        """Add its logits to those of the head."""
+        logits_NV.addmm_(self._narrow(states_ND, logits_NV.dtype), self.up_VR.t().to(logits_NV.dtype))
+
+    def at(self, states_ND: Tensor, ids_NK: Tensor, dtype: torch.dtype) -> Tensor:
+        """Its logits [N, K] at a few ids of each row."""
+        return torch.einsum("nr,nkr->nk", self._narrow(states_ND, dtype), self.up_VR[ids_NK].to(dtype))
+
+    def backward(
+        self, grad_logits_NV: Tensor, states_ND: Tensor, by_down_RD: Tensor | None, by_up_VR: Tensor | None
+    ) -> Tensor:
+        """Its part [N, D] of the states' gradient; that of A and B is added to the buffers that are given."""
+        dtype = grad_logits_NV.dtype
+        narrow_NR = torch.mm(grad_logits_NV, self.up_VR.to(dtype)).mul_(self.scale)
+        if by_up_VR is not None:
+            by_up_VR.addmm_(grad_logits_NV.t(), self._narrow(states_ND, dtype))
+        if by_down_RD is not None:
+            by_down_RD.addmm_(narrow_NR.t(), states_ND.to(dtype))
+        return torch.mm(narrow_NR, self.down_RD.to(dtype))
+
+    def _narrow(self, states_ND: Tensor, dtype: torch.dtype) -> Tensor:
+        """scale * x A^T, [N, R]."""
+        return torch.mm(states_ND.to(dtype), self.down_RD.t().to(dtype)).mul_(self.scale)
+
+
+BLOCK = 8192
+"""Rows of a half-precision weight that are converted to fp32 at a time."""
+
+
+AMPERE = (8, 0)
+"""The compute capability from which tensor cores know bfloat16."""
+
+
+Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
+"""(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
+
+
+class Matmuls(NamedTuple):
+    forward: Callable[[Tensor, Tensor, Tensor], None]
+    """(states [N, D], weight [V, D], logits [N, V]): the logits are written."""
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+    """(gradient of logits [N, V], states, weight, buffer [V, D] or none) -> gradient of states [N, D], in the
+    precision of that of logits; the weight's is added to the buffer."""
+
+
+def matmuls_for(weight_VD: Tensor) -> Matmuls:
+    """Tensor cores if the device has them for the weight's dtype."""
+    fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
+    nvidia = torch.version.hip is None  # ROCm calls its devices cuda as well
+    if fits and nvidia and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
+        return MIXED
+    return UPCAST
+
+
+def _upcast_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
+    states_ND = states_ND.to(logits_NV.dtype)
+    for block, weight_BD in _blocks(weight_VD, logits_NV.dtype):
+        torch.mm(states_ND, weight_BD.t(), out=logits_NV[:, block])
+
+
+def _upcast_backward(
+    grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+) -> Tensor:
+    if gradient_VD is not None:
+        gradient_VD.addmm_(grad_logits_NV.t(), states_ND.to(grad_logits_NV.dtype))
+    grad_states_ND = grad_logits_NV.new_zeros(states_ND.shape)
+    for block, weight_BD in _blocks(weight_VD, grad_logits_NV.dtype):
+        grad_states_ND.addmm_(grad_logits_NV[:, block], weight_BD)
+    return grad_states_ND
+
+
+def _blocks(weight_VD: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """The weight in this precision: as it is, or block by block of the vocabulary."""
+    step = len(weight_VD) if weight_VD.dtype is dtype else BLOCK
+    for start in range(0, len(weight_VD), step):
+        block = slice(start, start + step)
+        yield block, weight_VD[block].to(dtype)
+
+
+def mixed(accumulate: Accumulate) -> Matmuls:
+    """Matmuls of what has the weight's precision, by a product that adds up in that of logits."""
+
+    def forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
+        accumulate(logits_NV, states_ND.to(weight_VD.dtype), weight_VD.t(), 0)
+
+    def backward(
+        grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+    ) -> Tensor:
+        rounded_NV = grad_logits_NV.to(weight_VD.dtype)
+        if gradient_VD is not None:
+            accumulate(gradient_VD, rounded_NV.t(), states_ND.to(weight_VD.dtype), 1)
+        grad_states_ND = grad_logits_NV.new_empty(states_ND.shape)
+        accumulate(grad_states_ND, rounded_NV, weight_VD, 0)
+        return grad_states_ND
+
+    return Matmuls(forward, backward)
+
+
+def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
+    torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
+
+
+UPCAST = Matmuls(_upcast_forward, _upcast_backward)
+
+
+MIXED = mixed(_on_tensor_cores)
+
+
+class Sizes(NamedTuple):
+    chunk: int
+    """Rows whose logits exist at one time: enough that their matrix products run at full speed."""
+    tile_bytes: int
+    """Of logits worked on at a time."""
+
+
+CPU = Sizes(chunk=256, tile_bytes=1 << 21)
+"""Several passes over a tile are cheap while it is in the cache."""
+
+
+GPU = Sizes(chunk=1024, tile_bytes=1 << 28)
+"""dW is read and written once a chunk: below about 1000 rows that takes longer than the products. A tile is
+work enough to hide its launch, and three of them are little beside a chunk."""
+
+
+def sizes_on(device: torch.device) -> Sizes:
+    """The sizes for a device."""
+    return CPU if device.type == "cpu" else GPU

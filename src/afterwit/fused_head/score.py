@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head
-from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.head import Head, sizes_on
 from afterwit.fused_head.softmax import Softmax, softmax_of
-from afterwit.fused_head.top_k import two_stage_top_k
-from afterwit.objective.logprobs import full_precision
+from afterwit.objective.logprobs import TokenTargets, full_precision, top_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +70,91 @@ def _read(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, k: int) -> tuple[Ten
     top_NK = softmax.logprobs(logits_NV.gather(-1, top_ids_NK))
     at_NJ = softmax.logprobs(logits_NV.gather(-1, ids_NJ))
     return softmax.tau_N1, softmax.peak_N1, softmax.log_sum_N1, top_ids_NK, top_NK, at_NJ
+
+
+BLOCK = 128
+"""Ids of a block; about the square root of V / K costs least, and this is near it from 32,000 ids on."""
+
+
+def two_stage_top_k(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Ids [N, min(k, V)] of the largest logits, and the largest logit of each row [N, 1]."""
+    maxima_NB = _maxima(logits_NV)
+    peak_N1 = maxima_NB.amax(dim=-1, keepdim=True)
+    if k >= maxima_NB.shape[-1]:
+        return _best(logits_NV, k), peak_N1
+    blocks_NK = _best(maxima_NB, k).sort(dim=-1).values
+    ids_NC = (blocks_NK[:, :, None] * BLOCK + torch.arange(BLOCK, device=logits_NV.device)).flatten(1)
+    beyond_NC = ids_NC >= logits_NV.shape[-1]
+    found_NC = logits_NV.gather(-1, ids_NC.masked_fill(beyond_NC, 0)).masked_fill_(beyond_NC, -torch.inf)
+    return ids_NC.gather(-1, _best(found_NC, k)), peak_N1
+
+
+def _best(values_NC: Tensor, k: int) -> Tensor:
+    """Places of the largest values: on a CPU by `top_k`, which asks whether there were ties.
+
+    A GPU would have to finish its work before it could answer; there all are sorted, few as they are.
+    """
+    return top_k(values_NC, k) if values_NC.device.type == "cpu" else by_sorting(values_NC, k)
+
+
+def by_sorting(values_NC: Tensor, k: int) -> Tensor:
+    """Places of the `k` largest values, equal ones by the lower place."""
+    return values_NC.sort(dim=-1, descending=True, stable=True).indices[:, :k]
+
+
+def _maxima(logits_NV: Tensor) -> Tensor:
+    """The largest logit of every block of ids; the last block may be a short one."""
+    whole = logits_NV.shape[-1] // BLOCK * BLOCK
+    maxima_NB: Tensor = logits_NV[:, :whole].view(len(logits_NV), -1, BLOCK).amax(dim=-1)
+    if whole == logits_NV.shape[-1]:
+        return maxima_NB
+    return torch.cat([maxima_NB, logits_NV[:, whole:].amax(dim=-1, keepdim=True)], dim=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows that train."""
+
+    at_N: Tensor
+    """Each row's index in the micro-batch's hidden states."""
+    tau_N: Tensor
+    dense_N: Tensor
+    """The row's weight in the terms that read the whole distribution."""
+    targets: TokenTargets
+    weights: dict[str, Tensor]
+    """The row's weight [N] in each term that reads a few ids; 0 for a row without the term."""
+
+    def __len__(self) -> int:
+        return len(self.at_N)
+
+    def chunks(self, size: int) -> Iterator[Rows]:
+        """The rows in order, at most `size` at a time."""
+        for start in range(0, len(self), size):
+            yield select(self, slice(start, start + size))
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """The rows of all parts, one after the other, in every tensor of a nested data class."""
+    return _each(torch.cat, parts)
+
+
+def select(rows: Any, at: Tensor | slice) -> Any:
+    """Some of the rows in every tensor of a nested data class."""
+    return _each(lambda tensors: tensors[0][at], [rows])
+
+
+def zeros(rows: Any, count: int) -> Any:
+    """`count` rows of zeros, of the same widths."""
+    return _each(lambda tensors: tensors[0].new_zeros((count, *tensors[0].shape[1:])), [rows])
+
+
+def _each(change: Callable[[list[Tensor]], Tensor], parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return change(list(parts))
+    if isinstance(first, dict):
+        return {name: _each(change, [part[name] for part in parts]) for name in first}
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
+    return type(first)(**{name: _each(change, column) for name, column in columns.items()})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.compiled import CompiledOnGpu
-from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.head import sizes_on
 
 LOG2_E = 1.4426950408889634
 """exp x = 2^(x log2 e). On a CPU torch's powers of 2 take a third of the time of its powers of e, and a
@@ -44,6 +46,49 @@ def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) 
     ]
     peak_N1, sums_N1 = map(torch.cat, zip(*parts, strict=True))
     return Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=sums_N1.log())
+
+
+P = ParamSpec("P")
+
+
+R = TypeVar("R")
+
+
+class CompiledOnGpu(Generic[P, R]):
+    """A function whose first argument is a tensor: compiled if that is on a GPU, unchanged on a CPU.
+
+    If the compiler fails, which it does before anything is written, the function runs unchanged.
+    """
+
+    def __init__(self, plain: Callable[P, R], *, on: str = "cuda", backend: Any = "inductor") -> None:
+        """`backend` is torch.compile's."""
+        self._plain = plain
+        self._on = on
+        self._backend = backend
+        self._compiled: Callable[P, R] | None = None
+        self._fails = False
+        update_wrapper(self, plain)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has been compiled."""
+        return self._compiled is not None and not self._fails
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        first: Any = args[0]
+        if self._fails or first.device.type != self._on:
+            return self._plain(*args, **kwargs)
+        from torch._dynamo.exc import TorchDynamoException  # takes seconds: CPUs do without
+
+        self._compiled = self._compiled or torch.compile(self._plain, backend=self._backend)
+        try:
+            return self._compiled(*args, **kwargs)
+        except TorchDynamoException as error:
+            self._fails = True
+            log.warning(
+                "work on logits is not compiled, so a GPU takes several times as long for it: %s", error
+            )
+            return self._plain(*args, **kwargs)
 
 
 @CompiledOnGpu
@@ -87,3 +132,6 @@ def cut(buffer_NV: Tensor | None, like_NV: Tensor) -> Tensor | None:
 def _tile_rows(logits_NV: Tensor) -> int:
     row_bytes = logits_NV.shape[-1] * logits_NV.element_size()
     return max(1, sizes_on(logits_NV.device).tile_bytes // row_bytes)
+
+
+log = logging.getLogger(__name__)

@@ -6,20 +6,22 @@ Two walks through a head: the student's rows, then all teachers', which are also
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import Scores, score
-from afterwit.fused_head.scoring_input import ScoringInput, ids, lengths, states, taus
+from afterwit.fused_head.score import Rows, Scores, joined, score, select, zeros
 from afterwit.fused_head.softmax import Softmax
+from afterwit.objective.advantage import Denominators
 from afterwit.objective.candidates import Candidates, given_candidates
-from afterwit.objective.off_policy import truncated_weight
+from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, hint_targets_of
+from afterwit.objective.surrogate import truncated_weight
+from afterwit.objective.target import Target, hint_targets_of, token_targets
 
 GATHERED = 1024
 """Rows of the head's weight gathered at a time: 16 MiB of fp32 if they are 4096 wide."""
@@ -139,3 +141,95 @@ def _logprobs_at(head: Head, states_TD: Tensor, softmax: Softmax, ids_TK: Tensor
         for at in torch.split(rows_T, max(1, GATHERED // ids_TK.shape[-1]))
     ]
     return torch.cat(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringInput:
+    """States of the student, and of its teachers if it has an OPD term."""
+
+    sample: Sample
+    states_TD: Tensor
+    teachers: tuple[Tensor, ...] = ()
+    """The teacher's states [T, its own width] after each hint, in their order; unread without an OPD term."""
+
+    def __post_init__(self) -> None:
+        for states_TD in (self.states_TD, *self.teachers):
+            if len(states_TD) != len(self.sample.ids_T):
+                raise ValueError(f"{len(self.sample.ids_T)} ids but {len(states_TD)} states")
+
+    def has_opd(self, settings: ObjectiveSettings) -> bool:
+        """Whether it has an OPD term. ValueError if a teacher is missing."""
+        if not settings.has_opd or not self.sample.taught:
+            return False
+        if len(self.teachers) != self.sample.hints:
+            raise ValueError(f"{self.sample.hints} hints but {len(self.teachers)} teachers")
+        return True
+
+
+def lengths(inputs: Sequence[ScoringInput]) -> list[int]:
+    """T of each."""
+    return [len(entry.states_TD) for entry in inputs]
+
+
+def states(inputs: Sequence[ScoringInput]) -> Tensor:
+    """All rows of the students [N, D], without a graph."""
+    return torch.cat([entry.states_TD for entry in inputs]).detach()
+
+
+def ids(inputs: Sequence[ScoringInput]) -> Tensor:
+    """The sampled id of each row, [N, 1]."""
+    return torch.cat([entry.sample.ids_T for entry in inputs]).unsqueeze(-1)
+
+
+def taus(inputs: Sequence[ScoringInput]) -> Tensor:
+    """The temperature of each row, [N], in fp64."""
+    each = torch.tensor([entry.sample.tau for entry in inputs], dtype=torch.float64)
+    return each.repeat_interleave(torch.tensor(lengths(inputs))).to(inputs[0].states_TD.device)
+
+
+def collect_rows(
+    samples: Sequence[Sample], targets: Sequence[Target], over: Denominators, settings: ObjectiveSettings
+) -> Rows:
+    """The rows that train. ValueError if a sample carries a term that `over` does not count."""
+    parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
+    pairs = list(zip(samples, parts, strict=True))
+    tau_N = torch.cat([torch.full_like(part.old_N, sample.tau) for sample, part in pairs])
+    dense_N = torch.cat([_weight(sample.mask_T, over.of("entropy"), part.old_N) for sample, part in pairs])
+    at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
+    return Rows(
+        at_N=at_N,
+        tau_N=tau_N[at_N],
+        dense_N=dense_N[at_N],
+        targets=select(joined(_all_with_kept(parts)), at_N),
+        weights={name: each_N[at_N] for name, each_N in _sparse_weights(pairs, over, settings).items()},
+    )
+
+
+def _sparse_weights(
+    pairs: Sequence[tuple[Sample, TokenTargets]], over: Denominators, settings: ObjectiveSettings
+) -> dict[str, Tensor]:
+    """The weight of each token in each term that a sample carries; 0 for a sample without the term."""
+    carried = [settings.terms_of(sample.carried) for sample, _ in pairs]
+    names = [name for name in settings.terms if any(name in terms for terms in carried)]
+    return {
+        name: torch.cat(
+            [
+                _weight(sample.mask_of(name), over.of(name), part.old_N)
+                if name in terms
+                else torch.zeros_like(part.old_N)
+                for (sample, part), terms in zip(pairs, carried, strict=True)
+            ]
+        )
+        for name in names
+    }
+
+
+def _all_with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
+    """All with kept ids if any has them; those of a sample without a hint are zeros, which no term reads."""
+    kept = next((part.kept for part in parts if part.kept is not None), None)
+    return [part if part.kept else replace(part, kept=zeros(kept, len(part.ids_N))) for part in parts]
+
+
+def _weight(mask_T: Tensor, over: int, like_T: Tensor) -> Tensor:
+    """The weight of each token in the mean over those of the mask, divided by the term's denominator."""
+    return mask_T.to(like_T.dtype) / (mask_T.sum() * over)

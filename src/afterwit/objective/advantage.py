@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from afterwit.objective.choices.baselines import BASELINES, Rewarded
+from afterwit.objective.choices import AGGREGATIONS, BASELINES, Rewarded
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 
 
@@ -38,3 +40,23 @@ def _next_mean(batch: Sequence[Rewarded | None], mean: float, settings: Objectiv
     if not BASELINES[settings.baseline].moves_mean or not rewards:
         return mean
     return settings.baseline_decay * mean + (1 - settings.baseline_decay) * fmean(rewards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denominators:
+    """Counts over the global batch, however it is split into micro-batches later."""
+
+    counts: Mapping[str, int]
+
+    def of(self, term: str) -> int:
+        """A term's denominator. ValueError if it counts no sample, since then none can carry the term."""
+        if (count := self.counts[term]) < 1:
+            raise ValueError(f"a sample carries {term}, but its denominator is {count}")
+        return count
+
+
+def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
+    """The denominators of a global batch. Entropy and reference KL are carried by every sample."""
+    carried = [settings.terms_of(sample.carried) for sample in samples]
+    every = dict.fromkeys(("entropy", "reference_kl"), len(carried))
+    return Denominators(counts={**every, **AGGREGATIONS[settings.aggregation](carried, settings.terms)})

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.logprobs import at, logprobs, same_shape, top_k
-from afterwit.objective.sample import Sample
-from afterwit.objective.teacher_rows import TeacherRows
+from afterwit.objective.sample import Sample, TeacherRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

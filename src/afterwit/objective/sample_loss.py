@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.objective.choices.objectives import TERMS
-from afterwit.objective.denominators import Denominators
+from afterwit.objective.advantage import Denominators
+from afterwit.objective.choices import TERMS
 from afterwit.objective.logprobs import at, logprobs, same_shape
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings

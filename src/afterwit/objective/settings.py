@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.core.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
-from afterwit.core.terms import Carried, Reads
-from afterwit.objective.choices.aggregations import AGGREGATIONS
-from afterwit.objective.choices.baselines import BASELINES
-from afterwit.objective.choices.hint_selection import HINT_RULES, HintRule
-from afterwit.objective.choices.objectives import OBJECTIVES
-from afterwit.objective.choices.subsets import SUBSETS
+from afterwit.objective.choices import AGGREGATIONS, BASELINES, HINT_RULES, OBJECTIVES, SUBSETS, HintRule
+from afterwit.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
+from afterwit.terms import Carried, Reads
 
 WEIGHTS = ("w_rl", "w_opd", "c_h", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")

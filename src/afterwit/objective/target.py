@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates, given_candidates
-from afterwit.objective.choices.hint_selection import HINT_RULES
-from afterwit.objective.logprobs import at, logprobs, top_k
-from afterwit.objective.off_policy import mismatch, truncated_weight
+from afterwit.objective.choices import HINT_RULES
+from afterwit.objective.logprobs import KeptIds, TokenTargets, at, logprobs, top_k
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.surrogate import mismatch, truncated_weight
 from afterwit.objective.terms import corrected, keep
-from afterwit.objective.token_targets import KeptIds, TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

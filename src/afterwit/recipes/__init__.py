@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 
 FOLDER = Path(__file__).parent
 MACHINES = FOLDER / "machines"

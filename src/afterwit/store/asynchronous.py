@@ -10,7 +10,7 @@ from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from afterwit.core.errors import StoreConflict, StoreUnavailable
+from afterwit.errors import StoreConflict, StoreUnavailable
 from afterwit.store.port import Store
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from afterwit.core.turn import Turn
-from afterwit.core.verdict import NextState
 from afterwit.store.records import Record
+from afterwit.turn import Turn
+from afterwit.verdict import NextState
 
 
 def summary(record: Record) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
-from afterwit.core.turn import Kind
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
+from afterwit.turn import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.promotion import BadEnd, SuiteResult
-from afterwit.core.teaching import Flag
-from afterwit.core.turn import Kind, RecordedTurn, Turn
-from afterwit.core.verdict import NextState, Verdict
-from afterwit.core.version import Effect, Origin
+from afterwit.adapters import SHARED
+from afterwit.lifecycle import Reason, State
+from afterwit.promotion.episodes import BadEnd
+from afterwit.promotion.suite import SuiteResult
+from afterwit.turn import Kind, RecordedTurn, Turn
+from afterwit.verdict import Flag, NextState, Verdict
+from afterwit.version import Effect, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

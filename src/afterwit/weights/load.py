@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 
 KINDS_OF_MISFIT = ("missing", "unexpected", "mismatched")
 

@@ -5,12 +5,13 @@ Hu et al. 2021, arXiv:2106.09685, section 4.1. Axes: R the rank, I and O a layer
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,13 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from afterwit.weights.load import read_tensors
-from afterwit.weights.twin import M, twin
 
 CONFIG = "adapter_config.json"
+
+
 TENSORS = "adapter_model.safetensors"
+
+
 PREFIX = "base_model.model."
 """PEFT's prefix of the names of the model's modules."""
 
@@ -157,3 +161,20 @@ def fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.L
             raise ValueError(f"{name} is {shape}, but its adapter {(outputs, width)} times {(rank, inputs)}")
         found[name] = (layer, pair)
     return found
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def twin(model: M, values: Mapping[str, nn.Parameter]) -> M:
+    """A model of the same modules with the parameters `values`, by name; all others are those of `model`.
+
+    Buffers are copied. Tied parameters stay tied. Raises KeyError for a name that the model does not have,
+    ValueError for another shape.
+    """
+    named = dict(model.named_parameters())
+    for name, value in values.items():
+        if value.shape != named[name].shape:
+            raise ValueError(f"{name} is {tuple(named[name].shape)}, but its value {tuple(value.shape)}")
+    kept = {id(own): values.get(name, own) for name, own in named.items()}
+    return copy.deepcopy(model, kept)  # deepcopy takes what is in its memo for the copy

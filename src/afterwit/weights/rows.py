@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from afterwit.weights.lora import Pair, fitting
-from afterwit.weights.twin import twin
+from afterwit.weights.lora import Pair, fitting, twin
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from afterwit.apps.atropos.tasks import built_in
-from afterwit.wire.model_text.render import Renderer
+from afterwit.atropos.built_in import built_in
+from afterwit.chat_format.render import Renderer
 from tests.atropos.cheats import CHEATS
 from tests.atropos.solutions import GOOD
 from tests.engines.vllm.recorded import Recorded, chunk

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.atropos.demo.run import MODEL, SETTINGS
+from afterwit.atropos.demo import MODEL, SETTINGS
 from tests.servers.server import Launch, Server, Servers
 
 CONTEXT = 1024

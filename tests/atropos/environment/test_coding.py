@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps.atropos.environment.board import LINES
-from afterwit.apps.atropos.tasks import built_in
-from afterwit.stages.atropos.server import AtroposServer, Registration
-from afterwit.wire.atropos import ScoredGroup, read
-from afterwit.wire.model_text.render import Renderer
+from afterwit.atropos.built_in import built_in
+from afterwit.atropos.group import ScoredGroup
+from afterwit.atropos.model_server import LINES
+from afterwit.atropos.server import AtroposServer, Registration
+from afterwit.atropos.wire import read
+from afterwit.chat_format.render import Renderer
 from tests.atropos.environment.conftest import Start
 from tests.atropos.environment.scripted import CONTEXT, Scripted
 from tests.engines.vllm.recorded import listening

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps.atropos.environment import command
-from afterwit.apps.cli import main
+from afterwit.atropos import env as command
+from afterwit.cli.app import main
 
 
 @pytest.fixture(autouse=True)

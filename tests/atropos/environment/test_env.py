@@ -17,16 +17,17 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.apps.atropos.agent import Episode, Policy
-from afterwit.apps.atropos.environment.board import LINES
-from afterwit.apps.atropos.environment.env import MOST_LOST, AgenticOPDEnv
-from afterwit.apps.atropos.reward import RewardWeights
-from afterwit.apps.atropos.task_sets.world import WorldAttempt
-from afterwit.core.errors import BoxEnded, SettingError, TooManyUnscored
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Message
-from afterwit.core.verdict import Feedback
-from afterwit.wire.atropos import read
+from afterwit.atropos.agent import Episode
+from afterwit.atropos.env import MOST_LOST, AgenticOPDEnv
+from afterwit.atropos.model_server import LINES
+from afterwit.atropos.policy import Policy
+from afterwit.atropos.reward import RewardWeights
+from afterwit.atropos.task_sets import WorldAttempt
+from afterwit.atropos.wire import read
+from afterwit.errors import BoxEnded, SettingError, TooManyUnscored
+from afterwit.lifecycle import Reason
+from afterwit.message import Message
+from afterwit.verdict import Feedback
 from tests.fakes.models import tiny_qwen3
 
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps import build
-from afterwit.apps.atropos.demo.run import MODEL, run
-from afterwit.wire.atropos import Profile
+from afterwit import build
+from afterwit.atropos.demo import MODEL, run
+from afterwit.atropos.group import Profile
 from tests.atropos.environment.stock import CONTEXT
 from tests.engines.sglang import servers as sglang
 from tests.engines.vllm import servers as vllm

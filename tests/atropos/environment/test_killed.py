@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps import build
-from afterwit.apps.atropos.demo.run import MODEL, SETTINGS
-from afterwit.core.version import Version
+from afterwit import build
+from afterwit.atropos.demo import MODEL, SETTINGS
+from afterwit.version import Version
 from tests.atropos.environment.conftest import Start
 from tests.servers.server import Server
 

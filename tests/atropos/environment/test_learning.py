@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps.atropos.demo.run import run
-from afterwit.apps.atropos.environment.board import LINES
-from afterwit.wire.atropos import Profile
+from afterwit.atropos.demo import run
+from afterwit.atropos.group import Profile
+from afterwit.atropos.model_server import LINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.atropos]
 STEPS = {Profile.TOPK: 16, Profile.SAMPLED: 16}

@@ -15,8 +15,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tenacity import RetryError, retry, stop_after_attempt
 
-from afterwit.apps.atropos.environment.outlasting import outlasting, reached
-from afterwit.core.errors import SettingError
+from afterwit.atropos.env import outlasting, reached
+from afterwit.errors import SettingError
 
 AWAY = aiohttp.ClientConnectionError("reset")
 

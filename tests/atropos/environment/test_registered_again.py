@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
-from afterwit.apps.atropos.demo.run import MODEL, SETTINGS
-from afterwit.stages.atropos.server import AtroposServer, NotRegistered, Registration
+from afterwit.atropos.demo import MODEL, SETTINGS
+from afterwit.atropos.server import AtroposServer, NotRegistered, Registration
 from tests.atropos.environment.conftest import Start
 from tests.servers.server import Server
 

@@ -10,10 +10,10 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.apps.atropos.environment.server import EngineServer
-from afterwit.core.errors import EngineUnavailable, SettingError
+from afterwit.atropos.model_server import EngineServer
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
-from afterwit.wire.model_text.render import Renderer
+from afterwit.errors import EngineUnavailable, SettingError
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 

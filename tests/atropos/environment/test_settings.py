@@ -12,14 +12,11 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.apps.atropos.environment.config import AgenticOPDConfig
-from afterwit.apps.atropos.environment.env import AgenticOPDEnv
-from afterwit.apps.atropos.environment.settings import KEY_VARIABLE, hindsight_settings, settings_of
-from afterwit.apps.atropos.environment.tasks import task_set_of
-from afterwit.apps.atropos.task_sets.world import WorldTasks
-from afterwit.core.errors import SettingError
-from afterwit.engines.sglang.settings import SglangSettings
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.atropos.env import AgenticOPDEnv, task_set_of
+from afterwit.atropos.env_config import KEY_VARIABLE, AgenticOPDConfig, hindsight_settings, settings_of
+from afterwit.atropos.task_sets import WorldTasks
+from afterwit.engines.server.settings import SglangSettings, VllmSettings
+from afterwit.errors import SettingError
 from tests.sandbox.boxes import isolated
 
 PUBLISHED = {
@@ -110,7 +107,7 @@ def test_a_weight_out_of_range_is_named() -> None:
 def test_a_data_set_that_the_agent_could_read_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from afterwit.apps.atropos.environment import tasks
+    from afterwit.atropos import env as tasks
 
     row = {"prompt": "p", "tests": "assert f(1) == 2"}
     file = tmp_path / "tasks.jsonl"
@@ -125,8 +122,8 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterwit.apps.atropos.environment import tasks
-    from afterwit.apps.sandbox.box import walls
+    from afterwit.atropos import env as tasks
+    from afterwit.sandbox.box import walls
 
     monkeypatch.setattr(tasks, "walls", lambda *, unsafe: walls(unsafe=unsafe, find=lambda name: None))
     with pytest.raises(SettingError, match="Install bubblewrap"):

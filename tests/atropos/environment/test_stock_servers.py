@@ -15,13 +15,14 @@ import torch
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from afterwit.apps.atropos.demo.run import MODEL
-from afterwit.apps.atropos.environment.env import AgenticOPDEnv
-from afterwit.apps.atropos.environment.player import Done, group_data
-from afterwit.core.judging import Placement, splice
-from afterwit.core.rollout import ScoredTurn
-from afterwit.wire.atropos import Profile, read
-from afterwit.wire.model_text.render import Renderer
+from afterwit.atropos.demo import MODEL
+from afterwit.atropos.env import AgenticOPDEnv
+from afterwit.atropos.group import Profile
+from afterwit.atropos.play import Done, group_data
+from afterwit.atropos.rollout import ScoredTurn
+from afterwit.atropos.wire import read
+from afterwit.chat_format.render import Renderer
+from afterwit.judging.hinted_prompts import Placement, splice
 from tests.atropos.environment.stock import fields, stock
 from tests.servers.server import Servers
 

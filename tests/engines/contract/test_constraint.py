@@ -9,8 +9,8 @@ import jsonschema_rs
 import pytest
 from tokenizers import Tokenizer
 
-from afterwit.core.errors import RequestRefused
 from afterwit.engines.port import Constraint, Engine
+from afterwit.errors import RequestRefused
 from tests.engines.contract.factories import Models
 from tests.engines.talk import Said, ask, say
 

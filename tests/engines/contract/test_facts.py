@@ -10,11 +10,11 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from afterwit.apps.config.load import load
-from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
+from afterwit.config import load
 from afterwit.engines.kinds import KINDS, EngineSettings
 from afterwit.engines.port import Engine
+from afterwit.errors import SettingError
+from afterwit.turn import Basis
 from tests.engines.contract.factories import FACTORIES
 
 

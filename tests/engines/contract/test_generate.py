@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
-from afterwit.core.errors import ContextExceeded, EngineUnavailable, RequestRefused
 from afterwit.engines.port import Engine, Weights
+from afterwit.errors import ContextExceeded, EngineUnavailable, RequestRefused
 from tests.engines.talk import ask, say
 
 PROMPT = range(3, 40)

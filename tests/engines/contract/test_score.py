@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from afterwit.core.errors import ContextExceeded, EngineUnavailable, RequestRefused
 from afterwit.engines.port import Engine, Score, Weights
+from afterwit.errors import ContextExceeded, EngineUnavailable, RequestRefused
 from tests.engines.talk import ask, say
 
 PROMPT = tuple(range(3, 40))

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.port import Engine, Step, Weights
+from afterwit.errors import EngineError
 from tests.engines.contract.factories import Models
 from tests.engines.talk import ask, rescored, say
 

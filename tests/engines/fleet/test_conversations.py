@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.fleet.conversations import LOOSE, Conversation, Conversations
+from afterwit.engines.fleet.member import LOOSE, Conversation, Conversations
 
 PROMPT = tuple(range(100, 150))
 ids = st.lists(st.integers(0, 2), max_size=60)

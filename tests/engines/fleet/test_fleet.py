@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fleet.fleet import Fleet
 from afterwit.engines.fleet.member import MOST_AHEAD
 from afterwit.engines.port import Score, Weights
 from afterwit.engines.server.settings import Swap
+from afterwit.errors import EngineError, EngineUnavailable
 from tests.engines.server.pretend import PretendServer, fleet_over, until
 from tests.engines.talk import ask, say
 

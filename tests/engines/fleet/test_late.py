@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import NobodyAnswers
 from afterwit.engines.fleet.fleet import Fleet
 from afterwit.engines.fleet.member import Member
 from afterwit.engines.port import Capabilities, Facts
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.settings import ServerSettings
+from afterwit.errors import NobodyAnswers
 from tests.engines.server.pretend import CAPABILITIES, FACTS, PretendServer, engine_over, until
 from tests.engines.talk import ask, say
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from afterwit.apps.config.load import load
-from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
-from afterwit.engines.fleet.agreed import common, same_facts
-from afterwit.engines.fleet.fleet import Fleet
+from afterwit.config import load
+from afterwit.engines.fleet.fleet import Fleet, common, same_facts
 from afterwit.engines.fleet.member import Member
 from afterwit.engines.kinds import open_engine
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.errors import SettingError
+from afterwit.turn import Basis
 from tests.engines.server.pretend import PretendServer, engine_over
 from tests.engines.vllm.recorded import Recorded, listening
 from tests.fakes.models import tiny_llama

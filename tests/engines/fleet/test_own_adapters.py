@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.fleet.fleet import Fleet
+from afterwit.errors import EngineError
 from tests.engines.server.pretend import PretendServer, fleet_over, until
 from tests.engines.talk import ask, say
 

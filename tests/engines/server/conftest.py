@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.swaps.adapters import ADAPTER
+from afterwit.engines.server.swaps import ADAPTER
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from afterwit.core.errors import EngineError, EngineUnavailable
-from afterwit.core.turn import Basis
 from afterwit.engines.fleet.fleet import Fleet
 from afterwit.engines.fleet.member import Member
 from afterwit.engines.port import Capabilities, Facts
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.server import Ask, Piece, Place, place_of
 from afterwit.engines.server.settings import ServerSettings, Swap
+from afterwit.errors import EngineError, EngineUnavailable
+from afterwit.turn import Basis
 
 FACTS = Facts(
     name="pretend",

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineUnavailable
 from afterwit.engines.port import Weights
-from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.interruptions import MOST_INTERRUPTIONS
+from afterwit.engines.server.engine import MOST_INTERRUPTIONS, ServerEngine
+from afterwit.errors import EngineUnavailable
 from tests.engines.server.pretend import PretendServer, engine_over, until
 from tests.engines.talk import ask, say
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.errors import RequestRefused
 from afterwit.engines.port import Constraint, TopLogprobs
-from afterwit.engines.server.form import BARRED, Form, begins_json
-from afterwit.engines.server.response import ServedResponse
+from afterwit.engines.server.response import BARRED, Form, ServedResponse, begins_json
 from afterwit.engines.server.server import CUT, Ask, Piece, Place
+from afterwit.errors import RequestRefused
 from tests.engines.server.pretend import FACTS
 from tests.engines.talk import ask
 

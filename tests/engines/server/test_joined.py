@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.server.server import CUT, Piece, Place, joined
+from afterwit.errors import EngineError
 
 PLACE = Place(-0.5, (4,), (-0.5,))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.server.server import Ask, Piece
+from afterwit.errors import EngineError
 from tests.engines.server.pretend import PretendServer, engine_over
 from tests.engines.talk import ask, say
 

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.core.errors import SettingError
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.presence import answered
+from afterwit.engines.server.inspect import answered
+from afterwit.errors import SettingError
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineUnavailable
 from afterwit.engines.port import Score, Weights
+from afterwit.engines.server.client import gathered
 from afterwit.engines.server.engine import SCORED_AT_ONCE
-from afterwit.engines.server.gathered import gathered
+from afterwit.errors import EngineUnavailable
 from tests.engines.server.pretend import PretendServer, engine_over, until
 
 ROWS = [Score(prompt_ids=(5, 6), response_ids=(7, 8, at)) for at in range(20)]

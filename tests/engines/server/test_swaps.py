@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import EngineError
 from afterwit.engines.port import Step, Weights
+from afterwit.errors import EngineError
 from tests.engines.server.conftest import whole
 from tests.engines.server.pretend import PretendServer, engine_over, until
 from tests.engines.talk import ask, say

@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from afterwit.engines.port import Engine
-from afterwit.engines.server.settings import Swap
-from afterwit.engines.sglang.command import flags
-from afterwit.engines.sglang.open import open_sglang
-from afterwit.engines.sglang.settings import SglangSettings
+from afterwit.engines.server.settings import SglangSettings, Swap
+from afterwit.engines.sglang.command import flags, open_sglang
 from tests.servers.server import Launch, Servers
 
 RANK = 16

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
-from afterwit.engines.sglang.settings import SglangSettings
+from afterwit.engines.server.settings import SglangSettings
+from afterwit.errors import SettingError
 from tests.fakes.unpackable import tiny_unpackable
 
 

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.presence import answered
+from afterwit.engines.server.inspect import answered
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
 from afterwit.engines.sglang.inspect import inspect
-from afterwit.engines.sglang.manner import Manner
-from afterwit.engines.sglang.server import SglangServer
+from afterwit.engines.sglang.server import Manner, SglangServer
+from afterwit.errors import SettingError
+from afterwit.turn import Basis
 from tests.engines.sglang.recorded import MODULES, Recorded, listening
 
 ALL_MODULES = "--lora-target-modules " + " ".join(sorted(MODULES))

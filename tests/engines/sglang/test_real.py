@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.errors import EngineUnavailable, SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.port import Engine, Weights
-from afterwit.engines.server.settings import Swap
-from afterwit.engines.sglang.open import open_sglang
-from afterwit.engines.sglang.settings import SglangSettings
+from afterwit.engines.server.settings import SglangSettings, Swap
+from afterwit.engines.sglang.command import open_sglang
+from afterwit.errors import EngineUnavailable, SettingError
+from afterwit.turn import Basis
 from tests.engines.sglang.servers import bare, full, opened
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 from tests.engines.teaching import teaches_as

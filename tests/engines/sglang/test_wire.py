@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient, ServerFailed
 from afterwit.engines.server.server import CUT, Ask, Piece
 from afterwit.engines.sglang.server import Manner, SglangServer
+from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
+from afterwit.turn import Sampling
 from tests.engines.sglang.recorded import Recorded, event, listening
 
 ENDS = frozenset({450})

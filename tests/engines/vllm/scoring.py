@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.engines.vllm.recorded import Recorded
-from tests.learner.test_served_teacher import FromLogits
+from tests.learning.test_served_teacher import FromLogits
 
 WIDEST = 100
 

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from afterwit.engines.port import Engine
-from afterwit.engines.server.settings import Swap
-from afterwit.engines.vllm.command import environment, flags
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import Swap, VllmSettings
+from afterwit.engines.vllm.command import environment, flags, open_vllm
 from tests.servers.server import Launch, Server, Servers
 
 RANK = 16

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
-from afterwit.apps.config.load import load
-from afterwit.apps.running.runtime import Runtime
+from afterwit.config import load
+from afterwit.running.serve import Runtime
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 
 HEAVY = ("torch", "transformers", "safetensors", "numpy", "peft")

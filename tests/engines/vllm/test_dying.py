@@ -9,11 +9,11 @@ import orjson
 import pytest
 from aiohttp import web
 
-from afterwit.apps.config import load
-from afterwit.apps.running.runtime import Runtime
-from afterwit.core.errors import EngineError, EngineUnavailable
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.config import load
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.vllm.command import open_vllm
+from afterwit.errors import EngineError, EngineUnavailable
+from afterwit.running.serve import Runtime
 from tests.engines.talk import ask, say
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 

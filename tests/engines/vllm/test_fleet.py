@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.engines.kinds import open_engine
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import VllmSettings
 from tests.engines.talk import Said, ask, say
 from tests.engines.vllm.servers import full
 from tests.fakes.adapters import logprobs_by_peft

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.vllm import rows
+from afterwit.engines.vllm import server as rows
 from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.next_token import CALL, next_places, pays
+from afterwit.engines.vllm.server import CALL, next_places, pays
 from tests.engines.vllm.recorded import Recorded, listening
 
 IDS = (5, 6, 7, 8, 9)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.vllm.command import open_vllm
 from tests.engines.half import learns_and_tells
 from tests.engines.vllm.servers import full, running
 from tests.servers.server import Servers

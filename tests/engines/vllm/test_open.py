@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.port import Capabilities
-from afterwit.engines.server.settings import Swap
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.settings import Swap, VllmSettings
+from afterwit.engines.vllm.command import open_vllm
+from afterwit.errors import SettingError
+from afterwit.turn import Basis
 from tests.engines.vllm.recorded import Recorded, listening
 
 SCALE_OUT, LORA = "--enable-scale-out", "--enable-lora"
@@ -130,7 +129,7 @@ async def test_how_wide_rows_of_the_teacher_may_be_is_what_the_server_allows(
 
 async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "adapters") -> Capabilities:
     from afterwit.engines.server.client import ServerClient
-    from afterwit.engines.server.fitness.capable import capabilities
+    from afterwit.engines.server.inspect import capabilities
     from afterwit.engines.vllm.inspect import inspect
 
     recorded.raw = raw

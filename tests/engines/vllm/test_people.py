@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.config import Settings, load
-from afterwit.apps.running.runtime import Runtime
-from afterwit.checkpoints import Versions
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings, load
+from afterwit.running.serve import Runtime
 from tests.engines.vllm.servers import full, running
 from tests.journey.conftest import PlainJudge, until
 from tests.journey.people import newer, person, trained

@@ -13,20 +13,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.errors import EngineError, SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.port import Engine, Weights
-from afterwit.engines.server.settings import Swap
-from afterwit.engines.vllm.command import environment, flags
-from afterwit.engines.vllm.open import open_vllm
-from afterwit.engines.vllm.settings import VllmSettings
-from tests.apps.running.several_learners import taught_by_a_server
+from afterwit.engines.server.settings import Swap, VllmSettings
+from afterwit.engines.vllm.command import environment, flags, open_vllm
+from afterwit.errors import EngineError, SettingError
+from afterwit.turn import Basis
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 from tests.engines.teaching import teacher_at, teaches_as
 from tests.engines.vllm.servers import RANK, full, opened, running
 from tests.fakes.adapters import logprobs_by_peft, noise
 from tests.fakes.models import tiny_llama
 from tests.servers.server import Launch, Servers
+from tests.shells.running.several_learners import taught_by_a_server
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 IDS = tuple(range(10, 70))

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.apps.running.test_up import free_ports, running
 from tests.fakes.models import tiny_qwen3
 from tests.servers import forked
 from tests.servers.install import environment_of
+from tests.shells.running.test_up import free_ports, running
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 QUICK = {"HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1"}

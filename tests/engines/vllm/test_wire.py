@@ -14,12 +14,12 @@ import orjson
 import pytest
 from safetensors.torch import load_file
 
-from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined
 from afterwit.engines.vllm.inspect import inspect
 from afterwit.engines.vllm.server import GENERATE, VllmServer, _place
+from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
+from afterwit.turn import Sampling
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
 
 

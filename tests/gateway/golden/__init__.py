@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.gateway.responding import FUNCTION
 from tests.gateway.serving import TOOL, USER, serving
 

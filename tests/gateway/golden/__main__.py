@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from afterwit.wire.model_text.render import Renderer
+from afterwit.chat_format.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.gateway.golden import CASES, path_of, transcript
 

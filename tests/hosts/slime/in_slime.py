@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.hosts.slime import data
 from afterwit.hosts.slime.lesson import Lesson
-from afterwit.learner.scoring import Row
+from afterwit.learning.rows import Row
 from afterwit.objective.logprobs import top_k
+from afterwit.teacher import Ids, TeacherScores
 
 KNOWN, VALUES = 457, 466
 """A vocabulary, and its size padded to two equal parts."""

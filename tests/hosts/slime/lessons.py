@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from afterwit.apps.config import Settings
-from afterwit.core.teacher import TeacherServer
+from afterwit.config import Settings
 from afterwit.hosts.slime.lesson import Lesson
 from afterwit.hosts.slime.scoring import lessons_of
-from afterwit.learner.batch import Item
-from afterwit.learner.served import given_ids
+from afterwit.learning.batch import Item
+from afterwit.learning.teacher_scores import given_ids
 from afterwit.objective.settings import ObjectiveSettings
-from tests.learner.test_served_teacher import SERVED, FromLogits
+from afterwit.teacher import TeacherServer
+from tests.learning.test_served_teacher import SERVED, FromLogits
 
 PLAIN = replace(SERVED, head="plain", packing="off")
 OBJECTIVES = {

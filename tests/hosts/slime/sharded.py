@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 from afterwit.hosts.slime.lesson import Lesson
 from afterwit.hosts.slime.loss import lesson_loss
 from afterwit.hosts.slime.shards import Shards
-from afterwit.learner.scoring import response_logits
-from tests.learner.updates import frozen
+from afterwit.learning.score import response_logits
+from tests.learning.updates import frozen
 
 SIZE, TAU = 23, 0.7
 

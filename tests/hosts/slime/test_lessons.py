@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.apps.config import Settings
-from afterwit.core.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.teacher import Ids, TeacherScores, TeacherServer
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
 from afterwit.engines.fingerprint import fingerprint
+from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
 from afterwit.hosts.slime import commit, data
 from afterwit.hosts.slime.lesson import settings_of
 from afterwit.hosts.slime.lessons import Lessons
-from afterwit.learner.parameters.load import load_model
+from afterwit.learning.load import load_model
+from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
+from afterwit.teacher import Ids, TeacherScores, TeacherServer
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import reweighted
-from tests.learner.test_served_teacher import FromLogits
-from tests.stages.learning import Place, states
+from tests.learning.stage.learning import Place, states
+from tests.learning.test_served_teacher import FromLogits
 
 
 @pytest.fixture

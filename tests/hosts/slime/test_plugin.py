@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.fingerprint import fingerprint
-from afterwit.learner.served import given_ids
-from afterwit.objective.denominators import denominators
+from afterwit.learning.teacher_scores import given_ids
+from afterwit.objective.advantage import denominators
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.target import prepare
 from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.hosts.slime.checkout import require_checkout
 from tests.hosts.slime.in_slime import Likeliest, logits_of, through_slime
 from tests.hosts.slime.lessons import OBJECTIVES, made
-from tests.learner.test_served_teacher import batch
+from tests.learning.test_served_teacher import batch
 from tests.several import several
 
 pytestmark = pytest.mark.cluster

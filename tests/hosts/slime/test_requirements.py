@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 from afterwit.hosts.slime.requirements import require_flags, require_settings
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 
 LEARNER = LearnerSettings(lora_rank=0, replay=0, teacher="server")

@@ -12,16 +12,17 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from afterwit.learner.parameters import FrozenModels
-from afterwit.learner.served import given_ids
-from afterwit.learner.update import plain, update_state
+from afterwit.chat_format.render import Renderer
+from afterwit.learning import plain_pass as plain
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.teacher_scores import given_ids
+from afterwit.learning.update import update_state
 from afterwit.objective import logprobs
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted
 from tests.hosts.slime.lessons import OBJECTIVES, PLAIN, made
 from tests.hosts.slime.sharded import TAU, a_row, gradients, joined, read
-from tests.learner.test_served_teacher import FromLogits, batch
-from tests.learner.updates import furthest, policy_of
+from tests.learning.test_served_teacher import FromLogits, batch
+from tests.learning.updates import furthest, policy_of
 from tests.several import several
 
 TOGETHER = [pytest.param(ranks, marks=pytest.mark.cluster) for ranks in (2, 3)]

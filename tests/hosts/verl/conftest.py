@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tests.learner.conftest import _one_thread as _one_thread
-from tests.learner.conftest import base as base
-from tests.learner.conftest import renderer as renderer
-from tests.stages.learn.conftest import processes as processes
-from tests.stages.learn.conftest import samples as samples
+from tests.learning.conftest import _one_thread as _one_thread
+from tests.learning.conftest import base as base
+from tests.learning.conftest import renderer as renderer
+from tests.learning.stage.conftest import processes as processes
+from tests.learning.stage.conftest import samples as samples
 
 os.environ |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "tests.hosts.verl.cpu"}

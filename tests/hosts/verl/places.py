@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from afterwit.chat_format.render import Renderer
 from afterwit.hosts.verl.settings import Options, in_verl
-from afterwit.learner.ranks import ALONE, Ranks
-from afterwit.learner.trainer import Trainer
-from afterwit.wire.model_text.render import Renderer
-from tests.stages.learning import Place
+from afterwit.learning.distributed.ranks import ALONE, Ranks
+from afterwit.learning.trainer import Trainer
+from tests.learning.stage.learning import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

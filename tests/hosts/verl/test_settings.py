@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 from afterwit.hosts.verl.__main__ import main
 from afterwit.hosts.verl.settings import in_verl, options_of
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.settings import LearnerSettings
 
 FULL = LearnerSettings(lora_rank=0, batch=4)
 

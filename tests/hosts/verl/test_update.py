@@ -11,17 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.core.errors import SettingError, UpdateRefused
+from afterwit.chat_format.render import Renderer
+from afterwit.errors import SettingError, UpdateRefused
 from afterwit.hosts.verl.settings import Options
-from afterwit.learner.batch import Item
-from afterwit.learner.policy import Policy
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import UpdateState, plain, update, update_state
+from afterwit.learning import plain_pass as plain
+from afterwit.learning.batch import Item
+from afterwit.learning.policy import Policy
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import update, update_state
+from afterwit.learning.update_state import UpdateState
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted
-from tests.learner.test_update import batch
-from tests.learner.updates import EXACT, Given, furthest, policy_of, quiet, read_only, weights
+from tests.learning.test_update import batch
+from tests.learning.updates import EXACT, Given, furthest, policy_of, quiet, read_only, weights
 
 pytest.importorskip("verl", reason="verl is in no extra: `make test-verl` installs it apart")
 SINGLE = replace(EXACT, dtype="float32", head="plain", packing="off", micro_batch_tokens=60)
@@ -44,7 +46,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def in_verl() -> Callable[..., Policy]:
     """A folder's policy in verl's engine."""
-    from afterwit.checkpoints import Versions
+    from afterwit.checkpoints.versions import Versions
     from afterwit.hosts.verl.policy import load
 
     def made(folder: Path, settings: LearnerSettings = SINGLE, **options: Any) -> Policy:

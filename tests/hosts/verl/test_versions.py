@@ -15,21 +15,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.apps.cli import main
-from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.lifecycle import State
+from afterwit.cli.app import main
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import fingerprint
-from afterwit.learner.parameters.load import load_model
-from afterwit.learner.parameters.state_files import read_state
+from afterwit.learning.load import load_model
+from afterwit.learning.state_files import read_state
+from afterwit.lifecycle import State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.publish import Publisher
+from afterwit.publish.publisher import Publisher
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import JudgedTurn
 from tests.fakes.judged_samples import store_judged
 from tests.hosts.verl.places import with_verl
+from tests.learning.stage.learning import SETTINGS, Place, fill, states, trained, untimed
 from tests.several import several
-from tests.stages.learning import SETTINGS, Place, fill, states, trained, untimed
 
 pytest.importorskip("verl", reason="verl is in no extra: `make test-verl` installs it apart")
 pytestmark = pytest.mark.cluster

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from afterwit.core.promotion import Episode, Event, EventKind, Item
-from afterwit.core.version import Origin, Probe, Version
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.items import Item
 from afterwit.store import Store
+from afterwit.version import Origin, Probe, Version
 from tests.store.examples import add
 
 ANN, BOB = "key:ann", "key:bob"

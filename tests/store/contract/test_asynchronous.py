@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from afterwit.core.errors import StoreError, TurnNotFound
-from afterwit.core.lifecycle import State
+from afterwit.errors import StoreError, TurnNotFound
+from afterwit.lifecycle import State
 from afterwit.store import AsyncStore, Store
 from tests.store.databases import Database
 from tests.store.examples import add

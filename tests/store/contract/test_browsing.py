@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Kind
-from afterwit.core.verdict import Feedback, Question, Source, Verdict
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Conversation, Message
 from afterwit.store import Filter, Store
+from afterwit.turn import Kind
+from afterwit.verdict import Feedback, Question, Source, Verdict
 from tests.store.examples import HINTED, PRAISED, a_version, add, add_judged
 
 

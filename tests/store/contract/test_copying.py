@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.errors import StoreError, StoreMismatch
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.promotion import Event, EventKind
-from afterwit.core.turn import Kind
-from afterwit.core.verdict import Feedback
-from afterwit.core.version import Effect, Origin
+from afterwit.errors import StoreError, StoreMismatch
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message
+from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Kind
+from afterwit.verdict import Feedback
+from afterwit.version import Effect, Origin
 from tests.store.contract.test_imported import TURN as IMPORTED
 from tests.store.contract.test_promotion import end, item
 from tests.store.databases import DATABASES, KINDS

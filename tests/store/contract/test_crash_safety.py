@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from afterwit.core.lifecycle import State
-from afterwit.core.turn import Turn
-from afterwit.core.verdict import Feedback
-from afterwit.core.version import Origin, Version
+from afterwit.lifecycle import State
+from afterwit.turn import Turn
+from afterwit.verdict import Feedback
+from afterwit.version import Origin, Version
 from tests.store.databases import DATABASES, KINDS, Database
 from tests.store.examples import HINTED, NO, a_version, add
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import TurnNotFound
-from afterwit.core.lifecycle import Reason
-from afterwit.core.promotion import Episode, Item
-from afterwit.core.version import Effect
+from afterwit.errors import TurnNotFound
+from afterwit.lifecycle import Reason
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.items import Item
 from afterwit.store import Filter, Store
+from afterwit.version import Effect
 from tests.store.examples import a_version, add, add_judged
 
 

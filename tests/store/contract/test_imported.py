@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import IllegalMove
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, ImportedTurn, Kind
+from afterwit.errors import IllegalMove
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Conversation, Message
 from afterwit.store import Store
+from afterwit.turn import Finish, ImportedTurn, Kind
 from tests.store.databases import Database
 from tests.store.examples import HINTED, NO
 

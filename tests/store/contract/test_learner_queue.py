@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.turn import Kind, Sampled
+from afterwit.lifecycle import Reason
 from afterwit.store import Store
+from afterwit.turn import Kind, Sampled
 from tests.store.examples import HINTED, NO, THANKS, add, add_judged
 
 

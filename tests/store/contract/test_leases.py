@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.core.lifecycle import Reason, State
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
 from tests.store.examples import HINTED, NO, PRAISED, add, add_judged
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from afterwit.core.lifecycle import (
+from afterwit.lifecycle import (
     CLASS_OF,
     REOPENED_BY_NEXT_STATE,
     REOPENED_ON_MAIN_LINE,
@@ -31,10 +31,10 @@ from afterwit.core.lifecycle import (
     ReasonClass,
     State,
 )
-from afterwit.core.message import Message
-from afterwit.core.turn import Kind
-from afterwit.core.verdict import Feedback
-from afterwit.core.version import Origin, Version
+from afterwit.message import Message
+from afterwit.turn import Kind
+from afterwit.verdict import Feedback
+from afterwit.version import Origin, Version
 from tests.store.databases import DATABASES, KINDS, Database
 from tests.store.examples import HINTED, a_version, add
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import StoreError
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.verdict import Feedback
-from afterwit.core.version import Origin
+from afterwit.errors import StoreError
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Committed, Filter, Reconciled, Store
+from afterwit.verdict import Feedback
+from afterwit.version import Origin
 from tests.store.examples import PRAISED, a_version, add_judged
 
 BASE = a_version(0, parent=None, origin=Origin.BASE)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding import (
-    Binding,
-    Branch,
-    IncomingRequest,
-    Recent,
-    Shape,
-    bind,
-    client_session_of,
-    read_request,
-)
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Kind
+from afterwit.binding.bind import Binding, bind
+from afterwit.binding.client_ids import client_session_of
+from afterwit.binding.parents import Branch
+from afterwit.binding.request import IncomingRequest, read_request
+from afterwit.binding.retelling import Recent
+from afterwit.binding.side_turns import Shape
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message
 from afterwit.store import Store
+from afterwit.turn import Kind
 from tests.store.examples import NO, a_turn, add
 
 SCOPE = "key/agent"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import StoreError
+from afterwit.errors import StoreError
 from afterwit.store import Key, Status, Store
 
 

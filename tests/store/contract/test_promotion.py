@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import TurnNotFound
-from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item
-from afterwit.core.turn import Finish
-from afterwit.stages.promotion.settings import PromotionSettings
+from afterwit.errors import TurnNotFound
+from afterwit.promotion.episodes import BadEnd, Episode
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.items import Item
+from afterwit.promotion.settings import PromotionSettings
 from afterwit.store import Store
+from afterwit.turn import Finish
 from tests.store.examples import a_version, add
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import TurnAmbiguous, TurnNotFound
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Kind
+from afterwit.errors import TurnAmbiguous, TurnNotFound
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Filter, Store
 from afterwit.store.export import summary, whole
+from afterwit.turn import Kind
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add, add_judged
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import StoreError, TurnNotFound
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling
-from afterwit.core.verdict import Feedback, NextState
+from afterwit.errors import StoreError, TurnNotFound
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Conversation, Message, ToolCall
 from afterwit.store import Store
+from afterwit.turn import Basis, Finish, Kind, Sampled, Sampling
+from afterwit.verdict import Feedback, NextState
 from tests.store.examples import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import StoreError
-from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
-from afterwit.core.message import Conversation, Message
-from afterwit.core.version import Origin
+from afterwit.errors import StoreError
+from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.message import Conversation, Message
 from afterwit.store import Counts, Store
+from afterwit.version import Origin
 from tests.store.examples import NO, PRAISED, a_version, add, add_judged
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 20_000),))

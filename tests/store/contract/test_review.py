@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import TurnNotFound
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.teaching import Flag
-from afterwit.core.version import Origin
+from afterwit.errors import TurnNotFound
+from afterwit.lifecycle import Reason, State
 from afterwit.store import Excluded, Filter, ReviewOutcome, Store
+from afterwit.verdict import Flag
+from afterwit.version import Origin
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add, add_judged
 
 

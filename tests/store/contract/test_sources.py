@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from afterwit.core.teaching import Flag, Votes
-from afterwit.core.verdict import Verdict
 from afterwit.store import Store
+from afterwit.teaching.sources import Votes
+from afterwit.verdict import Flag, Verdict
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add
 
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack, closing
 import psycopg
 import pytest
 
-from afterwit.core.errors import SettingError, StoreError, StoreMismatch, StoreUnavailable
-from afterwit.store.postgresql import PostgresqlStore
+from afterwit.errors import SettingError, StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store.postgresql.opening import open_database, schema_of
+from afterwit.store.postgresql.store import PostgresqlStore
 from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
-from afterwit.store.sql.upkeep.statuses import KEPT_S
+from afterwit.store.sql.upkeep import KEPT_S
 from tests.store.examples import add
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from afterwit.core.lifecycle import State
+from afterwit.lifecycle import State
 from tests.store.examples import a_turn
 from tests.store.places import Place, Schema
 from tests.store.postgresql import town

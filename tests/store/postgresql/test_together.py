@@ -13,15 +13,16 @@ from contextlib import ExitStack, closing, suppress
 import psycopg
 import pytest
 
-from afterwit.core.binding import ClientSession, read_request
-from afterwit.core.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Kind
-from afterwit.stages.gateway.turn.binder import bind_request, store_turn
+from afterwit.binding.client_ids import ClientSession
+from afterwit.binding.request import read_request
+from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
+from afterwit.gateway.binder import bind_request, store_turn
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
-from afterwit.store.postgresql import PostgresqlStore
 from afterwit.store.postgresql.database import number_of
+from afterwit.store.postgresql.store import PostgresqlStore
+from afterwit.turn import Kind
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server

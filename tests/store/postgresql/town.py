@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from afterwit.core.errors import StoreError, StoreUnavailable, TurnNotFound
+from afterwit.errors import StoreError, StoreUnavailable, TurnNotFound
 from afterwit.store import Store
 from tests.store.examples import HINTED, NO, a_version, add
 from tests.store.places import Place

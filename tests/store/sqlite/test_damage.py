@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import StoreError
-from afterwit.core.message import Message
+from afterwit.errors import StoreError
+from afterwit.message import Message
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import a_version, add_judged

@@ -7,12 +7,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from afterwit.core.errors import StoreUnavailable
-from afterwit.core.message import Conversation, Message
+from afterwit.errors import StoreUnavailable
+from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import SqliteDatabase
-from afterwit.store.sqlite.opening import connect
+from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
 from tests.store.examples import add
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 200_000),))

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.errors import StoreError
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Turn
+from afterwit.errors import StoreError
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.store.sql.rows.codec import content_columns, identity_columns
+from afterwit.store.sql.rows import content_columns, identity_columns
 from afterwit.store.sql.schema import MIGRATIONS
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import SqliteDatabase
-from afterwit.store.sqlite.opening import APPLICATION_ID, connect, migrate
+from afterwit.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteStore, connect, migrate
+from afterwit.turn import Turn
 from tests.store.examples import PRAISED, a_turn, add, add_judged
 
 WORDS = "The test fails because the fixture is opened twice. " * 20

@@ -6,10 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit.store import Store
-from afterwit.store.sql.gateway.lookup import FIRST_HASHES
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import SqliteDatabase
-from afterwit.store.sqlite.opening import connect
+from afterwit.store.sql.recording import FIRST_HASHES
+from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
 from tests.store.examples import a_turn
 
 

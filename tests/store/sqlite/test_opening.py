@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import StoreError, StoreMismatch, StoreUnavailable
+from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store import Store
 from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.opening import APPLICATION_ID, open_database, schema_of
+from afterwit.store.sqlite import APPLICATION_ID, SqliteStore, open_database, schema_of
 from tests.store.examples import add
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.promotion import Episode, Item
-from afterwit.core.verdict import Feedback
+from afterwit.lifecycle import Reason
+from afterwit.message import Conversation, Message
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.items import Item
 from afterwit.store import Store
-from afterwit.store.sql.rows.packing import pack_ids
+from afterwit.store.sql.rows import pack_ids
+from afterwit.verdict import Feedback
 from tests.store.examples import add
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 20_000),))

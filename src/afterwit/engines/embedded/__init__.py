@@ -1,1 +1,1 @@
-"""The embedded engine: a Hugging Face model in this process, in its own thread, batched."""
+"""The model in this process."""

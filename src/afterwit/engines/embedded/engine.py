@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.engines.embedded.cache.budget import budget_of
-from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
-from afterwit.engines.embedded.grammar import Grammars
-from afterwit.engines.embedded.guide import Guide
+from afterwit.adapters import SHARED
+from afterwit.chat_format.folder import end_ids
+from afterwit.engines.embedded.cache import budget_of
+from afterwit.engines.embedded.decoding import IN_PLACE
+from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.load import (
     check_attention,
+    context_of,
     device_and_dtype,
     load_module,
     load_own,
     load_version,
     pace_of,
     reads_in_place,
+    refusal,
 )
-from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
-from afterwit.engines.embedded.scheduling.decoding import IN_PLACE
-from afterwit.engines.embedded.scheduling.runners import Runners
-from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
-from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
+from afterwit.engines.embedded.runner import EventBuffer, Runners, Staging, Worker
 from afterwit.engines.embedded.scoring import score_rows
-from afterwit.engines.embedded.script import Script, scripted
+from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.staging import Staging
-from afterwit.engines.fit import check_fits, check_scores
-from afterwit.engines.port import Constraint, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.kinds import check_fits, check_scores
+from afterwit.engines.port import Capabilities, Constraint, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
+from afterwit.turn import Basis
 from afterwit.weights.load import read_config
 
 
@@ -247,3 +248,92 @@ class EmbeddedEngine:
     def _check_open(self) -> None:
         if not (self._open and self._worker.is_alive()):
             raise EngineUnavailable("The engine was closed.")
+
+
+CAPABILITIES = Capabilities(
+    basis=Basis.PROCESSED,
+    base_weights=True,
+    forced_prefix=True,
+    whole_weights=True,
+    adapters=True,
+    constraint=True,
+    top_logprobs=20,
+    scored_tau=True,
+)
+
+
+def facts_of(folder: Path, config: Mapping[str, Any], settings: EmbeddedSettings, *, dtype: str) -> Facts:
+    """The engine's facts; `config` is the text model's. SettingError if it cannot serve this model."""
+    context_length = context_of(config, settings.context_length)
+    if reason := refusal(config, context_length):
+        raise SettingError(f"{folder} cannot be served by the embedded engine: {reason}")
+    path = folder / "tokenizer.json"
+    identity = fingerprint(folder)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise SettingError(f"{path} cannot be read: {error}") from error
+    return Facts(
+        name=settings.kind,
+        model=folder.resolve().name,
+        context_length=context_length,
+        vocabulary=config["vocab_size"],
+        end_ids=end_ids(folder, tokenizer.token_to_id),
+        dtype=dtype,
+        fingerprint=identity,
+    )
+
+
+Script = Callable[[tuple[int, ...]], Sequence[int] | None]
+"""Takes a prompt's ids. Returns the ids of its whole response, or None to sample it.
+
+An end id is added if the response has none. Scripted ids are not flagged as forced: they count as sampled,
+which is what tests want.
+"""
+
+
+def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:
+    """The ids to use instead of sampled ones, end id included; empty if the response is sampled."""
+    ids = script(prompt_ids) if script else None
+    if ids is None:
+        return ()
+    ended = bool(ids) and ids[-1] in end_ids
+    return (*ids, *(() if ended or not end_ids else (min(end_ids),)))
+
+
+class BatchFuture:
+    """`done` is set once the last response has ended: to the steps of each, in order, or to the first error.
+
+    It wakes its waiter once, not once per token.
+    """
+
+    def __init__(self, responses: int) -> None:
+        self.done: Future[list[list[Step]]] = Future()
+        self._steps: list[list[Step]] = [[] for _ in range(responses)]
+        self._running = responses
+        self._error: Exception | None = None
+        if not responses:
+            self.done.set_result([])
+
+    def deliver(self, index: int) -> Deliver:
+        """What takes the steps of one response, in the worker's thread."""
+
+        def take(event: Step | Exception) -> None:
+            if isinstance(event, Exception):
+                self._error = self._error or event
+                self._end()
+                return
+            self._steps[index].append(event)
+            if event.ended:
+                self._end()
+
+        return take
+
+    def _end(self) -> None:
+        self._running -= 1
+        if self._running or self.done.cancelled():
+            return
+        if self._error is not None:
+            self.done.set_exception(self._error)
+        else:
+            self.done.set_result(self._steps)

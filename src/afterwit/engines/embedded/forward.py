@@ -8,12 +8,19 @@ T tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from afterwit.engines.embedded.cache.batch import Batch, Beginning
-from afterwit.engines.embedded.cache.row import Row
+from afterwit.engines.embedded.cache import Batch, Beginning, Row
+from afterwit.packing.attention import tree_attention
+from afterwit.packing.flash import Inputs, Kernel, kernel_for
+from afterwit.packing.pack import Block
 
 
 def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -> Tensor:
@@ -79,3 +86,82 @@ def score(module: nn.Module, ids: Sequence[int], *, chunk: int = 256) -> list[fl
 def _where(module: nn.Module) -> tuple[torch.device, torch.dtype]:
     weight = next(module.parameters())
     return weight.device, weight.dtype
+
+
+NAME = "afterwit_slots"
+
+
+OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
+"""What some models ask of attention beside a mask and a scale: left to transformers."""
+
+
+def slot_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    batch: Batch | None = None,
+    tree: Sequence[Block] | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Queries [B, H*G, Q, D], keys and values [B, H, L, D] to outputs [B, Q, H*G, D].
+
+    `tree` is given if rows that begin alike are one packed sequence.
+    `batch` is given if some rows have a beginning elsewhere. ValueError if the model then asks for more than
+    a mask and a scale.
+    """
+    if tree is not None:
+        return tree_attention(
+            module, query, key, value, attention_mask, tree=tree, scaling=scaling, **options
+        )
+    special = any(options.get(name) for name in OPTIONS)
+    if batch is not None:
+        if special or attention_mask is None:
+            raise ValueError("this model's attention cannot be split into a beginning and the rest")
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return with_beginnings(query, key, value, attention_mask, scale, batch, kernel_for(query)), None
+    if query.device.type != "cpu" or attention_mask is None or special:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **options
+        )
+        return found
+    out = scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+def with_beginnings(
+    query: Tensor, key: Tensor, value: Tensor, mask_B11L: Tensor, scale: float, batch: Batch, kernel: Kernel
+) -> Tensor:
+    """One query a row, over its slots and over its beginning: the parts are weighted by their log-sum-exp.
+
+    All that share a beginning attend to it in one call.
+    """
+    rows, heads = query.shape[0], key.shape[1]
+    query_BHGD = query.reshape(rows, heads, -1, query.shape[-1])
+    scores_BHGL = query_BHGD.float() @ key.float().transpose(-1, -2) * scale + mask_B11L
+    lse_BHG = scores_BHGL.logsumexp(-1)
+    out_BHGE = (scores_BHGL - lse_BHG[..., None]).exp_() @ value.float()
+    for shared in batch.shared:
+        of_members_BHGD = query_BHGD[shared.members_B]
+        members, _, groups, width = of_members_BHGD.shape
+        flat_1HQD = of_members_BHGD.transpose(0, 1).reshape(1, heads, members * groups, width)
+        part, part_lse = kernel.forward(Inputs(flat_1HQD, *batch.beginning(shared), False, scale))
+        part_BHGE = part.view(heads, members, groups, -1).transpose(0, 1)
+        part_BHG = part_lse.view(heads, members, groups).transpose(0, 1)
+        own_BHG = lse_BHG[shared.members_B]
+        total_BHG = torch.logaddexp(own_BHG, part_BHG)
+        out_BHGE[shared.members_B] = (
+            out_BHGE[shared.members_B] * (own_BHG - total_BHG).exp_()[..., None]
+            + part_BHGE * (part_BHG - total_BHG).exp_()[..., None]
+        )
+    return out_BHGE.to(query.dtype).reshape(rows, 1, -1, value.shape[-1])
+
+
+AttentionInterface.register(NAME, slot_attention)
+
+
+AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,24 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.core.errors import EngineError, SettingError
-from afterwit.engines.embedded import attention
-from afterwit.engines.embedded.cache.batch import Batch, Beginning
-from afterwit.engines.embedded.cache.row import Row
+from afterwit.engines.embedded import forward as attention
+from afterwit.engines.embedded.cache import Batch, Beginning, Row
+from afterwit.engines.embedded.decoding import Pace
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.support import REMEDY
+from afterwit.errors import EngineError, SettingError
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
 from afterwit.weights.rows import Factors, RowAdapters
 
 log = logging.getLogger(__name__)
+
+
 BESIDE_ON = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
 tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
+
+
 BESIDE_ELSEWHERE = 512
 
 
@@ -184,3 +187,65 @@ def _off(ours_BV: Tensor, theirs_BV: Tensor) -> tuple[float, float]:
     off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
     most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
     return off, most
+
+
+LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
+
+
+STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
+
+
+WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+
+
+REMEDY = (
+    "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...), or let a server of its own "
+    'serve this one (engine.kind = "vllm").'
+)
+
+
+def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
+    """The context length to serve: `asked`, or if that is 0, the model's own, at most `most`."""
+    own = config.get("max_position_embeddings") or config.get("n_positions") or most
+    return asked or min(own, most)
+
+
+def refusal(config: Mapping[str, Any], context: int) -> str | None:
+    """Why this model cannot be served with this context length, and what to do; None if it can."""
+    kind = config.get("model_type", "unknown")
+    if config.get("is_encoder_decoder"):
+        return f"{kind} is an encoder-decoder model. {REMEDY}"
+    layers = config.get("layer_types") or ()
+    linear = next((layer for layer in layers if layer.startswith(LINEAR)), None)
+    if linear or kind.startswith(STATE_SPACE):
+        return f"{kind} uses {linear or 'a recurrent state'}, which has no keys and values. {REMEDY}"
+    if config.get("alibi") or config.get("position_embedding_type") in ("alibi", "relative_key"):
+        return f"{kind} adds positions inside its attention (ALiBi). {REMEDY}"
+    return _longer_than_model(config, context) or _windowed(config, context)
+
+
+def _longer_than_model(config: Mapping[str, Any], context: int) -> str | None:
+    own = config.get("max_position_embeddings") or config.get("n_positions") or context
+    if context <= own:
+        return None
+    return f"context_length is {context}, but the model was made for {own}. Set it to at most {own}."
+
+
+def _windowed(config: Mapping[str, Any], context: int) -> str | None:
+    """A window or chunk that is as long as the context is standard attention."""
+    window = min(_windows(config), default=context)
+    if context <= window:
+        return None
+    return (
+        f"{config.get('model_type')} looks back {window} tokens only (sliding-window attention), but the "
+        f"context is {context}. Set context_length to at most {window}. {REMEDY}"
+    )
+
+
+def _windows(config: Mapping[str, Any]) -> list[int]:
+    """How far back the layers look that do not see the whole context."""
+    sizes = {layer: config.get(name) for layer, name in WINDOWS.items()}
+    if layers := config.get("layer_types"):
+        return [size for layer in layers if (size := sizes.get(layer))]
+    window = sizes["sliding_attention"]
+    return [window] if window and config.get("use_sliding_window", True) else []

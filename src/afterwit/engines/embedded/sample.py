@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from afterwit.core.turn import Sampling
 from afterwit.engines.port import TopLogprobs
+from afterwit.turn import Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,21 +13,26 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from afterwit.engines.embedded.attention import NAME
+from afterwit.engines.embedded.forward import NAME
 from afterwit.engines.port import Score, Scored
 from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import Scores, score, score_logits
-from afterwit.tree.feed import inputs
-from afterwit.tree.groups import WORTH, groups, ratio
-from afterwit.tree.pack import Path, pack
-from afterwit.tree.support import unsupported_reason
+from afterwit.fused_head.score import Scores, score_logits
+from afterwit.fused_head.score import score as fused_score
+from afterwit.packing.attention import unsupported_reason
+from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
 from afterwit.weights.widened import widened
 
 PASS_TOKENS = 16384
 """Tokens of one pass, beside its longest row."""
+
+
 CLOSE = 1e-3
 """Share of the largest logit by which a head's logits may differ from its model's, in fp32 and fp64."""
+
+
 CLOSE_IN_HALF = 0.02
+
+
 log = logging.getLogger(__name__)
 
 
@@ -96,7 +101,7 @@ def _scores(
     ids_N1 = torch.tensor([token for row in rows for token in row.response_ids], device=device)[:, None]
     if head is None:
         return score_logits(module(**given, logits_to_keep=at_N).logits[0], tau_N, ids_N1, k=top)
-    return score(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
+    return fused_score(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
 
 
 def _by_row(scores: Scores, rows: Sequence[Score], version: int) -> Iterator[Scored]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.core.ranges import at_least, below, one_of_its_choices
+from afterwit.ranges import at_least, below, one_of_its_choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from afterwit.core.errors import NobodyAnswers, SettingError
 from afterwit.engines.fleet.fleet import Fleet
 from afterwit.engines.fleet.member import Member
 from afterwit.engines.port import Engine
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.settings import ServerSettings
+from afterwit.errors import NobodyAnswers, SettingError
 
 LATE_S = 10.0
 """Seconds that further servers have to be opened once one is; later ones join while the fleet serves."""
+
+
 S = TypeVar("S", bound=ServerSettings, contravariant=True)
 
 

@@ -13,14 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.adapters import SHARED
 from afterwit.engines.fleet.member import Member
-from afterwit.engines.server.swaps.proof import Proof, proof_with
+from afterwit.engines.server.swaps import Proof, proof_with
+from afterwit.errors import EngineError, EngineUnavailable
 
 AGAIN_S = 60.0
 """Seconds until a server that did not take the live weights is given them again: reading them may take long,
 and a person will have to look at it."""
+
+
 log = logging.getLogger(__name__)
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import orjson
 
-from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.errors import EngineError, EngineUnavailable
 
 CONNECT_S = 5.0
+
+
 WORDS = 500
 """Characters of a server's own words that are passed on."""
+
+
 DATA = b"data:"
+
+
 LAST = b"[DONE]"
 
 
@@ -161,3 +168,59 @@ def _fault(path: str, answer: Answer) -> EngineError:
     if answer.status in (502, 503, 504):
         return EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.words}")
     return ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)
+
+
+class Door:
+    """Open at first. Each who closes it has a reason of their own, and it is open once none has one."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is closed; None while it is open."""
+        return next(iter(self._reasons.values()), None)
+
+    def closed_by(self, who: str) -> bool:
+        """Whether it is closed for a reason of theirs."""
+        return who in self._reasons
+
+    def close(self, who: str, reason: str) -> None:
+        """Let nobody through; replaces the reason that they had."""
+        self._reasons[who] = reason
+
+    def open(self, who: str) -> None:
+        """Take their reason away."""
+        self._reasons.pop(who, None)
+        if not self._reasons:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def passed(self, patience_s: float) -> None:
+        """Wait until it is open. EngineUnavailable with the reason after `patience_s` seconds."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._reasons:
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise EngineUnavailable(f"{self.reason} (a request waited {patience_s:g} s)") from error
+
+
+T = TypeVar("T")
+
+
+async def gathered(calls: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
+    """The results in order. If a call fails, the others are cancelled and its error is raised."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await call()
+
+    tasks = [asyncio.ensure_future(one(call)) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from afterwit.core.adapters import SHARED
-from afterwit.core.errors import EngineError, EngineUnavailable
-from afterwit.engines.fit import check_fits, check_scores
+from afterwit.adapters import SHARED
+from afterwit.engines.kinds import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.door import Door
-from afterwit.engines.server.fitness.presence import gone
-from afterwit.engines.server.fitness.tokenizer import tokenizer_of
-from afterwit.engines.server.gathered import gathered
-from afterwit.engines.server.interruptions import Interruptions
+from afterwit.engines.server.client import Door, gathered
+from afterwit.engines.server.inspect import gone, tokenizer_of
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.server.swaps.adapters import AdapterSwap
-from afterwit.engines.server.swaps.lease import Lease
-from afterwit.engines.server.swaps.port import Swap
-from afterwit.engines.server.swaps.proof import Proof, proof_with, sample_ids
-from afterwit.engines.server.swaps.whole import WholeSwap, is_ours
-from afterwit.engines.server.watch import WHO, Watch
+from afterwit.engines.server.swaps import (
+    AdapterSwap,
+    Lease,
+    Proof,
+    Swap,
+    WholeSwap,
+    is_ours,
+    proof_with,
+    sample_ids,
+)
+from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 
 SCORED_AT_ONCE = 8
 """Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
@@ -247,3 +249,86 @@ class ServerEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineUnavailable("The engine was closed.")
+
+
+WHO = "watch"
+
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """`run` it as a task. Whoever meets a fault of the server tells `lost`."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        check: Callable[[], Awaitable[None]],
+        recover: Callable[[], Awaitable[None]],
+        every_s: float,
+    ) -> None:
+        """`check` returns if the server can serve, `recover` brings the right weights back to it."""
+        self._door, self._check, self._recover, self._every_s = door, check, recover, every_s
+        self._told = asyncio.Event()
+
+    def lost(self, error: Exception) -> None:
+        """The server is not what it was: nobody passes until it is seen to be right."""
+        if not self._door.closed_by(WHO):
+            log.warning("the engine's server is away: %s", error)
+        self._door.close(WHO, str(error))
+        self._told.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except AfterwitError as error:
+                self._door.close(WHO, str(error))
+            except (
+                Exception
+            ) as error:  # a fault of our own must not end the watch: nobody would open the door
+                log.exception("watching the engine's server failed")
+                self._door.close(WHO, f"watching the server failed: {type(error).__name__} (see the log)")
+            self._told.clear()
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> None:
+        try:
+            await self._check()
+        except EngineUnavailable as error:
+            self.lost(error)
+            return
+        if self._door.closed_by(WHO):
+            await self._recover()
+            self._door.open(WHO)
+            log.warning("the engine's server is back")
+
+
+MOST_INTERRUPTIONS = 2
+"""A request that brings its server down must not do so for ever."""
+
+
+class Interruptions:
+    """The interruptions of one request so far."""
+
+    def __init__(self, check_open: Callable[[], None]) -> None:
+        """`check_open` raises if the engine itself was closed: then nothing is tried again."""
+        self._check_open = check_open
+        self._count = 0
+
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Around one attempt, in a loop. EngineUnavailable ends it; one too many is raised."""
+        try:
+            yield
+        except EngineUnavailable:
+            self._check_open()
+            self._count += 1
+            if self._count > MOST_INTERRUPTIONS:
+                raise

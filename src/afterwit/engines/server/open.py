@@ -8,15 +8,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.core.errors import EngineError, SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.fitness.capable import capabilities
-from afterwit.engines.server.fitness.facts import facts_of
-from afterwit.engines.server.fitness.presence import answered
+from afterwit.engines.server.inspect import answered, capabilities, facts_of
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings, Swap
+from afterwit.errors import EngineError, SettingError
+from afterwit.turn import Basis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

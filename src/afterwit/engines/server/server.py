@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from afterwit.core.turn import Sampling
+from afterwit.turn import Sampling
 
 CUT = "cut"
 """`Piece.ended` of a response that the server ended, not the model: the rest is asked for anew."""
@@ -134,3 +134,11 @@ class Server(Protocol):
 
     async def close(self) -> None:
         """Close the connections. Requests under way get EngineUnavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """A server's command line, and the environment variables that it gets beside the inherited ones."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from afterwit.core.errors import SettingError
-from afterwit.core.ranges import above, one_of_its_choices
+from afterwit.errors import SettingError
+from afterwit.ranges import above, one_of_its_choices
 
 Swap = Literal["adapters", "whole"]
 
@@ -65,3 +65,26 @@ class ServerSettings:
                 f"engine.api_key_env names the environment variable {self.api_key_env}, which is not set"
             )
         return environment[self.api_key_env]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings(ServerSettings):
+    """A vLLM server, which runs already or is started by `afterwit up`."""
+
+    kind: Literal["vllm"] = "vllm"
+    """vllm: the model runs in a vLLM server, this process needs no torch."""
+    command: tuple[str, ...] = ("vllm",)
+    """The program that `afterwit up` starts, such as `["/opt/vllm/bin/vllm"]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SglangSettings(ServerSettings):
+    """An SGLang server, which runs already or is started by `afterwit up`."""
+
+    kind: Literal["sglang"] = "sglang"
+    """sglang: the model runs in an SGLang server, this process needs no torch."""
+    url: str | tuple[str, ...] = "http://127.0.0.1:30000"
+    """Where the server answers, without `/v1`; a list: several servers of one model, behind one gateway."""
+    command: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
+    """The program that `afterwit up` starts, such as
+    `["/opt/sglang/bin/python", "-m", "sglang.launch_server"]`."""

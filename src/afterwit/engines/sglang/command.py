@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterwit.core.errors import SettingError
-from afterwit.engines.server.command import ServerCommand
-from afterwit.engines.server.fitness.facts import dtype_of
-from afterwit.engines.server.fitness.modules import adapted_modules
-from afterwit.engines.sglang.settings import SglangSettings
+from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.inspect import adapted_modules, dtype_of
+from afterwit.engines.server.open import open_server
+from afterwit.engines.server.server import ServerCommand
+from afterwit.engines.server.settings import SglangSettings
+from afterwit.engines.sglang.inspect import inspect
+from afterwit.errors import SettingError
 
 ADAPTED = frozenset(
     (
@@ -54,4 +56,11 @@ def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[st
     return (
         *needed,
         *("--enable-lora", "--max-lora-rank", str(lora_rank), "--lora-target-modules", *modules),
+    )
+
+
+async def open_sglang(folder: Path, settings: SglangSettings, *, takes_weights: bool = True) -> ServerEngine:
+    """The engine, as `open_server` gives it."""
+    return await open_server(
+        folder, settings, inspect, kind=settings.kind, called="SGLang", takes_weights=takes_weights
     )

@@ -8,20 +8,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import SettingError
+from afterwit.chat_format.folder import end_ids
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.basis import TOP, basis_of
-from afterwit.engines.server.fitness.facts import require_same_model, vocabulary_of
-from afterwit.engines.server.fitness.modules import adapted_modules
-from afterwit.engines.server.fitness.tokenizer import same_tokens, tokenizer_of
+from afterwit.engines.server.inspect import (
+    TOP,
+    adapted_modules,
+    basis_of,
+    require_same_model,
+    same_tokens,
+    tokenizer_of,
+    vocabulary_of,
+)
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
-from afterwit.engines.sglang.manner import Manner
-from afterwit.engines.sglang.server import GENERATE, SglangServer
-from afterwit.wire.model_text.folder import end_ids
+from afterwit.engines.sglang.server import GENERATE, Manner, SglangServer
+from afterwit.errors import SettingError
 
 OLDEST = (0, 5, 23)
 """The oldest version of SGLang that has all that is asked for here."""
+
+
 WIDEST = 100
 """Ids of a place that it is asked for at most. The server has no limit of its own."""
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterwit.core.errors import SettingError
-from afterwit.engines.server.command import ServerCommand
-from afterwit.engines.server.fitness.facts import dtype_of
-from afterwit.engines.server.fitness.modules import restriction_of
-from afterwit.engines.vllm.inspect import EXTENSION, SAMPLES, WORKER
-from afterwit.engines.vllm.settings import VllmSettings
+from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.inspect import dtype_of, restriction_of
+from afterwit.engines.server.open import open_server
+from afterwit.engines.server.server import ServerCommand
+from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.vllm.inspect import EXTENSION, SAMPLES, WORKER, inspect
+from afterwit.errors import SettingError
 
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
+
+
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The largest ranks that vLLM can be told to make room for."""
+
+
 ADAPTERS = 5
 """Adapters that answer at one time: the base's, the live one, a staged one, two of responses under way."""
 
@@ -63,3 +68,10 @@ def environment(settings: VllmSettings) -> dict[str, str]:
     if settings.swap == "whole":
         return QUIET | {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(WORKER)}
     return QUIET | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+
+
+async def open_vllm(folder: Path, settings: VllmSettings, *, takes_weights: bool = True) -> ServerEngine:
+    """The engine, as `open_server` gives it."""
+    return await open_server(
+        folder, settings, inspect, kind=settings.kind, called="vLLM", takes_weights=takes_weights
+    )

@@ -8,32 +8,47 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.basis import TOP, basis_of
-from afterwit.engines.server.fitness.facts import require_same_model
-from afterwit.engines.server.fitness.modules import restriction_of
-from afterwit.engines.server.fitness.tokenizer import same_tokens
+from afterwit.engines.server.inspect import TOP, basis_of, require_same_model, restriction_of, same_tokens
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
-from afterwit.engines.vllm.neutral import known_neutral
-from afterwit.engines.vllm.rows import params_of
-from afterwit.engines.vllm.server import BACKGROUND, GENERATE, VllmServer
+from afterwit.engines.vllm.server import BACKGROUND, GENERATE, VllmServer, known_neutral, params_of
+from afterwit.errors import SettingError
+from afterwit.turn import Basis
 
 OLDEST = (0, 32)
 """The oldest version of vLLM that has all that is asked for here."""
+
+
 WORKER = Path(__file__).with_name("worker")
+
+
 EXTENSION = "afterwit_vllm.Reload"
+
+
 SAMPLES = "--enable-scale-out"
 """What a server needs that takes ids, whatever it does with them."""
+
+
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
+
+
 RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
+
+
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
+
+
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
+
+
 ASKED = (1, 1)
 """A prompt; vLLM 0.32 on a CPU dies at one of a single id if the model has linear attention."""
+
+
 CACHES = b'enable_prefix_caching="True"'
+
+
 WIDTHS = (100, 50, 20, TOP)
 """Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
 

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import base64
+import json
 import math
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+import shutil
+import struct
+from array import array
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.engines.server.client import Refused, ServerClient, failed
+from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined, place_of
-from afterwit.engines.server.swaps.tensors import weights_of
-from afterwit.engines.vllm import rows as rows_of
-from afterwit.engines.vllm.neutral import NeutralBase
-from afterwit.engines.vllm.next_token import next_places, pays
+from afterwit.engines.server.swaps import weights_of
+from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 
 GENERATE = "/inference/v1/generate"
+
+
 CHECK_S = 30.0
+
+
 UNLOAD_S = 10.0
+
+
 BACKGROUND = 1
 """vLLM serves lower numbers first; people's requests have 0."""
+
+
 REFUSED = 400
+
+
 WORDS = 200
 """Characters of the server's words about a schema."""
+
+
 NOTHING = -9999.0
 """What vLLM writes in place of -inf, which JSON does not have."""
+
+
 ENDS = {"stop": "stop", "length": "length"}
 
 
@@ -104,8 +123,8 @@ class VllmServer:
     async def given(
         self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        answer = await self._asked(ids, weights, rows_of.params_of(at, first))
-        return rows_of.values_of(answer["prompt_token_id_logprobs"], at)
+        answer = await self._asked(ids, weights, params_of(at, first))
+        return values_of(answer["prompt_token_id_logprobs"], at)
 
     async def _prompt_logprobs(self, ids: Sequence[int], weights: str | None, top: int) -> list[Any]:
         rows: list[Any] = (await self._asked(ids, weights, {"prompt_logprobs": top}))["prompt_logprobs"]
@@ -246,3 +265,167 @@ def _piece(event: Mapping[str, Any], ask: Ask) -> Piece:
         tops=() if ask.top is None else tuple(_sampled_place(each, ask.top) for each in content),
         ended=None if reason is None else ENDS.get(reason, CUT),
     )
+
+
+CALL = 16
+"""Tokens of a prompt that cost about what one such call costs."""
+
+
+AT_ONCE = 8
+"""Calls of one response at one time."""
+
+
+BIAS = 100.0
+"""The most that the server adds to a logit."""
+
+
+Tell = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]
+"""(ids, sampling parameters) -> what the server tells of the next id, the one that it says first."""
+
+
+def pays(ids: Sequence[int], first: int) -> bool:
+    """Whether the places of ids[first:] are so few beside what precedes them."""
+    return CALL * (len(ids) - first) <= first
+
+
+async def next_places(tell: Tell, ids: Sequence[int], *, first: int, top: int, raw: bool) -> list[Place]:
+    """As `Server.places`. `raw`: log-probs are told as they are before a bias.
+
+    The longest beginning comes first: the others' are in the server's cache then.
+    """
+
+    async def at(place: int) -> Place:
+        token, begun = ids[place], ids[:place]
+        told = await tell(begun, {"logprobs": top})
+        if token not in dict(told):
+            told = [*told, (token, await _biased(tell, begun, token, told[0], raw=raw))]
+        return place_of(token, told, top)
+
+    last = await at(len(ids) - 1)
+    return [*await gathered([partial(at, place) for place in range(first, len(ids) - 1)], AT_ONCE), last]
+
+
+async def _biased(
+    tell: Tell, begun: Sequence[int], token: int, best: tuple[int, float], *, raw: bool
+) -> float:
+    """The log-prob of an unlikely id. Biased, it takes nearly all of the mass; what the likeliest one lost by
+    that is the bias less what the id had: log p = l - l' - bias, as long as p * exp(bias) is far above 1."""
+    told = dict(await tell(begun, {"logprobs": 2, "logit_bias": {str(token): BIAS}}))
+    if raw:
+        return told[token]
+    return best[1] - told[best[0]] - BIAS
+
+
+MAGIC = b"\x93NUMPY"
+
+
+def params_of(at: Sequence[Sequence[int]], first: int) -> dict[str, Any]:
+    """Sampling parameters: row i is of the ids that may stand at place first + i."""
+    return {"prompt_logprob_token_ids": [list(row) for row in at], "prompt_logprob_start": first - 1}
+
+
+def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    """The log-probs in an answer: a table in NumPy's file format, in base 64. ValueError for any other."""
+    data = base64.b64decode(answer)
+    if not data.startswith(MAGIC):
+        raise ValueError("the server's rows are no NumPy table")
+    wide = data[len(MAGIC)] > 1
+    begin = len(MAGIC) + 2
+    (size,) = struct.unpack_from("<I" if wide else "<H", data, begin)
+    begin += 4 if wide else 2
+    head = ast.literal_eval(data[begin : begin + size].decode("latin-1"))
+    if head["descr"] != "<f4" or head["fortran_order"] or head["shape"][0] != len(at):
+        raise ValueError(f"the server's rows are {head}, but {len(at)} rows of float32 are wanted")
+    values, width = array("f", data[begin + size :]), head["shape"][1]
+    return [tuple(values[place * width : place * width + len(row)]) for place, row in enumerate(at)]
+
+
+NAME = "afterwit-base-"
+"""How the adapter of zeros is called on the server, with something behind that tells engines apart."""
+
+
+WAIT_S = 30.0
+
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+class NeutralBase:
+    """Which name the base has on a server, and how many responses ask for it without one."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        """The adapter of zeros, while the server has it."""
+        self.made: str | None = None
+        """Its name, if it was put there from here."""
+        self._folder: Path | None = None
+        self._plain = 0
+        self._none_plain = asyncio.Event()
+        self._none_plain.set()
+
+    @contextmanager
+    def asking(self) -> Iterator[str | None]:
+        """The name to ask for the base by, now; None: it has none yet."""
+        if self.name is not None:
+            yield self.name
+            return
+        self._plain += 1
+        self._none_plain.clear()
+        try:
+            yield None
+        finally:
+            self._plain -= 1
+            if not self._plain:
+                self._none_plain.set()
+
+    def lost(self, name: str) -> None:
+        """The server has no adapter of this name any more: it was started anew."""
+        if self.name == name:
+            self.name = None
+
+    async def make(self, like: Path) -> tuple[str, Path]:
+        """A name and a folder for an adapter of zeros in the form of another. EngineError if it fails."""
+        await self.remove()
+        name = NAME + uuid4().hex[:8]
+        self._folder = like.parent / f".{name}"
+        await asyncio.to_thread(_write_zeros, like, self._folder)
+        return name, self._folder
+
+    async def serves(self, name: str) -> None:
+        """The server has it. Returns when no response is under way that asked for the base without it.
+
+        It waits a while and no longer: a client may read slowly, and on a server without adapters of others
+        such a response stays right until there are as many as it has places for.
+        """
+        self.name = self.made = name
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await self._none_plain.wait()
+
+    async def remove(self) -> None:
+        """Its folder is needed for as long as the server may read it again."""
+        folder, self._folder, self.name, self.made = self._folder, None, None, None
+        if folder is not None:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def known_neutral(models: Iterable[str]) -> str | None:
+    """The adapter of zeros that an engine has on the server; None if there is none."""
+    return next((name for name in sorted(models) if name.startswith(NAME)), None)
+
+
+def _write_zeros(like: Path, folder: Path) -> None:
+    """The adapter in `like` with zeros in place of its weights: header and sizes stay. Zero bytes are 0."""
+    try:
+        folder.mkdir(mode=0o700)
+        shutil.copyfile(like / CONFIG, folder / CONFIG)
+        with (like / WEIGHTS).open("rb") as source, (folder / WEIGHTS).open("wb") as zeros:
+            length = source.read(8)
+            header = source.read(struct.unpack("<Q", length)[0])
+            ends = [each["data_offsets"][1] for name, each in json.loads(header).items() if name[:2] != "__"]
+            zeros.write(length + header)
+            zeros.truncate(8 + len(header) + max(ends, default=0))
+    except (OSError, ValueError, LookupError, TypeError, struct.error) as error:
+        with suppress(OSError):
+            shutil.rmtree(folder)
+        raise EngineError(f"the adapter in {like} cannot be read: {error}") from error

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from afterwit.apps import build
-from afterwit.checkpoints import Versions
-from afterwit.core.errors import UpdateRefused
-from afterwit.core.version import Origin, Probe, Version
+from afterwit import build
+from afterwit.checkpoints.versions import Versions
+from afterwit.errors import UpdateRefused
 from afterwit.hosts.slime.lesson import Batch, settings_of
-from afterwit.learner.parameters.full import copy_configuration
-from afterwit.learner.parameters.load import load_model
-from afterwit.learner.scoring import probe
+from afterwit.learning.full import copy_configuration
+from afterwit.learning.load import load_model
+from afterwit.learning.score import probe
+from afterwit.version import Origin, Probe, Version
 
 _expected: Batch | None = None
 """What this process is training on; slime's hooks share nothing else."""

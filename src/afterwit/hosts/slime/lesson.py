@@ -7,15 +7,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from afterwit.apps.config import Settings, load
-from afterwit.core.teacher import TeacherScores
+from afterwit.config import Settings, load
 from afterwit.hosts.slime.requirements import require_settings
-from afterwit.learner.batch import Item
-from afterwit.learner.update.given import given_rows
-from afterwit.learner.update.update import sample_of
-from afterwit.objective.denominators import Denominators
+from afterwit.learning.batch import Item
+from afterwit.learning.teacher_scores import given_rows
+from afterwit.learning.update import sample_of
+from afterwit.objective.advantage import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import TeacherScores
 
 UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
 """Settings of a home that slime trains, overridden by its own `config.toml` and the environment."""

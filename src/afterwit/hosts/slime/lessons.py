@@ -11,21 +11,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from afterwit.apps import build
-from afterwit.apps.build.owner import worker_name
-from afterwit.apps.config import Settings
-from afterwit.apps.model import model_folder
-from afterwit.checkpoints import Versions
-from afterwit.core.errors import EngineError
-from afterwit.core.teacher import TeacherServer
+from afterwit import build
+from afterwit.build.home import worker_name
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.errors import EngineError
+from afterwit.home.model import model_folder
 from afterwit.hosts.slime.commit import write_base
 from afterwit.hosts.slime.lesson import Lesson, settings_of
 from afterwit.hosts.slime.scoring import lessons_of, student_server
-from afterwit.learner.batch import TurnLimits
-from afterwit.learner.batch import build as items_of
-from afterwit.stages.learn.claims import DAY_S, Claims
+from afterwit.learning.batch import TurnLimits
+from afterwit.learning.batch import build as items_of
+from afterwit.learning.claims import DAY_S, Claims
 from afterwit.store import Record, Store
-from afterwit.wire.model_text.render import Renderer
+from afterwit.teacher import TeacherServer
 
 log = logging.getLogger(__name__)
 

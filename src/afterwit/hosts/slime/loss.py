@@ -14,10 +14,10 @@ from afterwit.hosts.slime.data import lesson_of
 from afterwit.hosts.slime.lesson import Lesson
 from afterwit.hosts.slime.shards import Shards
 from afterwit.objective.candidates import given_candidates
-from afterwit.objective.off_policy import truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, weighted
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.surrogate import truncated_weight
 from afterwit.objective.target import HintTargets, Target, hint_targets_of, token_targets
 from afterwit.objective.terms import term_loss
 

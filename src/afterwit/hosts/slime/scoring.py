@@ -9,20 +9,18 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from afterwit.apps.config import Settings
-from afterwit.core.errors import SettingError
-from afterwit.core.teacher import Ids, TeacherScores, TeacherServer
+from afterwit.config import Settings
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.teacher import ServedTeacher
+from afterwit.errors import SettingError
 from afterwit.hosts.slime.lesson import Batch, Lesson
-from afterwit.learner.batch import Item
-from afterwit.learner.served import given_ids
-from afterwit.learner.update.given import given_rows
-from afterwit.learner.update.update import sample_of
-from afterwit.objective.advantage import advantages
-from afterwit.objective.choices.baselines import Rewarded
-from afterwit.objective.denominators import Denominators, denominators
+from afterwit.learning.batch import Item
+from afterwit.learning.teacher_scores import given_ids, given_rows
+from afterwit.learning.update import sample_of
+from afterwit.objective.advantage import Denominators, advantages, denominators
+from afterwit.objective.choices import Rewarded
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import Ids, TeacherScores, TeacherServer
 
 
 def lessons_of(

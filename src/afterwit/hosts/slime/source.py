@@ -10,12 +10,12 @@ from typing import Any
 from slime.rollout.data_source import DataSource
 from slime.utils.types import Sample
 
-from afterwit.apps.config import home_of
-from afterwit.core.turn import Finish
+from afterwit.config import home_of
 from afterwit.hosts.slime.data import LESSON
 from afterwit.hosts.slime.lesson import Lesson
 from afterwit.hosts.slime.lessons import Lessons
 from afterwit.store import Record
+from afterwit.turn import Finish
 
 
 class Turns(DataSource):  # type: ignore[misc]  # slime has no types

@@ -14,12 +14,12 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set
-from afterwit.apps.config import home_of, load
-from afterwit.apps.running.train import run
-from afterwit.core.errors import AfterwitError, SettingError
+from afterwit.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set
+from afterwit.config import home_of, load
+from afterwit.errors import AfterwitError, SettingError
 from afterwit.hosts.verl.settings import Options, in_verl, options_of
-from afterwit.learner.placed import Placed
+from afterwit.learning.distributed.placed import Placed
+from afterwit.running.train import run
 
 FULL_WEIGHTS = {"learner": {"lora_rank": 0}}
 """What verl trains unless somebody says otherwise, which is refused."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from verl.utils.dataset.dataset_utils import DatasetPadMode
 from verl.utils.tensordict_utils import get_tensordict
 
-from afterwit.learner.scoring import Row
+from afterwit.learning.rows import Row
 
 ITEM = "item"
 """The column that says which item of the update a row is."""

@@ -10,10 +10,10 @@ from verl.trainer.config import CheckpointConfig
 from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
 from verl.workers.engine import FSDPEngineWithLMHead
 
-from afterwit.core.errors import SettingError
+from afterwit.errors import SettingError
 from afterwit.hosts.verl.settings import Options
-from afterwit.learner.parameters.load import device_of, without_dropout
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.load import device_of, without_dropout
+from afterwit.learning.settings import LearnerSettings
 
 ATTENTION = {"attn_implementation": "sdpa"}
 """In the place of verl's choice, which is not installed with it."""

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from afterwit.hosts.verl.batch import ITEM, NO_ITEM
-from afterwit.learner.scoring import stream_logits
-from afterwit.learner.update import Phase, Progress, UpdateState, plain
-from afterwit.learner.update.teacher_outputs import teacher_outputs
+from afterwit.learning import plain_pass as plain
+from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.score import stream_logits
+from afterwit.learning.update_state import UpdateState, teacher_outputs
 
 LOSS = "afterwit_loss"
 

@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch import Tensor
 from verl.workers.engine import FSDPEngineWithLMHead
 
-from afterwit.checkpoints import Versions
+from afterwit.checkpoints.versions import Versions
 from afterwit.hosts.verl.engine import engine_of
 from afterwit.hosts.verl.settings import Options
-from afterwit.learner.parameters.sharded import Sharded, ShardedMasters
-from afterwit.learner.parameters.state_files import read_state
-from afterwit.learner.policy import MASTER, Policy, below
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learning.policy import MASTER, Policy, below
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.sharded import Sharded, ShardedMasters
+from afterwit.learning.state_files import read_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

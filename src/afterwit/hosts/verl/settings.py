@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from afterwit.core.errors import SettingError
-from afterwit.learner.settings import LearnerSettings
+from afterwit.errors import SettingError
+from afterwit.learning.settings import LearnerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from afterwit.hosts.verl.batch import NO_ITEM, batch_of
 from afterwit.hosts.verl.loss import UpdateLoss
 from afterwit.hosts.verl.policy import engine_in
-from afterwit.learner.ranks.lockstep import NOTHING
-from afterwit.learner.scoring import Row
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import Phase, Progress, UpdateState, require_finite
+from afterwit.learning.distributed.ranks import NOTHING
+from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.rows import Row
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import require_finite
+from afterwit.learning.update_state import UpdateState
 
 
 def epoch(

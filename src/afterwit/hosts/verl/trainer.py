@@ -9,19 +9,18 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints import Versions
-from afterwit.checkpoints.forgetting import Step
-from afterwit.core.errors import NotRepeatable
+from afterwit.checkpoints.versions import Step, Versions
+from afterwit.errors import NotRepeatable
 from afterwit.hosts.verl.policy import load
 from afterwit.hosts.verl.settings import Options
 from afterwit.hosts.verl.step import epoch
-from afterwit.learner.policy import Policy
-from afterwit.learner.ranks import Ranks
-from afterwit.learner.ranks.orders import Follower
-from afterwit.learner.rerun import Again
-from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.trainer import Trainer
-from afterwit.learner.update import Progress
+from afterwit.learning.distributed.orders import Follower
+from afterwit.learning.distributed.ranks import Ranks
+from afterwit.learning.phase import Progress
+from afterwit.learning.policy import Policy
+from afterwit.learning.rerun import Again
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
 
 
 class VerlTrainer(Trainer):

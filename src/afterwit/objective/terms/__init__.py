@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import combine, rl, token_opd, topk_distill, topk_opd
 from afterwit.objective.terms.entropy import entropy
 from afterwit.objective.terms.reference_kl import reference_kl
 from afterwit.objective.terms.term import Term
-from afterwit.objective.token_targets import KeptIds, TokenTargets
 
 if TYPE_CHECKING:
     from afterwit.objective.candidates import Candidates

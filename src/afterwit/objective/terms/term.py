@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
+from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.token_targets import KeptIds, TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

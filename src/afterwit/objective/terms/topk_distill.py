@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.logprobs import expected, with_tail
+from afterwit.objective.logprobs import TokenTargets, expected, with_tail
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms.term import Term, of_sampled
-from afterwit.objective.token_targets import TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

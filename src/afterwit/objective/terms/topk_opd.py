@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.choices.subsets import SUBSETS
-from afterwit.objective.logprobs import with_tail
+from afterwit.objective.choices import SUBSETS
+from afterwit.objective.logprobs import TokenTargets, with_tail
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
 from afterwit.objective.terms.term import Term
-from afterwit.objective.token_targets import TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
@@ -9,12 +10,10 @@ from typing import Any
 from zlib import crc32
 
 import psycopg
+from psycopg import errors
 
-from afterwit.core.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
-from afterwit.store.postgresql.connection import Link
-from afterwit.store.postgresql.listening import listening
-from afterwit.store.postgresql.rows import Named
-from afterwit.store.postgresql.words import in_plain_words
+from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
+from afterwit.store.postgresql.connection import Link, Named, conninfo_of
 from afterwit.store.sql.database import Database, inserting, marks
 
 STORED = """
@@ -23,8 +22,11 @@ STORED = """
         + (SELECT coalesce(sum(pg_column_size(messages)), 0) FROM next_states))::bigint
         + (SELECT count(*) FROM turns) * ?
 """
+
+
 ROW_BYTES = 1500
 """What a turn takes besides what was said and sampled: its narrow rows and ten entries of indexes."""
+
 
 LEADING = 1
 """The advisory lock of the only learner. That of what must be alone is 0, those of names are below."""
@@ -268,3 +270,60 @@ def _adding(columns: tuple[str, ...], beside: tuple[str, ...]) -> str:
         f" INSERT INTO contents (seq, {', '.join(beside)}) SELECT seq, {marks(len(beside))} FROM added"
         " RETURNING seq"
     )
+
+
+STOP_S = 0.25
+"""Most seconds until the thread sees that it is to end."""
+
+
+AGAIN_S = 2.0
+"""Seconds until a lost connection is tried again. Stages ask by themselves meanwhile."""
+
+
+@contextmanager
+def listening(url: str, channel: str, heard: Callable[[], object]) -> Iterator[None]:
+    """Call `heard`, in a thread of its own, at each notification while the body runs."""
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=_listen, args=(url, channel, heard, stop), name="store listens", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _listen(url: str, channel: str, heard: Callable[[], object], stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            with psycopg.connect(conninfo_of(url), autocommit=True) as connection:
+                connection.execute(f"LISTEN {channel}")
+                heard()  # what was said before is not told again
+                while not stop.is_set():
+                    for _ in connection.notifies(timeout=STOP_S, stop_after=1):
+                        heard()
+        except psycopg.Error:
+            stop.wait(AGAIN_S)
+
+
+CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+def in_plain_words(error: psycopg.Error, place: str) -> StoreError:
+    """What went wrong and what to do about it; StoreUnavailable if it may pass."""
+    said = " ".join(str(error).split())
+    if isinstance(error, CONFLICTS):
+        return StoreConflict(f"{place}: another process changes the same turns: {said}")
+    if isinstance(error, errors.LockNotAvailable):
+        return StoreUnavailable(f"{place} is held by another process for too long: {said}")
+    if isinstance(error, errors.DiskFull):
+        remedy = "Free some space on the server; what was stored stays stored."
+        return StoreUnavailable(f"{place} could not be written: {said} {remedy}")
+    if isinstance(error, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
+        remedy = "Check what the user of store.url may do, and that the server is no standby."
+        return StoreUnavailable(f"{place} cannot be written: {said} {remedy}")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return StoreUnavailable(f"{place} does not answer: {said}")
+    return StoreError(f"{place}: {said}")

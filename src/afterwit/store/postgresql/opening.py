@@ -8,11 +8,9 @@ from contextlib import closing
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from afterwit.core.errors import SettingError, StoreError, StoreMismatch
-from afterwit.store.postgresql.connection import Link
-from afterwit.store.postgresql.database import PostgresqlDatabase
-from afterwit.store.postgresql.dialect import BESIDE, statement_of_schema
-from afterwit.store.postgresql.words import in_plain_words
+from afterwit.errors import SettingError, StoreError, StoreMismatch
+from afterwit.store.postgresql.connection import BESIDE, Link, statement_of_schema
+from afterwit.store.postgresql.database import PostgresqlDatabase, in_plain_words
 from afterwit.store.sql.schema import MIGRATIONS
 
 TABLES = """
@@ -21,11 +19,17 @@ TABLES = """
 """
 """Asked of the catalogue itself: what a connection remembers may be older than the lock it waited for."""
 
+
 Migrations = Sequence[Sequence[str]]
 
+
 OLDEST_SERVER = 14
+
+
 MAKING = 0x4157_5754
 """The advisory lock of processes that make or migrate a store."""
+
+
 SCHEMA_KEY, FINGERPRINT_KEY = "schema", "fingerprint"
 
 

@@ -9,9 +9,8 @@ from typing import Self
 
 from afterwit.store.postgresql.database import PostgresqlDatabase
 from afterwit.store.postgresql.opening import open_database, store_exists
-from afterwit.store.sql import SqlStore
-from afterwit.store.sql.copying import copy_rows
-from afterwit.store.sqlite.opening import open_database as open_file
+from afterwit.store.sql.store import SqlStore, copy_rows
+from afterwit.store.sqlite import open_database as open_file
 
 
 class PostgresqlStore(SqlStore):

@@ -1,5 +1,1 @@
-"""The store's port as SQL that every database behind it runs; `database.py` names where they differ."""
-
-from afterwit.store.sql.store import SqlStore
-
-__all__ = ["SqlStore"]
+"""The store in SQL, whichever the database."""

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 ALL = 2**62
 """More rows, and a later row, than any store has."""
+
+
 LAST_CHARACTER = chr(0x10FFFF)
 """Sorts after every other: a name that begins with a prefix sorts before the prefix and this."""
 
@@ -147,3 +149,10 @@ def inserting(table: str, columns: tuple[str, ...]) -> str:
 def marks(count: int) -> str:
     """`?, ?, ...`; of none, what is in no column."""
     return ", ".join("?" * count) or "NULL"
+
+
+class Component:
+    """One protocol of the port, over the connection that all components share."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

@@ -1,0 +1,31 @@
+"""Whose adapter serves a request and learns from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+SHARED = "shared"
+"""The adapter that serves everybody who has none of their own. Whole weights are its versions too."""
+
+
+Division = Literal["shared", "per_key", "per_session_group"]
+"""Who has an adapter of their own: nobody; each API key; each group of sessions that a key names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPolicy:
+    """Which adapter serves whom. What it samples teaches that adapter."""
+
+    division: Division = "shared"
+    shared_keys: Collection[str] = ()
+    """Keys that have none of their own, whatever the division."""
+
+    def of(self, key: str, group: str | None = None) -> str:
+        """The adapter of a key's requests, or of those of one of its groups of sessions."""
+        if self.division == "shared" or key in self.shared_keys:
+            return SHARED
+        if self.division == "per_session_group" and group is not None:
+            return f"group:{key}/{group}"
+        return f"key:{key}"

@@ -1,1 +1,0 @@
-"""Configuration, construction, the commands, the demo. Only here is the environment read."""

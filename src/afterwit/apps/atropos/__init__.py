@@ -1,1 +1,0 @@
-"""The environment for Atropos: its tasks, its agent and its reward."""

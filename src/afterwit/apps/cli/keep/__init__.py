@@ -1,1 +1,0 @@
-"""Commands that keep house: keys, copies, what goes in and out."""

@@ -1,1 +1,0 @@
-"""Commands that only read: what was recorded, what was learned, and what happens next."""

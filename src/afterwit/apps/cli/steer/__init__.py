@@ -1,1 +1,0 @@
-"""Commands that steer what is learned, and take it back."""

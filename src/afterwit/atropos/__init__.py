@@ -1,0 +1,1 @@
+"""Environment, tasks, hindsight over rollouts, and the consumer of groups."""

@@ -1,0 +1,1 @@
+"""Which session a request belongs to, which turn it follows, and that turn's next state. Pure."""

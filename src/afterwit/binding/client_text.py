@@ -1,0 +1,228 @@
+"""Text that clients put under a person's name, into tool results, or into a reply that they send back."""
+
+from __future__ import annotations
+
+import re
+
+from afterwit.scan import without_blocks, without_named_blocks
+
+_BLOCKS = (
+    ("<system-reminder>", "</system-reminder>"),
+    ("<environment_details>", "</environment_details>"),
+    ("<environment_context>", "</environment_context>"),
+    ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
+)
+
+
+_STATE_TAG = re.compile(
+    r"(?=[a-z]+[-_])(?:[a-z]+[-_])*(?:info|information|context|environment|env|reminder|system|state|metadata"
+    r"|datetime|workspace)(?:[-_][a-z]+)*"
+)
+"""Names of two words or more that clients give to blocks about the state of things."""
+
+
+_LONGEST_TAG = 64
+
+
+_MOST_BLOCKS = 4
+"""Most blocks that are taken from each end of a message."""
+
+
+_PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
+"""How messages begin that clients send in a person's place to keep the agent going."""
+
+
+_HANDOFFS = (
+    "Another language model started to solve this problem",
+    "This session is being continued from a previous conversation",
+    "The conversation history before this point was compacted",
+    "[CONTEXT COMPACTION",
+    "[Your active task list was preserved across context compression]",
+)
+"""How the messages begin that clients put in the place of a conversation that they compacted."""
+
+
+_HANDED_OVER = re.compile(
+    r"[^.\n]{0,40}\b(?:conversation|context|history|session|chat|messages|transcript)\b"
+    r"[^.\n]{0,60}\b(?:was|were|been|being)\s+(?:\w+\s+)?"
+    r"(?:compacted|compressed|condensed|summari[sz]ed|truncated|continued)\b"
+)
+"""The first sentence of such a message tells what was done to the conversation."""
+
+
+_SHORTEST_HANDOFF = 300
+"""Characters. It holds a summary; a person who speaks of a conversation says less."""
+
+
+_AIDER_FILES = (
+    "I have *added these files to the chat*",
+    "These files have been *added these files to the chat*",
+    "Here are summaries of some files present in my git repository.",
+    "I am working with you on code in a git repository.\nHere are summaries of some files",
+    "Here are some READ ONLY files, provided for your reference.",
+    "Don't try and edit any existing code without asking me to add the files to the chat!",
+    "I am not sharing any files that you can edit yet.",
+    "I am not sharing the full contents of any files with you yet.",
+)
+
+
+_AIDER_REMINDERS = (
+    "\n\nTo suggest changes to a file you MUST return the entire content of the updated file.",
+    "\n\n# *SEARCH/REPLACE block* Rules:",
+    "\n\n# V4A Diff Format Rules:",
+    "\n\n# File editing rules:\n\nReturn edits similar to unified diffs",
+    "\n\nNEVER RETURN CODE!",
+)
+
+
+_AIDER_LANGUAGE = re.compile(r"Reply in [A-Z][a-z]+\.")
+
+
+_AIDER_ASSENTS = frozenset(
+    {
+        "Ok, any changes I propose will be to those files.",
+        "Ok, I won't try and edit those files without asking first.",
+        "Ok, I will use that as the true, current contents of the files.",
+        "Ok, I will use these files as references.",
+        "Ok, based on your requests I will suggest which files need to be edited and then stop and wait for"
+        " your approval.",
+    }
+)
+"""Replies of the assistant that aider adds behind the files that it shows with each request."""
+
+
+_AIDER_NOTICES = (
+    "I committed the changes with git hash ",
+    "I updated the files.",
+    "I edited the files myself.",
+)
+"""How aider's notices of edits begin. It adds an `Ok.` of the assistant behind each."""
+
+
+_AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
+
+
+_PLACEHOLDERS = frozenset(
+    {
+        "(empty)",
+        "(no content)",
+        "[System: Empty message content sanitised to satisfy protocol]",
+    }
+)
+"""What hermes, Claude Code and LiteLLM send back in the place of a reply without visible text."""
+
+
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+
+_SMOLAGENTS_CODE = re.compile(
+    r"\nCalling tools:\n\[\{'id': 'call_\d+', 'type': 'function',"
+    r" 'function': \{'name': 'python_interpreter', .*\Z",
+    re.DOTALL,
+)
+
+
+_SMOLAGENTS_CLOSINGS = ("</code>", "```")
+
+
+_OPENCLAW_STAMP = re.compile(r"\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
+
+
+_OPENCLAW_RUNTIME = "Runtime: agent="
+
+
+_OPENCLAW_RUNTIME_REST = re.compile(r"\S+ \| [^\n]*")
+
+
+def without_passing_blocks(text: str) -> str:
+    """The text without the blocks that come and go from one request to the next."""
+    if text.startswith(_AIDER_FILES + _PROMPTS):
+        return ""
+    return _without_aider_reminder(_without_state(without_blocks(text, *_BLOCKS)))
+
+
+def without_retelling(text: str) -> str:
+    """An assistant's text without its thinking, and without what clients add to it or put in its place.
+
+    smolagents ends code with the tag at which sampling stopped, and writes the code once more as a call.
+    """
+    spoken = without_named_blocks(_THOUGHT.sub(" ", text), _AIDER_THOUGHT_TAG, " ")
+    spoken = _SMOLAGENTS_CODE.sub("", spoken).rstrip()
+    for closing in _SMOLAGENTS_CLOSINGS:
+        spoken = spoken.removesuffix(closing)
+    return "" if spoken.strip() in _AIDER_ASSENTS | _PLACEHOLDERS else spoken
+
+
+def without_client_text(text: str) -> str:
+    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add.
+
+    Empty if the client wrote all of it.
+    """
+    without = without_passing_blocks(text).strip()
+    if is_handoff(without):
+        return ""
+    return _without_openclaw_runtime(without[_stamp_length(without) :])
+
+
+def is_handoff(text: str) -> bool:
+    """Whether a message stands in the place of a conversation that its client compacted."""
+    if text.startswith(_HANDOFFS):
+        return True
+    return len(text) >= _SHORTEST_HANDOFF and _HANDED_OVER.match(text) is not None
+
+
+def is_boilerplate(said: str, before: str) -> bool:
+    """Whether a reply `said` behind the user's words `before` was written by the client."""
+    said = said.strip()
+    return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
+
+
+def _without_state(text: str) -> str:
+    """The text without blocks at its ends that tell the state of things by their name, if it says more."""
+    said = text.strip()
+    if not (said.startswith("<") or said.endswith(">")):
+        return text
+    for _ in range(_MOST_BLOCKS):
+        said = _without_first(_without_last(said.strip()))
+    return text if not said or len(said) == len(text.strip()) else said
+
+
+def _tells_state(tag: str) -> bool:
+    return len(tag) <= _LONGEST_TAG and _STATE_TAG.fullmatch(tag) is not None
+
+
+def _without_last(text: str) -> str:
+    opening, _, name = text.removesuffix(">").rpartition("</")
+    if not text.endswith(">") or not _tells_state(name):
+        return text
+    before, found, _ = opening.rpartition(f"<{name}>")
+    return before.rstrip() if found else text
+
+
+def _without_first(text: str) -> str:
+    name, closed, rest = text[1:].partition(">")
+    if not closed or not text.startswith("<") or not _tells_state(name):
+        return text
+    _, found, after = rest.partition(f"</{name}>")
+    return after.lstrip() if found else text
+
+
+def _without_aider_reminder(text: str) -> str:
+    """The text up to the first reminder or, without one, up to a last paragraph that names the language."""
+    ends = [end for reminder in _AIDER_REMINDERS if (end := text.find(reminder)) >= 0]
+    if ends:
+        return text[: min(ends)].removesuffix("\n")
+    before, empty, last = text.rstrip("\n").rpartition("\n\n")
+    return before if empty and _AIDER_LANGUAGE.fullmatch(last) else text
+
+
+def _stamp_length(text: str) -> int:
+    stamp = _OPENCLAW_STAMP.match(text)
+    return stamp.end() if stamp else 0
+
+
+def _without_openclaw_runtime(text: str) -> str:
+    """The text without a last paragraph that is one line about the run-time."""
+    before, empty, last = text.rstrip().rpartition("\n\n")
+    rest = last.removeprefix(_OPENCLAW_RUNTIME)
+    return before if empty and rest != last and _OPENCLAW_RUNTIME_REST.fullmatch(rest) else text

@@ -1,0 +1,433 @@
+"""From text to ids, of which only what is new is computed: an agent's prompt is mostly its last prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import sys
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import pairwise
+from random import Random
+from sys import getsizeof
+from typing import Any
+
+import tiktoken
+from tokenizers import AddedToken, Tokenizer, models
+
+from afterwit.byte_cache import Kept
+
+SHORTEST = 256
+"""Characters of a piece, the last one of a text excepted: shorter ones cost more to keep than to tokenise."""
+
+
+MOST_BYTES = 64 * 2**20
+"""Bytes of the pieces that are kept, as their text and ids: 300 conversations of 25,000 tokens."""
+
+
+ID_BYTES = struct.calcsize("i")
+
+
+class Encoder:
+    """Ids of texts. Its methods may be called from any thread.
+
+    Pieces are found by their whole text, whichever conversation they were in, and the ones that were not used
+    for longest are dropped.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        texts: Collection[str],
+        *,
+        byte_pairs: BytePairs | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """`texts` name the tokens that conversations are written with: the chat templates. `byte_pairs` reads
+        as the tokenizer does, and faster; None if there is no such thing for it."""
+        self._tokenizer, self._byte_pairs = tokenizer, byte_pairs
+        control = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        self._literal = Literal(control)
+        self._control = pattern_of(control)
+        self._pattern: re.Pattern[str] | None = pattern_of(cut_tokens(tokenizer, texts))
+        self._packed = Kept(
+            self._pack, most_bytes=most_bytes, size=lambda text, ids: getsizeof(text) + getsizeof(ids)
+        )
+
+    @property
+    def cuts(self) -> bool:
+        """Whether texts are cut; if not, every text is tokenised whole."""
+        return self._pattern is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the pieces that are kept."""
+        return self._packed.bytes
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text; nothing is added to it. Control tokens that are marked are text, see `literal`."""
+        if self._pattern is None or len(text) <= SHORTEST:
+            return tuple(self._tokenised(text)) if text else ()
+        joined = b"".join(map(self._packed, cut(text, self._pattern, SHORTEST)))
+        return struct.unpack(f"{len(joined) // ID_BYTES}i", joined)
+
+    def _pack(self, text: str) -> bytes:
+        ids = self._tokenised(text)
+        return struct.pack(f"{len(ids)}i", *ids)
+
+    def _tokenised(self, text: str) -> list[int]:
+        if MARK not in text or self._control is None:
+            return self._plain(text)
+        ends = [0, *(place for found in self._control.finditer(text) for place in found.span()), len(text)]
+        return [
+            index for begin, end in pairwise(ends) if begin < end for index in self._stretch(text[begin:end])
+        ]
+
+    def _stretch(self, text: str) -> list[int]:
+        """Ids of a control token, or of a text between two of them."""
+        if MARK not in text:
+            return self._plain(text)
+        return _ids(self._blind, self._literal.unmarked(text))
+
+    def _plain(self, text: str) -> list[int]:
+        """Ids of a text without marks."""
+        fast = self._byte_pairs
+        return fast(text) if fast is not None and fast.takes(text) else _ids(self._tokenizer, text)
+
+    @cached_property
+    def _blind(self) -> Tokenizer:
+        """Reads control tokens as text. It is made when a text first holds one."""
+        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+        return tokenizer
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    # a batch of one is the only call that does not also compute the place of each id in the text
+    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoding.ids
+    return ids
+
+
+MOST_CHARACTERS = 100_000
+"""Of a text. A longer one may be a run of white space that is too long for tiktoken's pattern matcher."""
+
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""The pattern of a tokenizer whose file names none."""
+
+
+FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+"""Options of a model that tiktoken does not have."""
+
+
+OF_A_CATEGORY = 8
+"""Characters of each Unicode category that are compared."""
+
+
+AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
+"""Where they stand."""
+
+
+class BytePairs:
+    """Ids of texts, to which nothing is added. Any thread may use it."""
+
+    def __init__(
+        self, encoding: tiktoken.Encoding, ids: Sequence[int], added: Mapping[str, int], raw: Collection[str]
+    ) -> None:
+        """`ids[rank]`: the id of the entry with that rank. `raw`: those of `added` that are found first."""
+        self._encoding, self._ids, self._added = encoding, ids, added
+        self._raw, self._other = _any_of(raw), _any_of(set(added) - set(raw))
+
+    @staticmethod
+    def takes(text: str) -> bool:
+        """Whether the text can be read here: it is not too long, and normalised (NFC) already."""
+        return len(text) <= MOST_CHARACTERS and (text.isascii() or unicodedata.is_normalized("NFC", text))
+
+    def __call__(self, text: str) -> list[int]:
+        """Raises UnicodeEncodeError for half a surrogate pair."""
+        text.encode()
+        ids: list[int] = []
+        for stretch, is_token in _split(self._raw, text):
+            for part, is_other in ((stretch, True),) if is_token else _split(self._other, stretch):
+                if is_other:
+                    ids.append(self._added[part])
+                else:
+                    ids += map(self._ids.__getitem__, self._encoding.encode_ordinary(part))
+        return ids
+
+
+def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
+    """What reads texts as this tokenizer does; None if that is not certain."""
+    described = json.loads(tokenizer.to_str())
+    pattern, model = _pattern(described), described["model"]
+    added = tokenizer.get_added_tokens_decoder()
+    if pattern is None or not _is_plain(model) or not all(map(_is_simple, added.values())):
+        return None
+    entries = _by_rank(model)
+    if entries is None or not _stand_alone(entries, model):
+        return None
+    ranks = {bytes(map(BYTES.__getitem__, entry)): rank for rank, entry in enumerate(entries)}
+    found = BytePairs(
+        tiktoken.Encoding("model", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}),
+        [model["vocab"][entry] for entry in entries],
+        {token.content: index for index, token in added.items()},
+        [token.content for token in added.values() if not token.normalized],
+    )
+    return found if _agree(tokenizer, found) else None
+
+
+def _any_of(tokens: Collection[str]) -> re.Pattern[str] | None:
+    """What finds the first of the tokens in a text, and of several that begin there the longest."""
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if tokens else None
+
+
+def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it is one of the tokens."""
+    parts = [text] if tokens is None else tokens.split(text)
+    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
+
+
+def _pattern(described: Mapping[str, Any]) -> str | None:
+    """The pattern of the tokenizer's words; None if it does more than to split by one and to read bytes."""
+    if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
+        return None
+    splitter = described["pre_tokenizer"] or {}
+    match splitter.get("pretokenizers", [splitter]):
+        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
+            return GPT2
+        case [
+            {"type": "Split", "pattern": {"Regex": str(pattern)}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
+            return pattern
+    return None
+
+
+def _is_plain(model: Mapping[str, Any]) -> bool:
+    return model["type"] == "BPE" and not any(model.get(option) for option in FOREIGN)
+
+
+def _is_simple(token: AddedToken) -> bool:
+    """Whether a token is found wherever its characters are, and takes nothing beside it."""
+    choosy = token.lstrip or token.rstrip or token.single_word
+    return not choosy and unicodedata.is_normalized("NFC", token.content)
+
+
+def _by_rank(model: Mapping[str, Any]) -> list[str] | None:
+    """The bytes, then the joined entries in the order of their merges.
+
+    None if an entry is missing, or if merges of two entries take turns.
+    """
+    if not all(one in model["vocab"] for one in BYTES):
+        return None
+    merged = ["".join(_pair(written)) for written in model["merges"]]
+    entries = [one for place, one in enumerate(merged) if place == 0 or one != merged[place - 1]]
+    known = [*BYTES, *entries]
+    return known if len(set(known)) == len(known) and set(known) <= set(model["vocab"]) else None
+
+
+def _stand_alone(entries: Sequence[str], model: Mapping[str, Any]) -> bool:
+    """Whether each entry, merged by itself, becomes that entry alone, and no other entry can be met."""
+    if model.get("ignore_merges") and len(entries) != len(model["vocab"]):
+        return False  # a word that is an entry is not merged there, and may be one that no merge makes
+    pairs = list(map(_pair, model["merges"]))
+    merging = models.BPE(vocab=model["vocab"], merges=pairs, cache_capacity=0)
+    return all(len(merging.tokenize(entry)) == 1 for entry in entries)
+
+
+def _pair(written: str | Sequence[str]) -> tuple[str, str]:
+    """A merge: older files join its two parts with a space."""
+    first, second = written.split(" ") if isinstance(written, str) else written
+    return first, second
+
+
+def _agree(tokenizer: Tokenizer, found: BytePairs) -> bool:
+    """Whether both read some characters of each category alike, in several places."""
+    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
+    return all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
+
+
+@cache
+def _samples() -> tuple[str, ...]:
+    categories = defaultdict[str, list[str]](list)
+    random = Random(0)
+    for number in (*range(0x800), *random.choices(range(0x800, sys.maxunicode), k=20_000)):
+        categories[unicodedata.category(chr(number))].append(chr(number))
+    categories.pop("Cs", None)
+    chosen = (random.sample(one, min(OF_A_CATEGORY, len(one))) for one in categories.values())
+    texts = (around.format(character) for some in chosen for character in some for around in AROUND)
+    return tuple(text for text in texts if BytePairs.takes(text))
+
+
+def _byte_characters() -> dict[str, int]:
+    """The character that byte-level vocabularies write for each byte: itself, if Latin-1 can print it."""
+    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = (byte for byte in range(0x100) if byte not in shown)
+    return {chr(byte): byte for byte in sorted(shown)} | {
+        chr(0x100 + place): byte for place, byte in enumerate(hidden)
+    }
+
+
+BYTES = _byte_characters()
+
+
+CHECKS = 64
+"""Random texts that a tokenizer must pass."""
+
+
+PARTS = 16
+"""Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
+
+
+FILLING = (
+    *(" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0"),
+    *(
+        "a",
+        "The file",
+        "read_file(",
+        " 42.5e-3",
+        "_",
+        "don't",
+        "\u00dcber",
+        "\u00df",
+        "\ufb01",
+        "\uff1c",
+        "\uff5c",
+    ),
+    *("e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd", "\u0e2a\u0e27"),
+    *(
+        "\U0001f469\u200d\U0001f4bb",
+        "\U0001f1e9\U0001f1ea",
+        "\ufffd",
+        "<",
+        "|>",
+        "</",
+        "[",
+        "]",
+        '{"name": "',
+    ),
+)
+
+
+def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
+    """The added tokens that are found in one of the texts and that any text may be cut before.
+
+    Empty if there is none, or if the tokenizer does not pass the check.
+    """
+    added = list(tokenizer.get_added_tokens_decoder().values())
+    tokens = tuple(token for token in _unreachable(added) if any(token in text for text in texts))
+    return tokens if tokens and joins(tokenizer, tokens) else ()
+
+
+def _unreachable(added: Iterable[AddedToken]) -> Iterator[str]:
+    """Tokens that begin with a character which no token has further on: no other match can hold their start.
+
+    Nor may a token that begins alike take the white space before it, or be found between spaces only. Those
+    that are looked for in normalised text come later, in the stretches between the others.
+    """
+    raw = [token for token in added if not token.normalized]
+    inner = {character for token in raw for character in token.content[1:]}
+    choosy = {token.content[0] for token in raw if token.lstrip or token.single_word}
+    for token in raw:
+        first = token.content[0]
+        if first not in inner | choosy and not first.isspace():
+            yield token.content
+
+
+def joins(tokenizer: Tokenizer, tokens: Sequence[str]) -> bool:
+    """Whether random texts, cut before each of the tokens, have the ids of the whole."""
+    pattern = pattern_of(tokens)
+    for text in _random_texts(tokenizer, tokens):
+        whole, *pieces = tokenizer.encode_batch_fast([text, *cut(text, pattern, 1)], add_special_tokens=False)
+        if [index for piece in pieces for index in piece.ids] != whole.ids:
+            return False
+    return True
+
+
+def _random_texts(tokenizer: Tokenizer, tokens: Sequence[str]) -> Iterator[str]:
+    """Texts for the check; every added token is in one of them."""
+    random = Random(0)
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    left = iter(random.sample(added, len(added)))
+    for _ in range(CHECKS):
+        text: list[str] = []
+        for _ in range(max(PARTS, len(added) // CHECKS + 1)):
+            broken = random.choice(added)
+            at = random.randrange(len(broken))
+            around = (broken[:at], broken[at:], random.choice(tokens), *random.choices(FILLING, k=3))
+            text += [*random.sample(around, 3), next(left, broken)]
+        yield "".join(text)
+
+
+def pattern_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
+    """What finds the tokens in a text; None without tokens."""
+    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
+
+
+def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[str]:
+    """The pieces of a text, cut before tokens, each but the last of at least `shortest` characters.
+
+    Where it is cut depends only on what comes before: texts that begin alike have their first pieces alike.
+    """
+    cuts = [0]
+    for found in () if pattern is None else pattern.finditer(text):
+        if found.start() - cuts[-1] >= shortest:
+            cuts.append(found.start())
+    yield from (text[begin:end] for begin, end in pairwise([*cuts, len(text)]))
+
+
+MARK = "\ufdd0"
+"""Behind the first character of a token that is text. Unicode has no such character."""
+
+
+class Literal:
+    """Marks the control tokens in values, and takes the marks out."""
+
+    def __init__(self, tokens: Collection[str]) -> None:
+        longer = [token for token in tokens if len(token) > 1]
+        self._written = re.compile(_any_mark(longer)) if longer else None
+        self._marked = re.compile(_any_mark(map(_with_mark, longer))) if longer else None
+
+    def marked(self, value: Any) -> Any:
+        """The JSON value with every control token in its strings marked, in names of fields too."""
+        if isinstance(value, str):
+            return value if self._written is None else self._written.sub(_mark, value)
+        if isinstance(value, dict):
+            return {self.marked(key): self.marked(held) for key, held in value.items()}
+        return [self.marked(held) for held in value] if isinstance(value, list | tuple) else value
+
+    def unmarked(self, text: str) -> str:
+        """The text as it was written."""
+        return text if self._marked is None else self._marked.sub(_without_mark, text)
+
+
+def _with_mark(token: str) -> str:
+    return token[0] + MARK + token[1:]
+
+
+def _mark(found: re.Match[str]) -> str:
+    return _with_mark(found[0])
+
+
+def _without_mark(found: re.Match[str]) -> str:
+    return found[0].replace(MARK, "", 1)
+
+
+def _any_mark(texts: Iterable[str]) -> str:
+    """A pattern of any of the texts, the longest that fits. A tree: a thousand tokens may begin alike."""
+    heads: defaultdict[str, list[str]] = defaultdict(list)
+    ends = False
+    for text in texts:
+        if text:
+            heads[text[0]].append(text[1:])
+        else:
+            ends = True
+    branches = [re.escape(head) + _any_mark(tails) for head, tails in heads.items()]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")

@@ -1,0 +1,59 @@
+"""What the JSON files of a Hugging Face model folder say: special tokens, and what ends a turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from afterwit.errors import SettingError
+
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's JSON object; an empty one if there is no file. SettingError if it holds anything else."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise SettingError(f"{path} holds no JSON object")
+    return data
+
+
+def special_tokens(folder: Path) -> dict[str, str]:
+    """The text of each special token that the tokenizer's configuration names."""
+    config = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+    tokens = {}
+    for name in SPECIAL_TOKENS:
+        value = config.get(name)
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(content, str):
+            tokens[name] = content
+    return tokens
+
+
+def end_ids(folder: Path, token_to_id: Callable[[str], int | None]) -> frozenset[int]:
+    """The ids that end a turn: all that the generation config, the model's config or the tokenizer name.
+
+    Engine and detokenizer both use this rule: the text hides an end, so the engine must not sample past one.
+    SettingError if the folder names none.
+    """
+    ids = set(_configured(folder))
+    if (eos := special_tokens(folder).get("eos_token")) is not None:
+        ids.add(token_to_id(eos))
+    ends = frozenset(index for index in ids if isinstance(index, int))
+    if not ends:
+        raise SettingError(f"{folder} names no end-of-turn token (eos_token, eos_token_id)")
+    return ends
+
+
+def _configured(folder: Path) -> Iterator[int | None]:
+    config = read_json(folder / "config.json")
+    for source in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
+        value = source.get("eos_token_id")
+        yield from value if isinstance(value, list) else [value]

@@ -1,0 +1,156 @@
+"""Checks a response's tool calls against the schemas of its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from afterwit.chat_format.calls import schemas_of
+from afterwit.chat_format.families import holds_unread_call
+from afterwit.message import Message, ToolCall
+from afterwit.surrogates import without_halves
+
+
+def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the first bad call, in words; None if every call is well formed.
+
+    A call is bad if its tool is unknown, if its arguments are not a JSON object, or if the tool's schema
+    refuses them. If there are tools, a call that could not be read is bad too.
+    """
+    schemas = schemas_of(tools)
+    if tools and holds_unread_call(response.content or ""):
+        return "a tool call could not be read"
+    errors = (_call_error(call, schemas) for call in response.tool_calls)
+    return next((error for error in errors if error is not None), None)
+
+
+def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
+    if call.name not in schemas:
+        return f"there is no tool {call.name}"
+    try:
+        arguments = orjson.loads(without_halves(call.arguments) or "{}")
+    except orjson.JSONDecodeError:
+        return f"the arguments of {call.name} are not JSON"
+    if not isinstance(arguments, dict):
+        return f"the arguments of {call.name} are not a JSON object"
+    return _refusal(call.name, arguments, schemas[call.name])
+
+
+def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
+    """The schema's objection, None if it has none. A schema that cannot be applied refuses nothing.
+
+    Any client can send a schema: references are not fetched, patterns match in linear time, and a schema that
+    could take very long is not applied.
+    """
+    if not schema or not is_bounded(schema, arguments):
+        return None
+    try:
+        validator = jsonschema_rs.validator_for(
+            schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+        error = next(iter(validator.iter_errors(arguments)), None)
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return None
+    return None if error is None else f"the arguments of {name} do not fit its schema: {error.message}"
+
+
+MOST_VISITS = 20_000
+"""Pairs of a subschema and a value. The schemas of real tools need some hundreds."""
+
+
+_OF_THE_VALUE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose schemas are applied to the value itself."""
+
+
+_OF_EACH_PART = frozenset(
+    {
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "unevaluatedItems",
+        "contains",
+        "patternProperties",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+    }
+)
+"""Keywords whose schemas are applied to some parts of the value, here counted as all of them."""
+
+
+_MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
+
+
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+
+Visit = tuple[Any, Any]
+"""A subschema and the value that it is applied to."""
+
+
+def is_bounded(schema: Any, value: Any) -> bool:
+    """Whether the schema can be applied to the value in at most MOST_VISITS visits.
+
+    Also False if that is not known: if a reference is anything but a JSON pointer into the schema.
+    """
+    waiting: list[Visit] = [(schema, value)]
+    for _ in range(MOST_VISITS):
+        if not waiting:
+            return True
+        visited, part = waiting.pop()
+        if not isinstance(visited, Mapping):
+            continue
+        try:
+            for visit in _next(schema, visited, part):
+                waiting.append(visit)
+                if len(waiting) > MOST_VISITS:
+                    return False
+        except LookupError:
+            return False
+    return not waiting
+
+
+def _next(root: Any, visited: Mapping[str, Any], value: Any) -> Iterator[Visit]:
+    """The visits that one visit leads to. LookupError if a reference cannot be followed."""
+    if "$id" in visited and visited is not root:
+        raise LookupError("references below are relative to another schema")
+    for key, held in visited.items():
+        if key in _REFERENCES:
+            yield _target(root, held), value
+        elif key in _OF_THE_VALUE:
+            yield from ((schema, value) for schema in _schemas(key, held))
+        elif key in _OF_EACH_PART:
+            yield from product(_schemas(key, held), _parts(value))
+        elif key == "properties" and isinstance(held, Mapping) and isinstance(value, Mapping):
+            yield from ((held[name], part) for name, part in value.items() if name in held)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _schemas(key: str, held: Any) -> tuple[Any, ...]:
+    """The schemas that a keyword holds: one, a list or a mapping of them."""
+    if key in _MAPPINGS and isinstance(held, Mapping):
+        return tuple(held.values())
+    return tuple(held) if isinstance(held, list) else (held,)
+
+
+def _target(root: Any, reference: Any) -> Any:
+    """What a reference such as `#/$defs/a` leads to. LookupError if it leads nowhere, or through a list."""
+    if not isinstance(reference, str) or "%" in reference or not f"{reference}/".startswith("#/"):
+        raise LookupError(reference)
+    found = root
+    for step in reference.split("/")[1:]:
+        if not isinstance(found, Mapping):
+            raise LookupError(reference)
+        found = found[step.replace("~1", "/").replace("~0", "~")]
+    return found

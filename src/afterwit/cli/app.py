@@ -1,0 +1,155 @@
+"""The commands. Imports are inside the functions, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from afterwit.cli import atropos, demo, keys, serve
+from afterwit.cli import keep as exporting
+from afterwit.cli import keep as house
+from afterwit.cli import keep as importing
+from afterwit.cli import keep as store
+from afterwit.cli import look as judges
+from afterwit.cli import look as ledger
+from afterwit.cli import look as status
+from afterwit.cli import look as turns
+from afterwit.cli import look as versions
+from afterwit.cli import serve as train
+from afterwit.cli import serve as up
+from afterwit.cli import setup as doctor
+from afterwit.cli import setup as init
+from afterwit.cli import setup as plan
+from afterwit.cli import steer as control
+from afterwit.cli import steer as forget
+from afterwit.cli import steer as review
+from afterwit.cli import steer as taking_back
+from afterwit.errors import AfterwitError, SettingError
+
+EXTRAS = {
+    "otlp": {"opentelemetry.sdk", "opentelemetry.exporter"},
+    "tracking": {"wandb", "tensorboardX", "trackio", "mlflow"},
+    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
+    "demo": {"openai", "matplotlib"},
+    "atropos": {"atroposlib", "datasets", "tenacity", "tensorboardX"},
+    "postgresql": {"psycopg"},
+    "s3": {"fsspec", "s3fs"},
+}
+"""The modules that the base install leaves out, by the extra that installs them."""
+
+
+REFUSED = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE),
+}
+"""What the machine refuses to any program: no room, no permission, no more open files, a broken disk."""
+
+
+app = typer.Typer(
+    name="afterwit",
+    help="Serves a Hugging Face model to agents, and trains it on what happens after each answer.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (init.init, plan.plan, serve.serve, up.up, demo.demo, train.train, doctor.doctor),
+    "Look": (
+        status.status,
+        turns.turns,
+        turns.show,
+        ledger.ledger,
+        ledger.progress,
+        judges.judges,
+        versions.versions,
+    ),
+    "Steer": (
+        control.pause,
+        control.resume,
+        review.review,
+        review.exclude,
+        taking_back.rollback,
+        taking_back.requeue,
+        forget.forget,
+    ),
+    "Keep house": (
+        importing.import_,
+        exporting.export,
+        house.backup,
+        house.restore,
+        house.du,
+        house.merge,
+    ),
+}
+"""The commands as `--help` groups them: a folder each."""
+
+
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+
+
+app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
+
+
+app.add_typer(store.app, name="store", rich_help_panel="Keep house")
+
+
+app.add_typer(atropos.app, name="atropos", rich_help_panel="Start")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    """Serves a Hugging Face model to agents, and trains it on what happens after each answer."""
+    if version:
+        from afterwit import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, the process's by default.
+
+    Our own errors, and what the machine refuses, are one line without a traceback.
+    """
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except (AfterwitError, ModuleNotFoundError, OSError) as error:
+        words = _in_words(error)
+        if words is None:
+            raise
+        from afterwit.printing.terminal import plain
+
+        print(f"afterwit: {plain(words)}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _run(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= character <= "\udfff" for character in argument):
+            raise SettingError(f"the argument {argument!a} is no UTF-8")
+    app(arguments)
+
+
+def _in_words(error: Exception) -> str | None:
+    """One line for people; None for what only a traceback explains."""
+    if isinstance(error, AfterwitError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}" if error.errno in REFUSED else None
+    extra = next((extra for extra, needs in EXTRAS.items() if getattr(error, "name", None) in needs), None)
+    if extra is None:
+        return None
+    hint = f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
+    return f"this needs {getattr(error, 'name', '')}: {hint}"

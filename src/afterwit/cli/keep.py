@@ -1,0 +1,308 @@
+"""`backup`, `restore`, `du`, `merge`: a home's copies, and what is in it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private
+
+if TYPE_CHECKING:
+    from afterwit.importing.importing import Imported
+    from afterwit.store import Filter, Store
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; an older one is replaced.")],
+    home: Home = None,
+) -> None:
+    """Copy the home into one file, while everything runs: turns, keys, versions, config.toml.
+
+    The model's own weights are not in it. Conversations are: only you may read the file.
+    """
+    from afterwit.build.home import store_of_home
+    from afterwit.config import home_of
+    from afterwit.home.backup import back_up
+
+    folder = home_of(home)
+    with store_of_home(home) as store:
+        copied = back_up(folder, store, file, now=time.time())
+    print(
+        f"{file}: {copied.size / 2**20:.1f} MiB, {copied.versions} versions, {copied.with_weights} of them "
+        "with weights; the model itself is not in it"
+    )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
+    home: Home = None,
+) -> None:
+    """Make a home from a backup. A home that holds anything, or that something runs over, is refused."""
+    from afterwit.config import home_of, store_settings
+    from afterwit.home.backup import restore as restored
+    from afterwit.home.home import remembered_model
+    from afterwit.printing.terminal import moment
+
+    folder = home_of(home)
+    header = restored(file, folder)
+    print(f"{folder} is as it was at {moment(header.created)}")
+    if store_settings(folder).url is not None:
+        print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
+        print("take that line out, or copy them with `afterwit store copy URL --from home`")
+    model = remembered_model(folder)
+    if model is not None and not Path(model).exists():
+        print(f"its model was {model}, which is not here: name it once, `afterwit serve MODEL`")
+
+
+def du(json_: Json = False, home: Home = None) -> None:
+    """Show what takes room in the home, and what can go."""
+    from dataclasses import asdict
+
+    import orjson
+    from rich.console import Console
+    from rich.table import Table
+
+    from afterwit.build.home import store_of_home
+    from afterwit.config import home_of, load
+    from afterwit.home.usage import in_words, usage
+
+    folder = home_of(home)
+    with store_of_home(home) as store:
+        found = usage(folder, store, load(home=folder))
+    if json_:
+        for one in found:
+            sys.stdout.buffer.write(orjson.dumps(asdict(one)) + b"\n")
+        return
+    table = Table("what", "size", "can it go?", box=None, pad_edge=False)
+    for one in found:
+        table.add_row(one.name, in_words(one.bytes), one.words)
+    table.add_row(
+        str(folder),
+        in_words(sum(one.bytes for one in found if not one.elsewhere)),
+        "all together",
+        style="bold",
+    )
+    Console().print(table)
+
+
+def merge(
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    version: Annotated[
+        int | None, typer.Option(help="Which version. Default: the one that is served.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
+    from afterwit.build.home import store_of_home, versions_of
+    from afterwit.config import home_of, load
+    from afterwit.home.merge import merge as merged
+    from afterwit.home.model import model_folder
+
+    folder = home_of(home)
+    settings = load(home=folder)
+    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
+    versions.follow()
+    with store_of_home(home) as store:
+        number = store.latest_published() if version is None else version
+    merged(versions, number, out)
+    print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
+
+
+app = typer.Typer(
+    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
+)
+
+
+@app.callback()
+def store() -> None:
+    """Where turns are stored: in a file of the home, or in PostgreSQL."""
+
+
+@app.command()
+def copy(
+    to: Annotated[
+        str, typer.Argument(help="postgresql://user@host/database, sqlite:/a/file, or home: its store.db.")
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", help="As TO. Default: the store that the home uses.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Copy all turns, verdicts, versions and keys into another, empty store. Nothing may run meanwhile.
+
+    The store that was copied stays as it is. Afterwards name the other one as store.url in config.toml.
+    """
+    from afterwit.config import home_of, store_settings
+    from afterwit.home.backup import HOME, copy_store
+    from afterwit.home.home import CONFIG
+
+    folder = home_of(home)
+    turns = copy_store(folder, store_settings(folder).url, source=source, target=to)
+    then = "leave store.url out of" if to == HOME else "set store.url to it in"
+    print(f"{turns} turns are copied; to use the copy, {then} {folder / CONFIG}")
+
+
+SHOWN = 20
+"""Most bad lines that are named."""
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help='JSONL: `{"messages": [...]}` a line, or records of OpenClaw-RL.')
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be imported, and store nothing.")
+    ] = False,
+    judge: Annotated[bool, typer.Option(help="Have `serve` judge what has a next state.")] = True,
+    home: Home = None,
+) -> None:
+    """Import conversations recorded elsewhere: they are judged, shown and exported, never trained on.
+
+    What an earlier import brought is not imported again. A bad line is named and left out; the exit status is
+    1 then.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from afterwit.build.home import store_of_home
+    from afterwit.config import home_of, store_settings
+    from afterwit.errors import SettingError
+    from afterwit.home.home import store_url
+    from afterwit.importing.importing import counting, import_lines
+    from afterwit.store.open import store_exists
+
+    try:
+        source, size = file.open("rb"), file.stat().st_size
+    except OSError as error:
+        raise SettingError(f"{file} cannot be read: {error.strerror}") from error
+    with ExitStack() as stack:
+        lines = stack.enter_context(source)
+        folder = home_of(home)
+        there = store_exists(store_url(folder, store_settings(folder).url))
+        store = stack.enter_context(store_of_home(home, make=not dry_run)) if there or not dry_run else None
+        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        task = progress.add_task("importing", total=size)
+        done = import_lines(
+            counting(lines, lambda read: progress.advance(task, read)),
+            store,
+            judge=judge,
+            dry_run=dry_run,
+            now=time.time,
+        )
+    _say(done, dry_run=dry_run)
+    if done.bad:
+        raise typer.Exit(1)
+
+
+def _say(done: Imported, *, dry_run: bool) -> None:
+    for bad in done.bad[:SHOWN]:
+        print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
+    if len(done.bad) > SHOWN:
+        print(f"... and {len(done.bad) - SHOWN} more", file=sys.stderr)
+    would = "would be " if dry_run else ""
+    known = f"; {done.known} {'was' if done.known == 1 else 'were'} there already" if done.known else ""
+    left = f"; {_counted(len(done.bad), 'line')} left out" if done.bad else ""
+    found = f"{_counted(done.turns, 'turn')} of {_counted(done.conversations, 'conversation')}"
+    print(f"{found} {would}imported{known}{left}")
+
+
+def _counted(number: int, noun: str) -> str:
+    """ "1 line", "2 lines"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+WHOLE = "turns"
+"""The format of everything that is stored, whatever became of the turn."""
+
+
+def export(
+    file: Annotated[Path | None, typer.Argument(help="A JSONL file; none: standard output.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The same file, as an option.")] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            help="turns: everything that is stored. Training data: trl, verl, openpipe, sft, dpo, atropos."
+        ),
+    ] = WHOLE,
+    state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
+    version: LearnedIn = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Write turns as JSON lines: all that is known of each, or training data for another program.
+
+    It says how many rows it wrote, and how many turns it left out for which reason.
+    """
+    from afterwit.build.home import store_of_home
+    from afterwit.errors import SettingError
+    from afterwit.exporting.formats import FORMATS
+    from afterwit.lifecycle import State
+    from afterwit.store import Filter
+
+    if format not in (WHOLE, *FORMATS):
+        raise SettingError(f"--format {format}: it must be one of {', '.join((WHOLE, *FORMATS))}")
+    if file and out and file != out:
+        raise SettingError(f"two files are named, {file} and --out {out}: name one")
+    where = Filter(state=choice(State, state, "--state"), session=session, version=version)
+    with store_of_home(home) as store, _opened(file or out) as stream:
+        if format == WHOLE:
+            said = _write_whole(store, where, stream)
+        else:
+            said = _write_format(store, where, stream, format, home, config, set_)
+    print(said, file=sys.stderr)
+
+
+def _write_whole(store: Store, where: Filter, stream: BinaryIO) -> str:
+    import orjson
+
+    from afterwit.store.export import whole
+
+    count = 0
+    for record in store.turns(where):
+        stream.write(orjson.dumps(whole(record)) + b"\n")
+        count += 1
+    return f"{count} turns written"
+
+
+def _write_format(
+    store: Store,
+    where: Filter,
+    stream: BinaryIO,
+    format: str,
+    home: Path | None,
+    config: Path | None,
+    pairs: list[str] | None,
+) -> str:
+    from afterwit.config import home_of, load
+    from afterwit.exporting.export import Examples, write
+    from afterwit.exporting.formats import WITH_IDS
+
+    settings = load(home=home_of(home), file=config, pairs=pairs or ())
+    examples = Examples(
+        store=store,
+        where=where,
+        objective=settings.objective,
+        placement=settings.judge.placement,
+        redaction=settings.redaction,
+        with_ids=format in WITH_IDS,
+    )
+    return str(write(examples, format, stream))
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO]:
+    """A file of its owner's alone, or standard output."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with private(path) as stream:
+            yield stream

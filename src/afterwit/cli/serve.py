@@ -1,0 +1,152 @@
+"""`afterwit serve`: all stages, or some of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from afterwit.cli.options import (
+    Config,
+    Engine,
+    EngineUrl,
+    Home,
+    LearnerProcesses,
+    Model,
+    ModelOption,
+    Recipe,
+    RecordOnly,
+    Set,
+    addresses,
+    chosen_model,
+    switched_off,
+)
+
+
+def serve(
+    model: Model = None,
+    model_option: ModelOption = None,
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
+    stages: Annotated[
+        str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
+    ] = "gateway,judge,learn",
+    record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Serve MODEL to agents, and let it learn from what happens next.
+
+    Point an agent at `http://127.0.0.1:8720/v1` with any API key and model name `afterwit`.
+    """
+    from afterwit.config import home_of, load
+    from afterwit.running.serve import run
+
+    folder = home_of(home)
+    direct = {
+        "model": chosen_model(model, model_option),
+        "engine.kind": engine,
+        "engine.url": addresses(engine_url),
+        "serve.host": host,
+        "serve.port": port,
+        "learner.processes": learner_processes,
+    } | switched_off(record_only)
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
+    run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))
+
+
+def up(
+    model: Model = None,
+    model_option: ModelOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Which server to start: vllm or sglang. Default: that of the settings, or vllm."),
+    ] = None,
+    engine_url: EngineUrl = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
+    record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
+
+    With a section `placement`, all servers that have cards on this machine are started, each on its cards. A
+    server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+    """
+    from afterwit.config import home_of, load
+    from afterwit.running.up import SERVER, run
+
+    folder = home_of(home)
+    direct = {
+        "model": chosen_model(model, model_option),
+        "engine.kind": engine,
+        "engine.url": addresses(engine_url),
+        "serve.host": host,
+        "serve.port": port,
+        "learner.processes": learner_processes,
+    } | switched_off(record_only)
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe, unless=SERVER)
+    run(settings, folder)
+
+
+class Source(StrEnum):
+    """Where what is learned from comes from."""
+
+    STORE = "store"
+    ATROPOS = "atropos"
+
+
+def train(
+    model: Model = None,
+    model_option: ModelOption = None,
+    source: Annotated[
+        Source,
+        typer.Option("--from", help="The home's judged turns, or the batches of an Atropos server."),
+    ] = Source.STORE,
+    url: Annotated[
+        str | None, typer.Option(help="Where the Atropos server answers. Default: atropos.url.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="With --from atropos: stop after this many updates.")
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Train on the judged turns of a store, batch by batch, writing a version for each update.
+
+    With `--from atropos`, on the groups that Atropos environments send to their server, until stopped. A
+    running `serve` on the same home publishes the versions; without one they wait in HOME/versions.
+    """
+    from afterwit.config import home_of, load
+    from afterwit.errors import SettingError
+    from afterwit.running.train import run, run_atropos
+
+    folder = home_of(home)
+    direct = {
+        "model": chosen_model(model, model_option),
+        "atropos.url": url,
+        "learner.processes": learner_processes,
+    }
+    if source is Source.STORE:
+        if url is not None or steps is not None:
+            raise SettingError("--url and --steps are of --from atropos")
+        settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
+        run(settings, folder, forever=follow)
+        return
+    below = {"objective": {"baseline": "group"}}  # scores have any scale: they say something within a group
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, below=below, recipe=recipe)
+    run_atropos(settings, folder, steps=steps)

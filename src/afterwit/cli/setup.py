@@ -1,0 +1,159 @@
+"""`afterwit init`: the guided first start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from afterwit.cli.options import (
+    Config,
+    Engine,
+    EngineUrl,
+    Home,
+    Model,
+    ModelOption,
+    Recipe,
+    RecordOnly,
+    Set,
+    addresses,
+    chosen_model,
+)
+
+if TYPE_CHECKING:
+    from afterwit.home.first_run import Answers
+
+
+def init(
+    model: Model = None,
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Any but 127.0.0.1 needs --key.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Make an API key of this name, and print it once.")] = None,
+    record_only: RecordOnly = False,
+    home: Home = None,
+) -> None:
+    """Set up a home: ask what is needed, write config.toml, make a key, then test all with `doctor`.
+
+    It asks only on a terminal and only if MODEL is not named; otherwise the flags say everything.
+    """
+    from afterwit.cli.keys import add
+    from afterwit.config import home_of, load
+    from afterwit.doctor.report import report
+    from afterwit.errors import SettingError
+    from afterwit.home.first_run import Answers, refuse_second, write_config
+
+    folder = home_of(home)
+    refuse_second(folder)
+    if model is not None:
+        answers = Answers(
+            model=_absolute(model),
+            engine=engine or "embedded",
+            url=addresses(engine_url),
+            host=host or "127.0.0.1",
+            key=key,
+            record_only=record_only,
+        )
+    elif sys.stdin.isatty():
+        answers = _ask(Answers)
+    else:
+        raise SettingError("no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`")
+    load(home=folder, direct=answers.settings())  # refused before anything is written
+    print(f"wrote {write_config(folder, answers)}")
+    if answers.key is not None:
+        print(f"the API key {answers.key!r}, which is not shown again:")
+        add(answers.key, home=home)
+    if not report(load(home=folder), folder):
+        print("mend that, then run `afterwit doctor`", file=sys.stderr)
+        raise typer.Exit(1)
+    print("next: `afterwit serve`, and point an agent at the address that it prints")
+
+
+def _ask(answers: type[Answers]) -> Answers:
+    model = typer.prompt("Model: a Hugging Face folder or hub id", default="Qwen/Qwen3-0.6B")
+    engine = typer.prompt("Where it runs: embedded (here), vllm or sglang", default="embedded")
+    url = None if engine == "embedded" else typer.prompt("That server's address, as http://127.0.0.1:8000")
+    others = typer.confirm("May other machines call it?", default=False)
+    key = typer.prompt("A name for their API key", default="first") if others else None
+    learns = typer.confirm("Shall it learn from what it records?", default=True)
+    host = "0.0.0.0" if others else "127.0.0.1"
+    return answers(model=_absolute(model), engine=engine, url=url, host=host, key=key, record_only=not learns)
+
+
+def _absolute(model: str) -> str:
+    """A folder that is here by its whole path, because `serve` may run elsewhere; a hub id as it is."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.exists() else model
+
+
+def doctor(
+    model: Model = None,
+    model_option: ModelOption = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Check the model, the mathematics, the swap, the store and this machine; say what to do about faults."""
+    from afterwit.config import home_of, load
+    from afterwit.doctor.report import report
+
+    folder = home_of(home)
+    direct = {"model": chosen_model(model, model_option)}
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct)
+    if not report(settings, folder):
+        raise typer.Exit(1)
+
+
+def plan(
+    model: Model = None,
+    model_option: ModelOption = None,
+    card: Annotated[
+        str | None, typer.Option(help="Memory of a card, such as 80GB. Default: the cards of this machine.")
+    ] = None,
+    cards: Annotated[int, typer.Option(min=1, help="How many cards of that size there are.")] = 1,
+    turns_per_day: Annotated[
+        int | None, typer.Option(min=1, help="Also say what a day with this many turns asks of each part.")
+    ] = None,
+    card_hour: Annotated[
+        float | None, typer.Option(min=0.0, help="What an hour of a card costs, for the cost of that day.")
+    ] = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Say which part sits on which card, what it takes of it, and the lines that start it. Starts nothing.
+
+    Exit code 1, with the numbers, if something does not fit or does not go together.
+    """
+    from afterwit.config import home_of, load
+    from afterwit.errors import AfterwitError, SettingError
+    from afterwit.planning.cards import cards_here, named_cards
+    from afterwit.planning.day.report import day_report
+    from afterwit.planning.day.traffic import Day
+    from afterwit.planning.report import models_of, report
+
+    folder = home_of(home)
+    direct = {"model": chosen_model(model, model_option)}
+    given = [
+        *(("--recipe", recipe) if recipe else ()),
+        *(("--config", str(config)) if config else ()),
+        *(("--home", str(home)) if home else ()),
+        *(word for pair in set_ or () for word in ("--set", pair)),
+    ]
+    try:
+        settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
+        if card is not None and settings.placement.device == "cpu":
+            raise SettingError(f"--card {card}: placement.device is cpu, where no part has a card")
+        there = cards_here(settings.placement) if card is None else named_cards(card, cards)
+        print(report(settings, folder, there, given=given))
+        if turns_per_day is not None:
+            models, day = models_of(settings, folder), Day(turns=turns_per_day)
+            print(f"\n{day_report(settings, models, day, card_hour=card_hour)}")
+    except AfterwitError as error:
+        print(f"afterwit: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error

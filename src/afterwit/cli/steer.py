@@ -1,0 +1,219 @@
+"""`pause` and `resume`: whether anything is learned."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from afterwit.cli.look import LAST, last
+from afterwit.cli.options import Config, Home, Json, choice
+from afterwit.store import Filter, Store
+
+
+def pause(
+    reason: Annotated[str | None, typer.Argument(help="Why, for whoever looks at it later.")] = None,
+    home: Home = None,
+) -> None:
+    """Learn nothing until `afterwit resume`: turns are served, recorded and judged, and wait.
+
+    It holds across restarts. An update that has begun is finished; alarms still take versions back.
+    """
+    from afterwit.build.home import store_of_home
+    from afterwit.learning.schedule import turns
+
+    with store_of_home(home) as store:
+        store.pause(reason or "", now=time.time())
+        busy = store.in_update(now=time.time())
+    begun = f"; an update of {turns(busy)} had begun and is finished" if busy else ""
+    print(f"learning is paused: no update begins until `afterwit resume`{begun}")
+
+
+def resume(home: Home = None) -> None:
+    """End a pause: the turns that waited are learned from."""
+    from afterwit.build.home import store_of_home
+
+    with store_of_home(home) as store:
+        ended = store.resume()
+    print("learning was not paused" if ended is None else "learning goes on")
+
+
+ALL = "all"
+
+
+def review(
+    turns: Annotated[
+        list[str] | None, typer.Argument(help="Turn ids or their beginnings; `all`: every one that waits.")
+    ] = None,
+    accept: Annotated[
+        bool | None, typer.Option("--accept/--refuse", help="They may train; or they never do.")
+    ] = None,
+    json_: Json = False,
+    home: Home = None,
+) -> None:
+    """List the turns that wait for your review, and why; accept or refuse them.
+
+    Which turns wait is `learner.review`: off, flagged (those with something doubtful) or all.
+    """
+    import orjson
+
+    from afterwit.build.home import store_of_home
+    from afterwit.config import home_of, load
+    from afterwit.errors import SettingError
+    from afterwit.learning.schedule import turns as turns_
+    from afterwit.learning.schedule import with_note
+    from afterwit.printing.terminal import Terminal
+    from afterwit.printing.turns import as_json, described
+    from afterwit.teaching.review import WHY, waiting_for_review
+
+    if turns and accept is None:
+        raise SettingError("say what becomes of these turns: --accept or --refuse")
+    if accept is not None and not turns:
+        raise SettingError("name the turns, or `all`: `afterwit review all --accept`")
+    settings = load(home=home_of(home)).learner
+    with store_of_home(home) as store:
+        rule = with_note(settings, store.note("learn")).teaching
+        found = waiting_for_review(store, rule, now=time.time())
+        if turns and accept is not None:
+            ids = [record.turn.id for record in found] if turns == [ALL] else [*map(store.resolve, turns)]
+            for turn, outcome in store.review(ids, accept=accept, now=time.time()).items():
+                print(f"{turn}  {WHY[outcome]}")
+            if not ids:
+                print("no turn waits for your review: nothing was changed")
+            return
+    if json_:
+        for record in found:
+            sys.stdout.buffer.write(orjson.dumps(as_json(record)) + b"\n")
+        return
+    console = Terminal()
+    for record in found:
+        for line in described(record):
+            console.say(line)
+    wait = "waits" if len(found) == 1 else "wait"
+    print(f"{turns_(len(found))} {wait} for your review (learner.review = {rule.review.value})")
+
+
+def exclude(
+    session: Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let turns that come teach again.")] = False,
+    home: Home = None,
+) -> None:
+    """Learn nothing from a session: no turn of it trains, neither those that wait nor those that come.
+
+    It is served and recorded as before. What has been learned from it stays until `afterwit rollback`.
+    """
+    from afterwit.build.home import store_of_home
+    from afterwit.learning.schedule import turns
+
+    with store_of_home(home) as store:
+        name = session_named(store, session)
+        if undo:
+            was = store.include(name)
+            print(f"session {name} {'may teach again' if was else 'was not excluded'}")
+            return
+        found = store.exclude(name, now=time.time())
+    print(f"session {name} teaches nothing: {turns(found.ended)} ended")
+    if found.in_update:
+        print(f"an update trains {turns(found.in_update)} of it at this moment")
+    if found.trained:
+        print(
+            f"versions {', '.join(map(str, found.trained))} trained on it before:"
+            f" `afterwit rollback {found.trained[0] - 1}` takes them back"
+        )
+
+
+def rollback(
+    version: Annotated[int, typer.Argument(help="The version to return to; 0 is the model as it came.")],
+    adapter: Annotated[
+        str | None,
+        typer.Option(help="Whose learning is taken back. Default: the version's; of version 0, `shared`."),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Take learning back: publish a new version with an old one's weights and optimiser state.
+
+    The turns trained since are marked reverted and never train again by themselves. A running `serve` picks
+    the new version up within a second.
+    """
+    from afterwit.adapters import SHARED
+    from afterwit.build.home import store_of_home, versions_of
+    from afterwit.checkpoints.rollback import roll_back
+    from afterwit.config import home_of, load
+    from afterwit.home.model import model_folder
+
+    folder = home_of(home)
+    settings = load(home=folder)
+    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
+    with store_of_home(home) as store:
+        made = roll_back(versions.of(adapter), version, now=time.time())
+        store.commit_version(made, now=time.time())
+    taken = ", ".join(map(str, made.reverts)) or "none"
+    whose = "" if made.adapter == SHARED else f" of {made.adapter}"
+    print(f"version {made.number}{whose} has the weights of version {version}; updates taken back: {taken}")
+
+
+def requeue(
+    turns: Annotated[list[str] | None, typer.Argument(help="Turn ids; none: every turn that failed.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
+    home: Home = None,
+) -> None:
+    """Put failed turns back where their step failed."""
+    from afterwit.build.home import store_of_home
+    from afterwit.lifecycle import Reason
+
+    why = choice(Reason, reason, "--reason")
+    with store_of_home(home) as store:
+        count = store.requeue(turns or None, reason=why, now=time.time())
+    print(f"{count} turn{'s' if count != 1 else ''} put back")
+
+
+def forget(
+    session: Annotated[
+        str | None, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")
+    ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(help="In place of a session, everything that an adapter learned from: `key:NAME`."),
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option(help="Run later updates again without it; else they are taken back too.")
+    ] = True,
+    home: Home = None,
+    config: Config = None,
+) -> None:
+    """Forget a conversation: delete what was said, and make the weights as if it had not been trained on.
+
+    With `--adapter` all conversations in which an adapter of somebody's own answered: it is the base again.
+
+    The weights of all versions that hold a turn of it are deleted. Killed at any moment it is done, or not
+    done, or finished by the next learner that starts.
+    """
+    from contextlib import suppress
+
+    from afterwit.build.home import store_of_home
+    from afterwit.config import home_of, load
+    from afterwit.errors import SettingError, TurnNotFound
+    from afterwit.home.forget import forget as forgotten
+    from afterwit.home.forget import forget_adapter
+
+    folder = home_of(home)
+    if (session is None) == (adapter is None):
+        raise SettingError("name a session, or an adapter with --adapter")
+    if session is None:
+        print(forget_adapter(load(home=folder, file=config), folder, adapter or ""))
+        return
+    with store_of_home(home) as store, suppress(TurnNotFound):  # what was said in it may be gone already
+        session = session_named(store, session)
+    print(forgotten(load(home=folder, file=config), folder, session, replay=replay))
+
+
+def session_named(store: Store, name: str) -> str:
+    """The session of this id, or of the turn of this id; `last`: of the newest turn. TurnNotFound if there is
+    none."""
+    if name == LAST:
+        return store.turn(last(store)).turn.session
+    if next(store.turns(Filter(session=name), limit=1), None) is not None:
+        return name
+    return store.turn(store.resolve(name)).turn.session

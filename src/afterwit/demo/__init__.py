@@ -1,0 +1,3 @@
+"""A small world that really learns: tasks, simulated people, a base model and the measuring of both."""
+
+from __future__ import annotations

@@ -1,0 +1,243 @@
+"""The course of a run: people's tasks one after another, and the policy measured in between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Protocol, TypeVar
+
+import uvloop
+from openai import OpenAI
+
+from afterwit import build
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
+from afterwit.demo.judge import Judge, accuracy
+from afterwit.demo.people import MODEL, SIDE, Agent, Interaction, Manner, Score, evaluate, run_interaction
+from afterwit.demo.world import Split, Task, World
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.server.settings import ServerSettings
+from afterwit.judging.short_prompts import ShortPrompts
+from afterwit.judging.voting import Answer
+from afterwit.lifecycle import State
+from afterwit.message import Message
+from afterwit.promotion.events import Event
+from afterwit.running.engine_process import EngineProcess
+from afterwit.running.serve import Runtime
+from afterwit.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The policy on the held-out tasks; `seconds` since the start of the command."""
+
+    interactions: int
+    seconds: float
+    preference: float
+    task_success: float
+
+
+class Observer(Protocol):
+    """Who is told how a run goes."""
+
+    def measuring(self) -> None: ...
+
+    def measured(self, point: Measurement, version: int) -> None: ...
+
+    def task_done(self, number: int, interaction: Interaction, version: int) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run on a live system.
+
+    `split` is the part of the wordings that the people use; the tasks that measure are of another.
+    """
+
+    system: LiveSystem
+    world: World
+    split: Split
+    manner: Manner = Manner.FULL
+    held_out: Sequence[Task]
+    seed: int
+    measured: Sequence[int]
+    """Interactions after which the policy is measured, beside the start and the end."""
+    began: float
+    observer: Observer
+    interactions: list[Interaction] = field(default_factory=list)
+    points: list[Measurement] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    decisions: list[tuple[int, Event]] = field(default_factory=list)
+    """What was decided about versions, and after how many interactions."""
+
+    def play(self, interactions: int) -> None:
+        """Let people give this many tasks; measure at the start, along the way and at the end."""
+        rng = Random(self.seed)
+        with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
+            self._measure(client)
+            for number in range(1, interactions + 1):
+                one = self._interact(client, number, rng)
+                self.observer.task_done(number, one, self.system.version())
+                if number in self.measured or number == interactions:
+                    self._measure(client)
+
+    def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
+        """One task of one person; the next person meets what was learned from it."""
+        headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
+        agent = Agent(client=client, model=MODEL, headers=headers)
+        one = run_interaction(
+            agent, self.world, self.world.task(self.split, rng), self.split, rng, self.manner
+        )
+        self.interactions.append(one)
+        self.system.wait_until_learned()
+        events = self.system.store(lambda store: store.events())
+        self.decisions += [(number, event) for event in events[len(self.decisions) :]]
+        return one
+
+    def _measure(self, client: OpenAI) -> None:
+        self.observer.measuring()
+        agent = Agent(client=client, model=MODEL, headers=SIDE)
+        score = evaluate(agent, self.world, self.held_out)
+        point = Measurement(
+            interactions=len(self.interactions),
+            seconds=round(time.monotonic() - self.began, 1),
+            preference=score.preference,
+            task_success=score.task_success,
+        )
+        self.points.append(point)
+        self.scores.append(score)
+        self.observer.measured(point, self.system.version())
+
+
+T = TypeVar("T")
+
+
+LEARN_S = 120.0
+"""Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
+
+
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A rule judge as a client of the judge stage."""
+
+    judge: Judge
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> Answer:
+        """The rules' words; the same for every seed."""
+        said = self.judge([{"role": m.role, "content": m.content or ""} for m in messages])
+        return Answer(words=said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSystem:
+    """A running loop, seen from outside its thread."""
+
+    url: str
+    runtime: Runtime
+    settings: Settings
+    events: asyncio.AbstractEventLoop
+
+    def store(self, work: Callable[[Store], T]) -> T:
+        """What `work` returns, done by the store's own thread."""
+        return asyncio.run_coroutine_threadsafe(self.runtime.store.call(work), self.events).result()
+
+    def version(self) -> int:
+        """The version that is served."""
+        assert self.runtime.engine is not None
+        return self.runtime.engine.version
+
+    def wait_until_learned(self) -> None:
+        """Wait until everything said so far is judged, trained and published, at most `LEARN_S`."""
+        until = time.monotonic() + LEARN_S
+        while time.monotonic() < until and not self._learned():
+            time.sleep(_LOOK_S)
+
+    def _learned(self) -> bool:
+        states, versions = self.store(lambda store: (store.counts().states, store.versions()))
+        quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < self.settings.learner.batch
+        return quiet and self.version() >= max((row.number for row in versions), default=0)
+
+
+@contextmanager
+def live(
+    settings: Settings, home: Path, *, rules: Judge | None, server: EngineProcess | None = None
+) -> Iterator[LiveSystem]:
+    """Run the whole loop; `rules` replace the judge that the settings name.
+
+    `server` is started before it and stopped after it.
+    """
+    events = uvloop.new_event_loop()
+    thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
+    thread.start()
+    runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
+    stack = AsyncExitStack()
+    try:
+        try:
+            asyncio.run_coroutine_threadsafe(_start(stack, runtime, settings, server), events).result()
+            assert runtime.url is not None
+            yield LiveSystem(url=runtime.url, runtime=runtime, settings=settings, events=events)
+        finally:
+            asyncio.run_coroutine_threadsafe(stack.aclose(), events).result()
+    finally:
+        events.call_soon_threadsafe(events.stop)
+        thread.join()
+        events.close()
+
+
+async def _start(
+    stack: AsyncExitStack, runtime: Runtime, settings: Settings, server: EngineProcess | None
+) -> None:
+    if server is not None and isinstance(settings.engine, ServerSettings):
+        stack.push_async_callback(server.stop)
+        await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
+    await stack.enter_async_context(runtime)
+
+
+CASES = 100
+
+
+def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) -> dict[str, float]:
+    """The share of right rewards and right hints by kind of case, and of both together as `all`."""
+    answers = (lambda prompts: [world.judge(prompt) for prompt in prompts]) if rules else _Model(settings)
+    found = accuracy(answers, world, world.cases("fresh", CASES, seed))
+    return found | {"all": (found["reward all"] + found["hint all"]) / 2}
+
+
+class _Model:
+    """The demo's own model, asked as the judge stage asks it. A server of the run may be gone by now."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.model is not None
+        self._settings, self._folder = settings, Path(settings.model)
+
+    def __call__(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+        return asyncio.run(self._answers(prompts))
+
+    async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+        embedded = self._settings.model_copy(update={"engine": EmbeddedSettings()})
+        engine, judge = await build.engine_of(embedded, self._folder), self._settings.judge
+        client = build.judge_client(judge, engine, Renderer.load(self._folder))
+        asks = (
+            client.ask(
+                tuple(map(Message.from_dict, prompt)),
+                temperature=judge.temperature,
+                max_tokens=ShortPrompts().max_tokens,
+                seed=index,
+            )
+            for index, prompt in enumerate(prompts)
+        )
+        try:
+            return [answer.words for answer in await asyncio.gather(*asks)]
+        finally:
+            await engine.close()

@@ -1,0 +1,24 @@
+"""The worlds that a demo can play in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from afterwit.demo.chat.world import ChatWorld
+from afterwit.demo.tools import rehearse
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.world import World
+from afterwit.errors import SettingError
+
+WORLDS: Mapping[str, World] = {"tools": ToolsWorld(), "chat": ChatWorld()}
+
+
+REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehearse.run)}
+"""The same worlds for experiments: commands that a task knows start no process."""
+
+
+def world_named(name: str) -> World:
+    """SettingError for a world that is none."""
+    if name not in WORLDS:
+        raise SettingError(f"--world {name}: it must be one of {', '.join(WORLDS)}")
+    return WORLDS[name]

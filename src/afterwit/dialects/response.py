@@ -1,0 +1,130 @@
+"""A growing response, whatever the client's dialect: what a dialect's encoder turns into bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterwit import ids
+from afterwit.message import Message
+from afterwit.turn import Finish
+
+
+@dataclass(slots=True, kw_only=True)
+class TextDelta:
+    """The next piece of the content. Not frozen: one is made for every token, in half the time."""
+
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasoningDelta:
+    """The next piece of the reasoning. Not frozen, as `TextDelta`."""
+
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class CallDelta:
+    """The next piece of the arguments of a call that is still being written. The first one begins the call.
+
+    Only a `ParsedCall` says that it is a call: one that could not be read to its end is content. Until then
+    the pieces are no whole JSON, so that no client can take it for one. Not frozen, as `TextDelta`.
+    """
+
+    index: int
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCall:
+    """One complete tool call; `arguments` is a JSON object as the model wrote it.
+
+    They begin with the pieces that a `CallDelta` of this index brought.
+    """
+
+    index: int
+    """Its place among the calls that the response began."""
+    name: str
+    arguments: str
+
+
+ResponseEvent = TextDelta | ReasoningDelta | CallDelta | ParsedCall
+
+
+class SentCalls:
+    """How far the arguments of the calls of one choice that are being written were sent."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, int] = {}
+
+    def add(self, event: CallDelta | ParsedCall) -> tuple[bool, str]:
+        """Whether the event begins its call, and the arguments that are to be sent now."""
+        sent = self._sent.pop(event.index, None)
+        if isinstance(event, ParsedCall):
+            return sent is None, event.arguments[sent or 0 :]
+        self._sent[event.index] = (sent or 0) + len(event.arguments)
+        return sent is None, event.arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """The log-prob of one token."""
+
+    text: str
+    logprob: float
+    top: Sequence[TokenLogprob] = ()
+    """The most likely tokens at its place, falling; empty unless the client asked for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, as the engine counted them."""
+
+    prompt: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseHead:
+    """What is known of a response before its first token."""
+
+    turn: str
+    """The turn of the first choice. The response id ends with it."""
+    created: int
+    """Whole seconds since the epoch."""
+    model: str
+    """As the client asked for it."""
+    prompt_tokens: int
+
+    def call_id(self, choice: int, index: int) -> str:
+        """The id of tool call `index` of a choice."""
+        return ids.call_id(ids.choice_turn(self.turn, choice), index)
+
+
+@dataclass(slots=True, kw_only=True)
+class ChoiceDelta:
+    """What one engine step added to one choice. Not frozen, as `TextDelta`."""
+
+    choice: int
+    events: Sequence[ResponseEvent]
+    version: int
+    """The weight version that sampled the latest token."""
+    logprobs: Sequence[TokenLogprob] = ()
+    """Of the tokens behind `events`; empty unless the client asked for log-probs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceEnd:
+    """A choice is complete and in the store."""
+
+    choice: int
+    message: Message
+    """The whole choice: what its deltas add up to."""
+    finish: Finish
+    stop: str | None
+    """The stop string that ended it; None if none did."""
+    version: int
+    logprobs: Sequence[TokenLogprob] = ()
+    """Those that no delta carried."""

@@ -1,0 +1,28 @@
+"""The dialects that the gateway serves. A route is made from each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.dialects.dialect import Dialect
+from afterwit.dialects.messages import ANTHROPIC_MESSAGES
+from afterwit.dialects.responses import OPENAI_RESPONSES
+
+DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES)
+"""Errors at paths that belong to no dialect leave in the first one."""
+
+
+def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
+    """The dialect that a request at `path` speaks."""
+    return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])
+
+
+def meant_by(path: str, dialects: Sequence[Dialect]) -> str | None:
+    """The route that a client means whose base URL has no `/v1`, has it twice, or has a slash too many."""
+    wanted = _without_version(path)
+    return next((dialect.path for dialect in dialects if _without_version(dialect.path) == wanted), None)
+
+
+def _without_version(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", "v1")]

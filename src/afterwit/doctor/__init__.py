@@ -1,0 +1,1 @@
+"""Tests a model and a machine before they are used."""

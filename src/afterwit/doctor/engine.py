@@ -1,0 +1,184 @@
+"""Self-tests of the engine against the learner's own kernels: what it sampled, and what it swapped in."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from afterwit import build
+from afterwit.agreement import gap, most
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
+from afterwit.doctor.finding import Finding, expect, tested
+from afterwit.doctor.model import SAMPLE
+from afterwit.engines.port import Engine, Generate
+from afterwit.judging.choose_prompts import judge_prompts
+from afterwit.judging.questions import JudgeView
+from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.verdicts import JudgeClient
+from afterwit.judging.voting import evaluation_vote
+from afterwit.message import Message
+from afterwit.publish.publisher import BASE, Expected, answered, check_capable, examined
+from afterwit.turn import Basis, Sampled, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from afterwit.learning.policy import Policy
+    from afterwit.learning.settings import LearnerSettings
+
+SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
+
+
+MOVED = 1e-3
+"""How far the swap's test moves what trains, at random: a standard deviation."""
+
+
+def check(
+    opening: Coroutine[Any, Any, Engine],
+    policy: Policy,
+    renderer: Renderer,
+    base: Path,
+    *,
+    settings: Settings,
+) -> Iterator[Finding]:
+    """Every test of the engine that `opening` returns. `policy` is moved by them."""
+    model = policy.model
+    with asyncio.Runner() as runner:
+        engine = runner.run(opening)
+        yield tested(
+            "sampled log-probs",
+            lambda: runner.run(_rescored(engine, model, renderer)),
+            remedy="engine and learner disagree about this model: do not train with it",
+        )
+        if settings.judge.url is None:
+            served = build.judge_client(settings.judge, engine, renderer)
+            yield finding(lambda: runner.run(judges(served, settings.judge)))
+        yield tested(
+            "swap",
+            lambda: runner.run(_swapped(engine, policy, base, settings.learner)),
+            remedy="the engine does not serve what the learner writes: do not train with it",
+        )
+        runner.run(engine.close())
+
+
+async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
+    """One response of the engine."""
+    steps = []
+    async with aclosing(engine.generate(Generate(prompt_ids=prompt, sampling=SAMPLING))) as stream:
+        async for step in stream:
+            steps.append(step)
+    return Sampled(
+        ids=tuple(index for step in steps for index in step.ids),
+        logprobs=tuple(value for step in steps for value in step.logprobs),
+        versions=tuple(value for step in steps for value in step.versions),
+        forced=tuple(value for step in steps for value in step.forced),
+        basis=engine.capabilities.basis,
+        cache_version=steps[0].cache_version,
+    )
+
+
+async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) -> str:
+    import torch
+
+    from afterwit.learning.rows import Row
+    from afterwit.learning.score import response_logits
+    from afterwit.weights.widened import widened
+
+    prompt = renderer.prompt_ids(SAMPLE)
+    sampled = await sample(engine, prompt)
+    tau = SAMPLING.temperature if sampled.basis is Basis.PROCESSED else 1.0
+    with torch.no_grad(), widened(model):
+        logits_TV = response_logits(model, [Row(prompt=prompt, response=sampled.ids)])[0].float()
+    ids_T = torch.tensor(sampled.ids, device=logits_TV.device)
+    scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
+    apart, limit = gap(scored_T.tolist(), sampled.logprobs), most(engine.facts.dtype)
+    said = f"{len(sampled.ids)} sampled tokens re-score within {apart:.2g} nats on average"
+    expect(apart <= limit, f"{said}; at most {limit:g} is right")
+    return said
+
+
+async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerSettings) -> str:
+    from afterwit.learning.score import probe
+
+    dtypes = (engine.facts.dtype, learner.dtype)
+    check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes)
+    before = probe(policy.model)
+    _move(policy)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "1"
+        place.mkdir()
+        policy.trained.write(place, base)
+        expected = Expected(probe=probe(policy.model), others={BASE: before}, dtypes=dtypes)
+        expected = expected.cut(engine.capabilities.longest_probe)
+        await engine.stage(1, place)
+        found = examined(expected, await answered(engine, expected.probe, {}))
+    await engine.promote()
+    said = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
+    if (stands := found.shares.get(BASE)) is None:
+        return said
+    return f"{said}, and stand {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
+
+
+def _move(policy: Policy) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.masters.named.values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
+    policy.masters.publish()
+
+
+ASKED = JudgeView(
+    request="What is two plus two? Answer with the number alone.",
+    context=(),
+    tools=(),
+    response=Message(role="assistant", content="5"),
+    next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
+)
+"""A turn that any judge can judge."""
+
+
+REMEDY = (
+    "check_judge judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set"
+    " judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end as"
+    " invalid_votes if its answers cannot be read"
+)
+
+
+def check_judge(settings: Settings) -> Iterator[Finding]:
+    """The judge at `judge.url`; nothing without one: the engine's own tests ask the served model."""
+    if settings.judge.url is not None:
+        yield finding(lambda: asyncio.run(_endpoint_judges(settings.judge)))
+
+
+def finding(asked: Callable[[], str]) -> Finding:
+    """What came of asking the judge."""
+    return tested("judge", asked, remedy=REMEDY)
+
+
+async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
+    """Ask as the judge stage asks. Raises if no vote can be read from the answer."""
+    prompts = judge_prompts(settings)
+    answer = await judge.ask(
+        prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
+    )
+    name = settings.model if settings.url is not None else "the served model"
+    vote = evaluation_vote(answer)
+    said = f"{name} answers, but its {len(answer.words)} characters hold no vote"
+    expect(vote.value is not None, said if answer.words.strip() else f"{name} answers with nothing")
+    doubt = "" if vote.value == -1 else ": a better judge gives better hints"
+    return f"{name} judges a wrong answer as {vote.value}{doubt}"
+
+
+async def _endpoint_judges(settings: JudgeSettings) -> str:
+    judge = build.http_judge(settings)
+    try:
+        return await judges(judge, settings)
+    finally:
+        await judge.close()

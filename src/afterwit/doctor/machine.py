@@ -1,0 +1,108 @@
+"""Self-tests of the machine: home, disk, port, device."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterwit.checkpoints.files import exclusive
+from afterwit.config import Settings
+from afterwit.doctor.finding import Finding, expect, tested
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.fingerprint import weight_files
+from afterwit.errors import AlreadyRunning
+from afterwit.gateway.http_server import bound_socket
+from afterwit.home.home import make_home
+
+BYTES_PER_WEIGHT = 4 + 8
+"""On disk a version has each weight that trains in fp32 and AdamW's two moments."""
+
+
+def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+    """Every test of the machine."""
+    yield tested("home", lambda: _writable(home), remedy="choose another folder with --home or AFTERWIT_HOME")
+    yield tested(
+        "disk",
+        lambda: _room(settings, home, folder),
+        remedy="free some space, or lower learner.keep_versions",
+    )
+    yield tested("port", lambda: _port(settings, home), remedy="stop what listens there, or choose another")
+    yield tested(
+        "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
+    )
+    engine = settings.engine
+    if isinstance(engine, EmbeddedSettings):
+        yield tested("engine memory", lambda: _kept(engine, folder), remedy="set engine.keep_gib, in GiB")
+
+
+def _writable(home: Path) -> str:
+    make_home(home)
+    with tempfile.NamedTemporaryFile(dir=home):
+        pass
+    others = home.stat().st_mode & 0o077
+    expect(not others, f"{home} can be read by others: chmod 700 {home}")
+    return str(home)
+
+
+def _room(settings: Settings, home: Path, folder: Path) -> str:
+    kept, rank = settings.learner.keep_versions + 1, settings.learner.lora_rank
+    needed = kept * _trained(folder, rank) * BYTES_PER_WEIGHT
+    free = shutil.disk_usage(home).free
+    said = f"{free / 2**30:.1f} GiB free; {kept} versions may take {needed / 2**30:.1f} GiB"
+    expect(free > needed, said)
+    return said
+
+
+def _trained(folder: Path, rank: int) -> int:
+    """At most how many weights train, by the shapes on disk: all, or an adapter's on every matrix."""
+    from safetensors import safe_open
+
+    paths, shapes = weight_files(folder), list[list[int]]()
+    if paths[0].suffix != ".safetensors":  # PyTorch's own files do not tell
+        return sum(path.stat().st_size for path in paths) // 2
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    if rank == 0:
+        return sum(map(math.prod, shapes))
+    return sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
+
+
+def _port(settings: Settings, home: Path) -> str:
+    try:
+        with exclusive(home / ".gateway.lock", purpose="doctor", wait=False):
+            return _free(settings)
+    except AlreadyRunning:
+        return "a gateway runs over this home and has its port"
+
+
+def _free(settings: Settings) -> str:
+    sock = bound_socket(settings.serve.host, settings.serve.port)
+    address = ":".join(map(str, sock.getsockname()[:2]))
+    sock.close()
+    return f"{address} is free"
+
+
+def _device(settings: Settings) -> str:
+    from afterwit.engines.embedded.load import device_and_dtype
+    from afterwit.learning.load import device_of
+
+    learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
+    if not isinstance(settings.engine, EmbeddedSettings):
+        return f"the engine is the server at {' and '.join(settings.engine.urls)}, {learner}"
+    device, dtype = device_and_dtype(settings.engine)
+    return f"the engine runs on {device} in {dtype}, {learner}"
+
+
+def _kept(engine: EmbeddedSettings, folder: Path) -> str:
+    from afterwit.engines.embedded.cache import budget_of, bytes_per_token, in_words
+    from afterwit.engines.embedded.load import context_of, device_and_dtype
+    from afterwit.weights.load import read_config
+
+    device, dtype = device_and_dtype(engine)
+    config = read_config(folder).get_text_config().to_dict()
+    token = bytes_per_token(config, dtype)
+    return in_words(budget_of(engine, device), token, context_of(config, engine.context_length))

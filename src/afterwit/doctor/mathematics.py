@@ -1,0 +1,173 @@
+"""Self-tests of what an update computes, by the update's own code, with the weights that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from afterwit.agreement import LEAST, MOST_EXACT, allowed
+from afterwit.chat_format.render import Renderer
+from afterwit.doctor.finding import Finding, expect, tested
+from afterwit.doctor.model import HINT, SAMPLE
+from afterwit.judging.hinted_prompts import Placement, splice
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from afterwit.learning.batch import Behaviour
+    from afterwit.learning.frozen import FrozenModels
+    from afterwit.learning.rows import Row
+    from afterwit.learning.trainer import Trainer
+    from afterwit.objective.target import HintTargets
+
+RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
+
+
+OTHER_HINT = "Answer in French."
+
+
+def check(
+    trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels | None = None
+) -> Iterator[Finding]:
+    """Every test of the mathematics. `frozen` replaces the trainer's frozen models."""
+    paths = _Paths(trainer, renderer, placement, frozen or trainer.frozen)
+    report = "report it with the model's name; do not train with it"
+    yield tested("the teacher's weights", paths.base_is_the_base, remedy=report)
+    yield tested("same weights, no hint", paths.no_advantage, remedy=report)
+    yield tested("teacher sensitivity", paths.sensitive, remedy=report)
+    yield tested("packed and alone", paths.invariant, remedy='set learner.packing = "off"')
+
+
+class _Paths:
+    """A made-up turn on the update's own paths."""
+
+    def __init__(
+        self, trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels
+    ) -> None:
+        from afterwit.learning.rows import Row
+
+        self._policy, self._settings, self._versions = trainer.policy(), trainer.settings, trainer.versions
+        self._frozen = frozen
+        response = renderer.encode(RESPONSE)
+        prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT, OTHER_HINT)]
+        self._rows = [Row(prompt=prompt, response=response) for prompt in prompts]
+
+    @cached_property
+    def _allowed(self) -> float:
+        """Nats by which the same weights may differ on average here: what rounding makes of these rows."""
+        from afterwit.weights.widened import widened
+
+        model = self._frozen.base(self._policy)
+        rounded = [self._sampled(model, [row])[0] for row in self._rows]
+        with widened(model):
+            exact = [self._sampled(model, [row])[0] for row in self._rows]
+        noise = max(_apart(one, other) for one, other in zip(rounded, exact, strict=True))
+        return allowed(max(noise, LEAST), self._settings.dtype)
+
+    def base_is_the_base(self) -> str:
+        """The frozen base, as an update asks it, still gives what it gave before anything was learned."""
+        import torch
+
+        from afterwit.learning.rows import Row
+        from afterwit.learning.score import probe
+        from afterwit.weights.widened import widened
+
+        first = self._versions.get(0)
+        if first is None:
+            expect(self._policy.number == 0, "there are versions, but no record of the base")
+            expected = probe(self._policy.model)
+        else:
+            expected = first.probe
+        row = Row(prompt=expected.ids[:1], response=expected.ids[1:])
+        shorter = Row(prompt=expected.ids[:1], response=expected.ids[1:-1])
+        model = self._frozen.base(self._policy)
+        with widened(model):
+            logprobs_T = self._sampled(model, [row, shorter])[0]
+        gap = _apart(logprobs_T, torch.tensor(expected.logprobs))
+        expect(
+            gap <= MOST_EXACT,
+            f"the frozen base is {gap:.3g} nats from what it was before anything was learned",
+        )
+        return f"the frozen base is what it was before anything was learned, within {gap:.2g} nats"
+
+    def no_advantage(self) -> str:
+        """The policy as its own teacher, through the teacher's pass, packed with a hinted branch."""
+        targets, hinted = self._live([self._rows[0]], [self._rows[1]])
+        gap = targets.gap_T.abs().mean().item()
+        expect(gap <= self._allowed, f"a teacher with the student's weights is {gap:.3g} nats from it")
+        expect(
+            hinted.gap_T.abs().mean().item() > gap,
+            "the hint moves nothing: the teacher's log-probs equal the student's",
+        )
+        return f"a teacher with the student's weights agrees with it within {gap:.2g} nats"
+
+    def sensitive(self) -> str:
+        """Another hint gives another teacher and other advantages."""
+        one, other = self._live([self._rows[1]], [self._rows[2]])
+        moved, apart = one.gap_T.abs().mean().item(), (one.gap_T - other.gap_T).abs().mean().item()
+        expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
+        expect(apart > self._allowed * 0.01, "another teacher gives the same advantages")
+        return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
+
+    def invariant(self) -> str:
+        """Rows that share their prompt give the same log-probs in one pass and apart."""
+        model = self._frozen.base(self._policy)
+        together = self._sampled(model, self._rows)
+        apart = [self._sampled(model, [row])[0] for row in self._rows]
+        gap = max(_apart(one, other) for one, other in zip(together, apart, strict=True))
+        expect(gap <= self._allowed, f"in one pass and apart log-probs differ by {gap:.3g} nats")
+        return f"in one pass and apart log-probs agree within {gap:.2g} nats"
+
+    def _sampled(self, model: object, rows: Sequence[Row]) -> list[Tensor]:
+        """log-probs [T] of the rows' responses, in passes as an update cuts them."""
+        import torch
+
+        from afterwit.learning.rows import Packing
+        from afterwit.learning.score import stream_logits
+
+        packing = Packing.of(self._settings, model)
+        stream = stream_logits(model, rows, self._settings.micro_batch_tokens, packing)
+        return [
+            torch.log_softmax(logits_TV.double().cpu(), -1)
+            .gather(-1, torch.tensor(row.response)[:, None])
+            .squeeze(-1)
+            for row, logits_TV in zip(rows, stream, strict=True)
+        ]
+
+    def _live(self, *teachers: Sequence[Row]) -> list[HintTargets]:
+        """What the first phase of an update gets from teachers with the policy's weights."""
+        from afterwit.learning.batch import Item
+        from afterwit.learning.update import score, update_state
+        from afterwit.objective import ObjectiveSettings
+
+        items = [
+            Item(
+                turn=None,
+                behaviour=_behaviour(self._rows[0]),
+                student=self._rows[0],
+                teachers=tuple(rows),
+                hints=("",) * len(rows),
+                reward=None,
+                staleness=0,
+            )
+            for rows in teachers
+        ]
+        objective = ObjectiveSettings(objective="topk_opd", beta=0.0)
+        live = self._frozen.named("live")
+        state, _ = update_state(self._policy, live, items, objective, self._settings)
+        score(state)
+        found = [state.targets[index].hint_targets for index in range(len(items))]
+        return [targets for targets in found if targets is not None]
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Mean |difference| of log-probs [T]."""
+    return float((one.cpu() - other.cpu()).abs().mean())
+
+
+def _behaviour(row: Row) -> Behaviour:
+    from afterwit.learning.batch import Behaviour
+
+    tokens = len(row.response)
+    return Behaviour(forced=(False,) * tokens, logprobs=(0.0,) * tokens)

@@ -1,0 +1,82 @@
+"""Self-tests of the model's files: template, tokenizer, the empty hint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterwit.chat_format.families import AUTO, NO_CALLS, unknown_template
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.doctor.finding import Finding, expect, tested
+from afterwit.judging.hinted_prompts import Placement, splice
+from afterwit.message import Conversation, Message
+
+SAMPLE = Conversation(
+    messages=(
+        Message(role="system", content="You are a careful assistant."),
+        Message(role="user", content="Rename the file notes.txt to todo.txt."),
+    )
+)
+
+
+HINT = "Look whether todo.txt exists before you rename anything onto it."
+
+
+def check(
+    folder: Path, versions: Versions, placement: Placement, tool_convention: str = AUTO
+) -> Iterator[Finding]:
+    """Every test of the model's files."""
+    yield tested(
+        "template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja"
+    )
+    yield tested(
+        "tool calls",
+        lambda: _tool_calls(Renderer.load(folder, tool_convention=tool_convention), tool_convention),
+        remedy="use a chat model, or add a chat_template.jinja",
+    )
+    yield tested(
+        "empty hint",
+        lambda: _empty_hint(Renderer.load(folder), placement),
+        remedy="the template changes a conversation that nobody changed: report it with the model's name",
+    )
+    yield tested(
+        "tokenizer",
+        lambda: _same_tokenizer(folder, versions),
+        remedy="was this home made with another model, name another --home; is a version damaged, "
+        "`afterwit rollback` returns to one before it",
+    )
+
+
+def _template(folder: Path) -> str:
+    ids = Renderer.load(folder).prompt_ids(SAMPLE)
+    return f"renders; a short conversation has {len(ids)} tokens"
+
+
+def _tool_calls(renderer: Renderer, name: str) -> str:
+    """How calls are read. A model that makes none can be served and trained as any other."""
+    if renderer.convention is NO_CALLS and name == AUTO:
+        return unknown_template(renderer.template_source)
+    how = "the chat template teaches" if name == AUTO else "gateway.tool_convention says"
+    return f"are read as {how}: {renderer.convention.name}"
+
+
+def _empty_hint(renderer: Renderer, placement: Placement) -> str:
+    plain = renderer.prompt_ids(SAMPLE)
+    expect(renderer.prompt_ids(SAMPLE) == plain, "rendering twice gives different ids")
+    expect(
+        renderer.prompt_ids(splice(SAMPLE, "", placement)) == plain, "an empty hint changes the prompt's ids"
+    )
+    expect(
+        renderer.prompt_ids(splice(SAMPLE, HINT, placement)) != plain,
+        "a hint leaves the prompt's ids as they were",
+    )
+    return "leaves the prompt's ids as they are, and a real one does not"
+
+
+def _same_tokenizer(folder: Path, versions: Versions) -> str:
+    teacher = Renderer.load(folder).tokenizer_hash
+    newest = versions.weights(max((n for n in versions.numbers() if versions.has_weights(n)), default=0))
+    student = Renderer.load(newest).tokenizer_hash
+    expect(student == teacher, f"the tokenizer of {newest} is not the one of {folder}")
+    return f"student and teacher share {teacher[:12]}"

@@ -1,1 +1,0 @@
-"""Keys and values: of the responses that decode, and of texts that were read before."""

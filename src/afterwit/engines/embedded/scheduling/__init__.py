@@ -1,1 +1,0 @@
-"""What runs next: requests that wait, prompts in pieces, responses step by step, in one thread."""

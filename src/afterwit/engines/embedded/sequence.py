@@ -1,0 +1,197 @@
+"""One response that is being made: what it may still say, how its next id is drawn, when it ends."""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from afterwit.engines.embedded.cache import Beginning, Row
+from afterwit.engines.embedded.grammar import Guide
+from afterwit.engines.embedded.sample import Draw, Drawn, draw
+from afterwit.engines.port import Facts, Generate, Step
+from afterwit.errors import EngineError, RequestRefused
+from afterwit.weights.rows import Factors
+
+Deliver = Callable[[Step | Exception], None]
+
+
+class ResponseSequence:
+    """A request and its response. Owned by the worker's thread once it is submitted.
+
+    `cached` counts the positions whose keys and values it has. Once its first id is drawn, these are the
+    prompt and the response without its last id.
+    """
+
+    def __init__(
+        self,
+        request: Generate,
+        *,
+        facts: Facts,
+        scripted: tuple[int, ...],
+        seed: int,
+        deliver: Deliver,
+        guide: Guide | None = None,
+    ) -> None:
+        """The request fits the model. `seed` is used if it has none. `guide` follows its constraint."""
+        sampling = request.sampling
+        self.request = request
+        self.deliver = deliver
+        self.prompt = array("i", request.prompt_ids)
+        self.response_ids: list[int] = []
+        self.served = Served(0)
+        """What it is sampled with; a runner says so when it takes it."""
+        self.row: Row | None = None
+        """Keys and values of its text up to some position; None until it is begun."""
+        self.start = 0
+        """How many of them it attends to where they are; the others are in the batch, see `Batch`."""
+        self.cached = 0
+        self.read = 0
+        """Prompt tokens that were read for it alone."""
+        self.debt = 0.0
+        """Work spent on its prompt ahead of its share, see `pace`."""
+        self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
+        goes_on = sampling.ignore_eos and guide is None
+        self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if goes_on else facts.end_ids)
+        self._guide = guide
+        self._rng = random.Random(seed if sampling.seed is None else sampling.seed)
+        self._given = deque([(token, True) for token in request.forced_prefix])
+        self._given.extend((token, False) for token in scripted)
+        """Ids that take the place of drawn ones, and whether each is flagged as forced."""
+        self._in_prompt = frozenset(request.prompt_ids) if sampling.repetition_penalty != 1.0 else frozenset()
+        self._counts: Counter[int] = Counter()
+        self._cache_version: int | None = None
+
+    @property
+    def background(self) -> bool:
+        return self.request.background
+
+    @property
+    def uncached(self) -> int:
+        """Prompt tokens whose keys and values it lacks."""
+        return len(self.prompt) - self.cached
+
+    @property
+    def last_id(self) -> int:
+        """The id that its next forward reads, once all before it is cached."""
+        return self.response_ids[-1] if self.response_ids else self.prompt[-1]
+
+    @property
+    def beginning(self) -> Beginning | None:
+        """What it attends to where it is, if anything."""
+        return Beginning(self.row, self.start) if self.row is not None and self.start else None
+
+    @property
+    def text(self) -> array[int]:
+        """The ids of its cached positions."""
+        return (self.prompt + array("i", self.response_ids))[: self.cached]
+
+    def reuse(self, tokens: int) -> None:
+        """Count positions of its prompt that were cached before, under the weights that it has now."""
+        self.cached = tokens
+        self._cache_version = self.served.version
+
+    def read_last_again(self) -> None:
+        """Leave the last id of its prompt to a decode step: its first id cannot be drawn yet."""
+        self.cached -= 1
+
+    def extend_cache(self, tokens: int) -> None:
+        """Count positions that were added to the cache under the weights that it has now."""
+        self.cached += tokens
+        if self._cache_version is None:
+            self._cache_version = self.served.version
+
+    @property
+    def refusal(self) -> RequestRefused | None:
+        """Why it cannot go on, once its constraint has become too much work."""
+        return None if self._guide is None else self._guide.refusal
+
+    @property
+    def awaited(self) -> Future[Any] | None:
+        """What its next id cannot be drawn without; None: nothing that is still to come."""
+        return None if self._given or self._guide is None else self._guide.awaited
+
+    def draw(self) -> Draw:
+        """How the next id is drawn; takes one number from the sequence's generator."""
+        guide = None if self._given else self._guide
+        return Draw(
+            sampling=self.request.sampling,
+            uniform=self._rng.random(),
+            counts=self._counts,
+            prompt=self._in_prompt,
+            forced=self._given[0][0] if self._given else None,
+            mask=None if guide is None else guide.mask,
+            top_logprobs=self.request.top_logprobs,
+        )
+
+    def accept(self, drawn: Drawn) -> Step:
+        """Append the drawn id; returns the step to deliver."""
+        token = drawn.id
+        forced = self._given.popleft()[1] if self._given else self._guided(token)
+        self.response_ids.append(token)
+        if self.request.sampling.penalised:
+            self._counts[token] += 1
+        return Step(
+            ids=(token,),
+            logprobs=(drawn.logprob,),
+            versions=(self.served.version,),
+            forced=(forced,),
+            top_logprobs=() if drawn.top is None else (drawn.top,),
+            cache_version=self._cache_version,
+            ended=self._ended(token),
+        )
+
+    def _guided(self, token: int) -> bool:
+        """Go on in the constraint; whether it chose among less than all ids."""
+        if self._guide is None:
+            return False
+        masked = self._guide.masks
+        if token not in self._end_ids:
+            self._guide.accept(token)
+        return masked
+
+    def _ended(self, token: int) -> str | None:
+        if token in self._end_ids:
+            return "stop"
+        return "length" if len(self.response_ids) >= self._limit else None
+
+
+def row_of(sequence: ResponseSequence) -> Row:
+    """The row of a sequence that was started."""
+    if sequence.row is None:
+        raise ValueError("a sequence was read before it had a row")
+    return sequence.row
+
+
+Outcome = Drawn | EngineError
+
+
+def outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
+    """Each row's next id, or an error if its log-prob is not finite."""
+    return [
+        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
+        for drawn in draw(logits_BV, draws)
+    ]
+
+
+def failure_of(error: Exception) -> EngineError:
+    """The error as an EngineError, with its cause."""
+    failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+@dataclass(slots=True, eq=False)
+class Served:
+    """A version; keys and values that it read are found again under it."""
+
+    version: int
+    factors: Factors | None = None
+    """What is added to the module; None: nothing."""

@@ -1,0 +1,1 @@
+"""Turns as other programs' training data."""

@@ -1,0 +1,1 @@
+"""Serves the model to clients, and records every turn before its last event is sent."""

@@ -1,0 +1,243 @@
+"""API keys: their form, their hash, and what they permit."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from afterwit.dialects.fields import shown
+from afterwit.errors import RequestError, SettingError, StoreError
+from afterwit.store import Key
+
+KEY_PREFIX = "aw-"
+
+
+MOST_NAME = 64
+"""Characters of a key's name."""
+
+
+class Permission(StrEnum):
+    """What a key permits: one of its scopes. `admin` permits everything."""
+
+    CHAT = "chat"
+    TEACH = "teach"
+    """Its turns and replies may train, and it may give feedback."""
+    READ = "read"
+    ADMIN = "admin"
+
+
+def hash_key(key: str) -> str:
+    """What the store keeps of a key. Keys are long and random, so a fast hash is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key() -> str:
+    """A new random key; it is shown once and never stored."""
+    return KEY_PREFIX + secrets.token_hex(20)
+
+
+def check_name(name: str) -> None:
+    """Raise SettingError for what cannot name a key: people read names in lists, and in adapters' names."""
+    if not (name.strip() == name and name.isprintable() and 0 < len(name) <= MOST_NAME):
+        raise SettingError(
+            f"a key cannot be named {shown(name)}: its name is 1 to {MOST_NAME} printable characters, with no"
+            " blank at either end"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who sends a request."""
+
+    name: str
+    """The key's name; sessions are partitioned by it."""
+    scopes: frozenset[str]
+
+    def may(self, permission: Permission) -> bool:
+        return permission in self.scopes or Permission.ADMIN in self.scopes
+
+    def require(self, permission: Permission) -> None:
+        """Raise 403 unless the key permits it."""
+        if not self.may(permission):
+            raise RequestError(
+                403, "insufficient_scope", f"The key {self.name!r} lacks the scope {permission.value!r}."
+            )
+
+
+LOCAL = Caller(name="local", scopes=frozenset(Permission))
+"""The caller from this machine while there are no keys."""
+
+
+GROUP_HEADER = "x-session-group"
+
+
+_FAMILY = re.compile(r"[a-z0-9._-]+")
+
+
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
+    """A turn's scope: the key and the client's family (`OpenAI/Python 3.1` -> `key/openai`), behind which the
+    group of sessions, if it has an adapter of its own (`key/openai#group`)."""
+    family = _FAMILY.match((user_agent or "").lower())
+    own = "" if group is None else f"#{group}"
+    return f"{caller.name}/{family.group() if family else 'unknown'}{own}"
+
+
+def group_of(headers: Mapping[str, str]) -> str | None:
+    """The group of sessions that a request names; None if it names none. 400 if it cannot be one."""
+    said = headers.get(GROUP_HEADER)
+    if said is None or not said.strip():
+        return None
+    if _GROUP.fullmatch(said.strip()) is None:
+        raise RequestError(
+            400,
+            "invalid_value",
+            f"{GROUP_HEADER} is {shown(said)}: a group's name is 1 to 64 letters, digits, dots, hyphens or"
+            " underscores.",
+        )
+    return said.strip()
+
+
+def owner_of(scope: str) -> str:
+    """The name of the key in a turn's scope."""
+    return scope.rpartition("/")[0]
+
+
+def sent_key(authorization: str | None, x_api_key: str | None) -> str | None:
+    """The key a request carries: `Authorization: Bearer KEY`, else `x-api-key: KEY`."""
+    scheme, _, key = (authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    return x_api_key or None
+
+
+PATIENCE_S = 0.5
+"""Seconds that requests wait for keys to be read again."""
+
+
+class KeyCache:
+    """Reads all keys at most once in `refresh_s` seconds: a revoked key is refused after that time."""
+
+    def __init__(
+        self, read: Callable[[], Awaitable[Iterable[Key]]], *, refresh_s: float, now: Callable[[], float]
+    ) -> None:
+        self._read = read
+        self._refresh_s = refresh_s
+        self._now = now
+        self._read_at: float | None = None
+        self._callers: dict[str, Caller] = {}
+        self._reading: asyncio.Future[None] | None = None
+        self._patient_until = 0.0
+        """Until when requests wait for this reading, in the loop's time."""
+
+    async def refresh(self) -> None:
+        """Read the keys again if they were read too long ago. If the store fails, the old ones stay.
+
+        So they do while it takes longer than `PATIENCE_S`: a store that another process holds must not stop
+        what needs no store. Raises StoreError if the keys were never read: nobody may call before that.
+        """
+        if self._fresh():
+            return
+        now = asyncio.get_running_loop().time()
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._renew())
+            self._patient_until = now + PATIENCE_S
+        reading, left_s = self._reading, max(self._patient_until - now, 0.0)
+        await asyncio.wait({reading}, timeout=None if self._read_at is None else left_s)
+        if self._read_at is None:
+            reading.result()
+
+    async def _renew(self) -> None:
+        try:
+            keys = list(await self._read())
+        except StoreError:
+            if self._read_at is None:
+                raise
+            return
+        self._callers = {
+            key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
+            for key in keys
+            if key.revoked is None
+        }
+        self._read_at = self._now()
+
+    def _fresh(self) -> bool:
+        return self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there is a key that is not revoked. Without one, only this machine may call."""
+        return bool(self._callers)
+
+    def caller(self, key: str | None, client: str | None) -> Caller | None:
+        """Who this is; None if a key is needed and none was sent.
+
+        Raises 401 for an unknown key, and 403 for another machine while there are no keys.
+        """
+        if not self.keyed:
+            if client and not is_loopback(client):
+                raise RequestError(403, "loopback_only", "Without API keys only this machine may call.")
+            return LOCAL
+        if key is None:
+            return None
+        caller = self.holder(hash_key(key))
+        if caller is None:
+            raise RequestError(401, "invalid_api_key", "The API key is not known here, or it was revoked.")
+        return caller
+
+    def holder(self, key_hash: str) -> Caller | None:
+        """Whose key has this hash; None if it is not known, or was revoked."""
+        return self._callers.get(key_hash)
+
+
+LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address, without its port, is this machine's own."""
+    if host.lower().rstrip(".") in LOCAL_NAMES:
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+@lru_cache(maxsize=256)
+def host_name(authority: str) -> str:
+    """The name in a Host header: `[::1]:80` -> `::1`; empty if it cannot be read."""
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def check_host(authority: str | None, allowed: Collection[str], *, keyed: bool) -> None:
+    """Raise 403 for a Host that is neither loopback nor `allowed`, unless there are keys and no `allowed`."""
+    name = host_name(authority or "")
+    if is_loopback(name) or name in allowed or (keyed and not allowed):
+        return
+    raise RequestError(403, "foreign_host", f"This server does not answer to the host {name!r}.")
+
+
+def check_origin(origin: str | None, authority: str | None, allowed: Collection[str]) -> None:
+    """Raise 403 for a page of another site; no Origin, the same host, loopback and `allowed` pass."""
+    if origin is None or origin in allowed:
+        return
+    name = host_name(origin.partition("://")[2])
+    if name and (is_loopback(name) or name == host_name(authority or "")):
+        return
+    raise RequestError(403, "foreign_origin", f"Pages of {origin!r} may not call this server.")

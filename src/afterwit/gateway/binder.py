@@ -1,0 +1,165 @@
+"""Binds requests to what the store holds, and records what they tell about earlier turns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from afterwit.binding.bind import Binding, added_messages, bind
+from afterwit.binding.errands import errand_of, errands_of, may_be_errand, may_have_errands
+from afterwit.binding.parents import Resolution, continued_sessions, resolve, with_replies
+from afterwit.binding.request import IncomingRequest
+from afterwit.binding.retelling import resumed
+from afterwit.errors import TurnNotFound
+from afterwit.store import ParentLookup, Store
+from afterwit.terms import untrainable
+from afterwit.turn import Kind, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A request with its place in its session."""
+
+    incoming: IncomingRequest
+    scope: str
+    binding: Binding
+    kind: Kind
+    """The request's kind, given its siblings so far."""
+    answered: bool
+    """Whether it holds the next state of an earlier turn."""
+
+
+def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
+    """Bind a request. If its key teaches, record the next states that it holds."""
+    with store.binding(scope):
+        return _bind(store, incoming, scope, teaches=teaches, now=now)
+
+
+def _bind(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
+    binding = look_up(store, incoming, scope)
+    resolved = _resolved(store, binding, own=(incoming.turn,))
+    if teaches:
+        _apply(store, resolved, now)
+    answers = binding.answers if binding.parent is None or binding.rejects or resolved.answers else None
+    if answers is not None and teaches:
+        store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
+    if binding.confirms is not None and teaches:
+        store.set_kind(binding.confirms, Kind.MAIN, session=binding.session, now=now)
+        _answer_again(store, binding.confirms, now)
+    return Bound(
+        incoming=incoming,
+        scope=scope,
+        binding=binding,
+        kind=resolved.kind,
+        answered=teaches and (answers is not None or resolved.confirmed is not None),
+    )
+
+
+def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
+    """Bind a request to what the store holds.
+
+    A session's turns are looked up only if the request is known to go on in it. Recent conversations are
+    looked up only if the request has no parent, or one that seemed to be beside a conversation: it may be
+    about one, or go on from its end.
+    """
+    found = store.candidates(
+        scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
+    )
+    if sessions := continued_sessions(incoming, found):
+        found = with_replies(found, store.replies(scope, sessions))
+    binding = bind(incoming, found) if found else None
+    if binding is not None and (binding.parent or binding.reason) and not binding.confirms:
+        return binding
+    recent = store.recent(scope)
+    if sessions := resumed(incoming, recent):
+        found = with_replies(found, store.replies(scope, sessions))
+    return bind(incoming, found, recent)
+
+
+def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
+    """Store a turn of a bound request. `own`: the turns of its response; the first may be a retry."""
+    with store.binding(bound.scope):
+        _store(store, bound, turn, own=own, now=now)
+
+
+def _store(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
+    incoming, binding = bound.incoming, bound.binding
+    full_hash, full_depth = incoming.full(turn.message)
+    kind = _kind_now(store, bound, own=own, now=now)
+    settled = turn if turn.kind is kind else replace(turn, kind=kind)
+    store.add_turn(
+        settled,
+        prompt_hash=incoming.prompt_hash,
+        full_hash=full_hash,
+        depth=incoming.depth,
+        full_depth=full_depth,
+        delivered=False,
+        reason=untrainable(settled) or binding.reason,
+        now=now,
+        shape=incoming.shape,
+        client_session=incoming.client_session_hash,
+        supersedes=binding.retry_of if turn.id == incoming.turn else None,
+    )
+    if incoming.client.done:
+        store.end_session(settled.session, now=now)
+
+
+def _kind_now(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
+    """The kind of a turn that is about to be stored: siblings may have come while it was sampled."""
+    if bound.binding.parent is None:
+        return _kind_of_first(store, bound, own=own, now=now)
+    resolved = _resolved(store, bound.binding, own=own)
+    _apply(store, resolved, now)
+    return resolved.kind
+
+
+def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
+    """The kind of a turn without a parent: titles are asked for while the first answer is sampled.
+
+    Whichever of the two is stored last finds the other.
+    """
+    begins = bound.kind is Kind.MAIN and may_have_errands(bound.incoming)
+    unsaid = bound.incoming.client.turn_type is None and may_be_errand(bound.incoming)
+    if not begins and not unsaid:
+        return bound.kind
+    recent = [one for one in store.recent(bound.scope) if one.turn not in own]
+    for errand in errands_of(bound.incoming, recent) if begins else ():
+        if not _went_on(store, errand):
+            store.set_kind(errand, Kind.SIDE, now=now)
+    return Kind.SIDE if unsaid and errand_of(bound.incoming, recent) is not None else bound.kind
+
+
+def _went_on(store: Store, turn: str) -> bool:
+    """Whether another turn follows it."""
+    branch = store.branch(turn)
+    return branch is not None and branch.children > 0
+
+
+def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolution:
+    if binding.parent is None:
+        return resolve(binding.kind, parent=None, siblings=())
+    apart = {binding.retry_of, binding.rejects, *own}
+    siblings = [branch for branch in store.branches(binding.parent) if branch.turn not in apart]
+    return resolve(binding.kind, parent=store.branch(binding.parent), siblings=siblings)
+
+
+def _apply(store: Store, resolved: Resolution, now: float) -> None:
+    """Record the changes that a request makes to earlier turns."""
+    for turn, kind in resolved.changes:
+        store.set_kind(turn, kind, now=now)
+    if resolved.confirmed is not None:
+        _answer_again(store, resolved.confirmed, now)
+
+
+def _answer_again(store: Store, confirmed: str, now: float) -> None:
+    """A turn turned out to be on the main line: the messages it added are its own parent's next state."""
+    turn = store.turn(confirmed).turn
+    if turn.parent is None:
+        return
+    try:
+        parent = store.turn(turn.parent).turn
+    except TurnNotFound:  # its content was pruned, so it cannot train
+        return
+    messages = added_messages(turn.conversation.messages, parent, store.full_depth(parent.id))
+    if messages:
+        store.answer(turn.parent, messages, answered_by=confirmed, now=now)

@@ -1,0 +1,322 @@
+"""Requests in flight: the limits behind 429, and how a server waits for them or cuts them short."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
+from typing import Any
+
+import orjson
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Send
+
+from afterwit.dialects.dialect import Dialect
+from afterwit.errors import RequestError
+from afterwit.surrogates import without_halves
+
+
+class InFlight:
+    """Counts places: one for each request whose body has come, then one for each choice until its end.
+
+    Beside them it counts the bytes of the bodies: memory is taken before anything is known of a request. A
+    body that is still coming has no place, because its sender decides how long that takes.
+    """
+
+    def __init__(self, limit: int, most_bytes: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self.draining = False
+        self._timeouts: set[asyncio.Timeout] = set()
+        self._coming: dict[asyncio.Timeout, None] = {}
+        """Bodies that are being received, oldest first."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def admit(self) -> Iterator[Admission]:
+        """Hold a place for one request. Raises 503 while draining, 429 if there is none."""
+        self._check_open()
+        admission = Admission(self)
+        admission.take(1)
+        try:
+            yield admission
+        finally:
+            self._add(-admission.places)
+
+    def check(self) -> None:
+        """Raise what `admit` would raise now: then a body need not be received."""
+        self._check_open()
+        Admission(self).check(1)
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
+
+    @asynccontextmanager
+    async def receiving(self) -> AsyncIterator[None]:
+        """Receive a body. Of more than `limit`, the one that came first is cut off: RequestError 408."""
+        try:
+            async with asyncio.timeout(None) as patience:
+                self._coming[patience] = None
+                if len(self._coming) > self.limit:
+                    oldest = next(iter(self._coming))
+                    del self._coming[oldest]
+                    oldest.reschedule(asyncio.get_running_loop().time())
+                try:
+                    yield
+                finally:
+                    self._coming.pop(patience, None)
+        except TimeoutError as error:
+            message = "The request's body took too long, and others wait to be received."
+            raise RequestError(408, "body_timeout", message) from error
+
+    @contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Hold the bytes of one body, told piece by piece. More than fit beside others raise 429."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            others = self._bytes - held
+            if others and self._bytes + size > self._most_bytes:
+                raise RequestError(429, "queue_full", "Too much is being read at once; try again shortly.")
+            self._bytes += size
+            held += size
+
+        try:
+            yield hold
+        finally:
+            self._bytes -= held
+
+    def _add(self, places: int) -> None:
+        self.count += places
+        if self.count:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Give the body this many seconds, less if `cut` is called. Raises TimeoutError."""
+        async with asyncio.timeout(seconds) as timeout:
+            self._timeouts.add(timeout)
+            try:
+                yield
+            finally:
+                self._timeouts.discard(timeout)
+
+    def cut(self) -> None:
+        """End the time of everything in flight now."""
+        now = asyncio.get_running_loop().time()
+        for timeout in self._timeouts:
+            timeout.reschedule(now)
+
+    async def drain(self) -> None:
+        """Refuse new requests; return when nothing is in flight."""
+        self.draining = True
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Return when nothing is in flight."""
+        await self._idle.wait()
+
+
+class Admission:
+    """One request's places."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self.places = 0
+
+    def check(self, places: int) -> None:
+        """Raise 429 if this many do not fit beside the others; alone, any number fits."""
+        others = self._in_flight.count - self.places
+        if others and others + places > self._in_flight.limit:
+            raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
+
+    def take(self, places: int) -> None:
+        """Hold this many instead. Raises what `check` raises."""
+        self.check(places)
+        self._in_flight._add(places - self.places)
+        self.places = places
+
+
+HEARD_OUT = 4
+"""Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
+
+
+MOST_VALUES = 131_072
+"""Values of one body. An agent's request has thousands; to decode this many takes a tenth of a second."""
+
+
+_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
+"""A string, or a mark that begins a value."""
+
+
+def check_headers(headers: Mapping[str, str], limit: int) -> None:
+    """Raise 413 or 415 if the headers alone are enough to refuse the body."""
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > HEARD_OUT * limit:
+        raise _too_large(limit)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
+
+
+async def read_body(
+    headers: Mapping[str, str],
+    receive: Receive,
+    *,
+    limit: int,
+    pause_s: float,
+    hold: Callable[[int], None],
+) -> bytes:
+    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
+
+    A body that is somewhat too large is read to its end first, because a client that is cut off does not
+    read the answer. `hold` is told of the bytes that are kept, and may raise.
+    """
+    check_headers(headers, limit)
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    while more and size <= HEARD_OUT * limit:
+        message = await _next(receive, pause_s)
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size <= limit:
+            hold(len(piece))
+            pieces.append(piece)
+        more = message.get("more_body", False)
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(pieces)
+
+
+async def _next(receive: Receive, pause_s: float) -> Message:
+    try:
+        async with asyncio.timeout(pause_s):
+            message = await receive()
+    except TimeoutError as error:
+        raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """The body as a JSON object, else 400. Halves of surrogate pairs are read as U+FFFD."""
+    _check_values(data)
+    try:
+        parsed = _loads(data)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(400, "invalid_json", f"The body is not JSON: {error.msg}.") from error
+    if not isinstance(parsed, dict):
+        raise RequestError(400, "invalid_json", "The body must be a JSON object.")
+    return parsed
+
+
+def _check_values(data: bytes) -> None:
+    """Raise 400 for more values than any request has: nothing else runs while JSON is decoded.
+
+    Commas and brackets are counted first wherever they are, and one by one only if they are too many: those
+    within strings are text.
+    """
+    if sum(map(data.count, (b",", b"[", b"{"))) <= MOST_VALUES:
+        return
+    marks = (found for found in _STRINGS_AND_MARKS.finditer(data) if found[0][:1] != b'"')
+    if next(islice(marks, MOST_VALUES, None), None) is not None:
+        raise RequestError(400, "invalid_json", f"The body holds more than {MOST_VALUES} values.")
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "surrogate" not in error.msg:
+            raise
+        return orjson.loads(without_halves(data.decode(errors="replace")))
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
+
+
+AFTER_S = 0.02
+"""Seconds before a client is watched: most work that ends sooner need not be watched at all."""
+
+
+async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished: Callable[[], bool]) -> bool:
+    """Run the work; whether its client stayed. If it leaves before the work is `finished`, cancel it.
+
+    A client that leaves in the first `AFTER_S` seconds is noticed behind them.
+    """
+    running, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert running is not None, "a coroutine runs in a task"
+    left = False
+    watching: asyncio.Task[None] | None = None
+
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not finished():
+            left = True
+            running.cancel()
+
+    def begin() -> None:
+        nonlocal watching
+        watching = loop.create_task(watch())
+
+    waiting = loop.call_later(AFTER_S, begin)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not left:
+            raise
+        running.uncancel()
+    finally:
+        waiting.cancel()
+        if watching is not None:
+            watching.cancel()
+    return not left
+
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+
+JSON = (b"content-type", b"application/json")
+
+
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
+
+
+async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:
+    """One whole JSON response."""
+    payload = orjson.dumps(data)
+    length = (b"content-length", str(len(payload)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+    await send({"type": "http.response.body", "body": payload})
+
+
+async def send_error(
+    send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders, *, retry_after_s: int
+) -> None:
+    """An error in the dialect's form, with the headers that its status asks for beside those given."""
+    by_status: dict[int, RawHeaders] = {
+        401: [(b"www-authenticate", b"Bearer")],
+        408: [(b"connection", b"close")],
+        413: [(b"connection", b"close")],
+        429: [(b"retry-after", str(retry_after_s).encode())],
+        503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
+    }
+    await send_json(
+        send, error.status, dialect.error_body(error), [*headers, *by_status.get(error.status, ())]
+    )

@@ -1,0 +1,259 @@
+"""From a parsed request to prompt ids: rendering it, and whether it fits the context."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from afterwit.binding.request import IncomingRequest
+from afterwit.chat_format.convention import Convention, Thought
+from afterwit.dialects.fields import shown
+from afterwit.dialects.request import Field, ModelRequest, ToolChoice
+from afterwit.engines.port import Capabilities, Constraint
+from afterwit.errors import RequestError
+from afterwit.ids import choice_turn
+from afterwit.message import Conversation
+from afterwit.turn import Sampling
+
+DOUBTFUL_CHARACTERS = 8
+"""Characters per token of the context. Longer texts are first counted in slices; usual text has 3 to 5."""
+
+
+SLICE = 65_536
+"""Characters."""
+
+
+CERTAINLY_TOO_MANY = 2
+"""Times the context: cutting a text into slices adds a few tokens, and never doubles them."""
+
+
+class PromptRenderer(Protocol):
+    """What preparing needs of a renderer."""
+
+    @property
+    def convention(self) -> Convention: ...
+
+    def dated(self, conversation: Conversation, now: float) -> Conversation: ...
+
+    def text(self, conversation: Conversation) -> str: ...
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
+
+    def most_characters(self, tokens: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A request as the engine and the record take it."""
+
+    conversation: Conversation
+    """What was rendered: without tools if none may be called, with the date pinned."""
+    ids: tuple[int, ...]
+    sampling: Sampling
+    """With `max_tokens` cut to what fits the context."""
+    convention: Convention
+    """How the response writes its reasoning, and its tool calls if any may be made."""
+    thought: Thought | None
+    """The reasoning that the response begins inside."""
+    forced: tuple[int, ...]
+    """Ids that make the response call a tool, or go on from words of the client; empty if it is free."""
+    constraint: Constraint | None
+    """What keeps the response to the form that the client asked for."""
+
+
+def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
+    """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
+    conversation = renderer.dated(_offered(request), now)
+    check_length(conversation, renderer, context_length)
+    text = renderer.text(conversation) + request.prefill
+    return len(encode_within(text, renderer, context_length))
+
+
+def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
+    """Render a request. Raises 400 if the template refuses it or it does not fit."""
+    conversation = renderer.dated(_offered(request), now)
+    check_length(conversation, renderer, context_length)
+    text = renderer.text(conversation)
+    ids = encode_within(text, renderer, context_length)
+    convention = renderer.convention if conversation.tools else renderer.convention.without_calls
+    thought = convention.open_thought(text)
+    begun = encode_within(_begun(request.prefill, convention, thought), renderer, context_length)
+    forced = (*renderer.encode(_opening(request, convention, thought)), *begun)
+    return Prompt(
+        conversation=conversation,
+        ids=ids,
+        sampling=fitted(_beyond(request.sampling, begun), len(ids), len(forced), context_length),
+        convention=convention,
+        thought=thought,
+        forced=forced,
+        constraint=_constraint(request, convention, thought),
+    )
+
+
+def check_length(conversation: Conversation, renderer: PromptRenderer, context_length: int) -> None:
+    """Raise 400, without rendering it, for a conversation that certainly does not fit."""
+    if conversation.characters > renderer.most_characters(context_length):
+        raise too_long(f"{conversation.characters} characters", context_length)
+
+
+def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
+    """The text's ids. Raises 400, without reading all of it, for a text that certainly does not fit.
+
+    Tokenizing takes long for a long text, and much longer for one without word boundaries.
+    """
+    if len(text) > renderer.most_characters(context_length):
+        raise too_long(f"{len(text)} characters", context_length)
+    if len(text) > DOUBTFUL_CHARACTERS * context_length:
+        count = 0
+        for start in range(0, len(text), SLICE):
+            count += len(renderer.encode(text[start : start + SLICE]))
+            if count > CERTAINLY_TOO_MANY * context_length:
+                raise too_long(f"more than {context_length} tokens", context_length)
+    return renderer.encode(text)
+
+
+def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) -> Sampling:
+    """The sampling with `max_tokens` cut to the room left. Raises 400 if nothing could be sampled."""
+    room = context_length - prompt
+    if room <= forced:
+        raise too_long(f"{prompt} tokens", context_length)
+    most = max(min(sampling.max_tokens, room), forced + 1)
+    if most == sampling.max_tokens:
+        return sampling
+    as_asked = sampling.limit_asked and most > sampling.max_tokens
+    return replace(sampling, max_tokens=most, limit_asked=as_asked)
+
+
+def too_long(size: str, context_length: int) -> RequestError:
+    """The 400 for a prompt that does not fit, in the words that clients look for."""
+    message = (
+        f"This model's maximum context length is {context_length} tokens. "
+        f"However, your messages resulted in {size}."
+    )
+    return RequestError(400, "context_length_exceeded", message, param=Field.MESSAGES)
+
+
+def _offered(request: ModelRequest) -> Conversation:
+    """The conversation without its tools if none may be called."""
+    if request.tool_choice is ToolChoice.NONE:
+        return replace(request.conversation, tools=())
+    return request.conversation
+
+
+def _opening(request: ModelRequest, convention: Convention, thought: Thought | None) -> str:
+    if request.tool_choice is not ToolChoice.REQUIRED:
+        return ""
+    opening = convention.forced_opening(request.required_tool, thought)
+    if not opening:
+        message = "This model's chat template teaches no tool calls that are known here."
+        raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
+    return opening
+
+
+def _begun(prefill: str, convention: Convention, thought: Thought | None) -> str:
+    """The words that the response goes on from. Reasoning that the prompt left open is closed first."""
+    return (thought.closing if thought else convention.content_mark) + prefill if prefill else ""
+
+
+def _beyond(sampling: Sampling, begun: tuple[int, ...]) -> Sampling:
+    """The client's limit counts what is new."""
+    if not begun:
+        return sampling
+    return replace(sampling, max_tokens=sampling.max_tokens + len(begun))
+
+
+def _constraint(request: ModelRequest, convention: Convention, thought: Thought | None) -> Constraint | None:
+    """A response that must call a tool has no content that could have a form."""
+    form = request.form
+    if form is None or request.tool_choice is ToolChoice.REQUIRED:
+        return None
+    return Constraint(
+        schema=form.schema,
+        lenient=not form.strict,
+        starts_after=convention.content_mark or (thought.end if thought else ""),
+        reasoning=tuple((mark.begin, mark.end) for mark in convention.thoughts),
+        call_openings=(
+            *(call.begin for call in convention.calls),
+            *convention.wrappers,
+            *convention.openings,
+        ),
+    )
+
+
+def check_model(request: ModelRequest, names: Collection[str]) -> None:
+    """Raise 400 without a model, 404 for one that is not served here."""
+    if not request.model:
+        raise RequestError(400, "missing_model", "Name a model.", param=Field.MODEL)
+    if request.model not in names:
+        message = f"The model {shown(request.model)} is not served here: {', '.join(names)}."
+        raise RequestError(404, "model_not_found", message, param=Field.MODEL)
+
+
+def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
+    """Raise 400 for a token id that the model does not have."""
+    named = {Field.LOGIT_BIAS: [id for id, _ in sampling.logit_bias], Field.STOP_IDS: sampling.stop_ids}
+    for field, ids in named.items():
+        if max(ids, default=0) >= vocabulary:
+            message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
+            raise RequestError(400, "invalid_value", message, param=field)
+
+
+def check_capabilities(request: ModelRequest, can: Capabilities) -> None:
+    """Raise 400 for what the engine cannot do, and for wishes that exclude each other."""
+    must_call = request.tool_choice is ToolChoice.REQUIRED
+    if must_call and not can.forced_prefix:
+        raise _unsupported("tool_choice", "This server's engine cannot force a tool call.", Field.TOOL_CHOICE)
+    if request.form is not None and not can.constraint:
+        message = f"This server's engine cannot force a form of text{_remedy(can, 'constraint')}."
+        raise _unsupported("response_format", message, Field.FORMAT)
+    if request.logprobs and request.top_logprobs > can.top_logprobs:
+        message = (
+            f"This server's engine tells at most {can.top_logprobs} alternatives of a token"
+            f"{_remedy(can, 'top_logprobs')}."
+        )
+        raise _unsupported("parameter", message, Field.TOP_LOGPROBS)
+    if request.prefill:
+        _check_prefill(request, can, must_call=must_call)
+
+
+def _check_prefill(request: ModelRequest, can: Capabilities, *, must_call: bool) -> None:
+    if not can.forced_prefix:
+        message = (
+            "This server's engine cannot go on from a message of the assistant: end with one of the user."
+        )
+        raise _unsupported("prefill", message, Field.MESSAGES)
+    if must_call or request.form is not None:
+        message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text."
+        raise _unsupported("prefill", message, Field.MESSAGES)
+
+
+def _remedy(can: Capabilities, name: str) -> str:
+    return f": {can.remedies[name]}" if name in can.remedies else ""
+
+
+def _unsupported(what: str, message: str, field: Field) -> RequestError:
+    return RequestError(400, f"unsupported_{what}", message, param=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """Everything that is known before anything is sampled."""
+
+    asked: ModelRequest
+    prompt: Prompt
+    scope: str
+    """Key and client family."""
+    adapter: str
+    """What samples it."""
+    teaches: bool
+    incoming: IncomingRequest
+    """The request as it is bound. Its turn is the first choice's, and the response id ends with it."""
+    created: float
+    """Seconds since the epoch."""
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The turn of each choice."""
+        first = self.incoming.turn
+        return (first, *(choice_turn(first, index) for index in range(1, self.asked.choices)))

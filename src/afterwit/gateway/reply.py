@@ -1,0 +1,208 @@
+"""One choice while it grows: tokens go in, events come out, and at the end the message and the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from afterwit import ids
+from afterwit.chat_format.detokenize import Detokenizer, StopStrings
+from afterwit.chat_format.parse import ResponseParser
+from afterwit.dialects.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
+from afterwit.engines.port import Step
+from afterwit.message import Message
+from afterwit.turn import Basis, Finish, Sampled, Sampling
+
+TextOf = Callable[[Sequence[int]], str]
+
+
+class Reply:
+    """Pure: no engine, no socket. When `done`, the rest need not be sampled."""
+
+    def __init__(
+        self,
+        *,
+        detokenizer: Detokenizer,
+        parser: ResponseParser,
+        stops: Sequence[str] = (),
+        one_call: bool = False,
+        given: int = 0,
+        unsaid: int = 0,
+        basis: Basis = Basis.PROCESSED,
+        text_of: TextOf | None = None,
+    ) -> None:
+        self._detokenizer, self._parser = detokenizer, parser
+        self._stops = StopStrings(stops)
+        self._any_stops = any(stops)
+        self._one_call = one_call
+        self._given = given
+        """Tokens at its beginning that the request gave: no stop string begins in them."""
+        self._repeats = unsaid
+        """Characters of its content that the client has already."""
+        self._unsaid = unsaid
+        """Those of them that did not come yet."""
+        self._basis = basis
+        self._text_of = text_of
+        """Reads a token's text; None unless the client asked for log-probs."""
+        self._by_token = self._any_stops or text_of is not None
+        """The text of each token is needed by itself; else a step is read at once."""
+        self._steps: list[Step] = []
+        self._ended: str | None = None
+        self._calls = 0
+        self._read = 0
+        """Characters detokenised."""
+        self._cleared = 0
+        """Characters of them that no stop string can take back."""
+        self._tokens: list[tuple[int, TokenLogprob]] = []
+        """Log-probs not handed on yet, each with the character at which its token ends."""
+        self.completion = 0
+        """Tokens sampled."""
+
+    @property
+    def done(self) -> bool:
+        """It has ended: the engine said so, a stop string came, or its only call is complete."""
+        return self._ended is not None
+
+    @property
+    def version(self) -> int | None:
+        """The weights that sampled the latest token; None before the first."""
+        return self._steps[-1].versions[-1] if self._steps else None
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended it; None if none did."""
+        return self._stops.matched
+
+    @property
+    def ending(self) -> Finish:
+        """Why the response ended, as far as it is known here."""
+        if self._ended == "length":
+            return Finish.LENGTH
+        return Finish.TOOL_CALLS if self._calls else Finish.STOP
+
+    def push(self, step: Step) -> list[ResponseEvent]:
+        """The events that the step's tokens complete."""
+        if step.ids:
+            self._steps.append(step)
+        if self._by_token:
+            text = "".join(self._clear(step, place) for place in range(len(step.ids)))
+        else:
+            text = self._detokenizer.push(step.ids)
+        self.completion += len(step.ids)
+        events = self._keep(self._parser.push(text)) if text else []
+        if self._stops.matched is not None or (self._one_call and self._calls):
+            self._ended = "stop"
+        elif step.ended is not None:
+            self._ended = step.ended
+        return events
+
+    def finish(self) -> list[ResponseEvent]:
+        """The events that were held back. Call it once, at the end; a reply that is not done is cut here."""
+        self._ended = self._ended or "length"
+        text = self._stops.push(self._detokenizer.finish()) + self._stops.finish()
+        if self._stops.matched is None:
+            self._cleared = self._read
+        return self._keep((self._parser.push(text) if text else []) + self._parser.finish())
+
+    def logprobs(self) -> list[TokenLogprob]:
+        """Log-probs of the tokens whose text was cleared since the last call."""
+        if not self._tokens:
+            return []
+        shown = [token for end, token in self._tokens if end <= self._cleared]
+        self._tokens = self._tokens[len(shown) :]
+        return shown
+
+    def message(self, call_id: Callable[[int], str]) -> Message:
+        """The response with the words that it went on from."""
+        message = self._parser.message(call_id)
+        return replace(message, tool_calls=message.tool_calls[:1]) if self._one_call else message
+
+    def sent(self, call_id: Callable[[int], str]) -> Message:
+        """The response as the client receives it."""
+        message = self.message(call_id)
+        return (
+            replace(message, content=(message.content or "")[self._repeats :]) if self._repeats else message
+        )
+
+    def sampled(self) -> Sampled:
+        """Exactly what the engine sampled, a stop string's tokens and the end token included."""
+        return Sampled(
+            ids=tuple(chain.from_iterable(step.ids for step in self._steps)),
+            logprobs=tuple(chain.from_iterable(step.logprobs for step in self._steps)),
+            versions=tuple(chain.from_iterable(step.versions for step in self._steps)),
+            forced=tuple(chain.from_iterable(step.forced for step in self._steps)),
+            basis=self._basis,
+            cache_version=min(
+                (step.cache_version for step in self._steps if step.cache_version is not None), default=None
+            ),
+        )
+
+    def _clear(self, step: Step, place: int) -> str:
+        """The text that the token at a place lets through. `completion` counts the tokens before the step."""
+        piece = self._detokenizer.push((step.ids[place],))
+        self._read += len(piece)
+        given = self.completion + place < self._given
+        shown = self._stops.push(piece) if self._any_stops and not given else piece
+        self._cleared += len(shown)
+        is_end = step.ended == "stop" and place == len(step.ids) - 1
+        repeats = given and self._repeats
+        if self._text_of is not None and not is_end and not repeats:
+            self._tokens.append((self._read, _told(step, place, self._text_of)))
+        return shown
+
+    def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
+        """Count the calls; if only one may be made, leave out the others. Leave out what is unsaid."""
+        if not self._unsaid and len(events) == 1 and type(events[0]) is TextDelta:
+            return events
+        kept: list[ResponseEvent] = []
+        for event in events:
+            if self._unsaid and isinstance(event, TextDelta):
+                text, self._unsaid = event.text[self._unsaid :], max(self._unsaid - len(event.text), 0)
+                if text:
+                    kept.append(TextDelta(text=text))
+                continue
+            if isinstance(event, CallDelta | ParsedCall) and self._one_call and self._calls:
+                continue
+            self._calls += isinstance(event, ParsedCall)
+            kept.append(event)
+        return kept
+
+
+def _told(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
+    """A token's log-prob for the client: the model's own if the engine tells it, else the recorded one."""
+    text = text_of((step.ids[place],))
+    if not step.top_logprobs:
+        return TokenLogprob(text=text, logprob=step.logprobs[place])
+    top = step.top_logprobs[place]
+    others = zip(top.ids, top.logprobs, strict=True)
+    return TokenLogprob(
+        text=text,
+        logprob=top.sampled,
+        top=[TokenLogprob(text=text_of((index,)), logprob=logprob) for index, logprob in others],
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """A growing reply and its place in the response."""
+
+    index: int
+    turn: str
+    sampling: Sampling
+    reply: Reply
+    saving: asyncio.Task[None] | None = None
+    """Its record on its way to the store."""
+
+    def call_id(self, index: int) -> str:
+        """The id of its tool call at an index."""
+        return ids.call_id(self.turn, index)
+
+    def message(self) -> Message:
+        """The response as it is recorded."""
+        return self.reply.message(self.call_id)
+
+    def sent(self) -> Message:
+        """The response as the client receives it: without the words that it brought itself."""
+        return self.reply.sent(self.call_id)

@@ -1,0 +1,185 @@
+"""Served models, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from afterwit import __version__
+from afterwit.errors import RequestError, StoreError
+from afterwit.gateway.auth import Permission
+from afterwit.gateway.context import Gateway
+from afterwit.gateway.middleware import CALLER
+from afterwit.judging.check_stage import judge_shares
+from afterwit.store import Counts, Pause, Status
+from afterwit.tracking.history import Newest, newest
+
+T = TypeVar("T")
+
+
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+PATIENCE_S = 2.0
+"""Seconds that a page waits for the store: a probe does not wait for ever."""
+
+
+class Pages:
+    """Endpoints that only read."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def root(self, request: Request) -> Response:
+        """Name and version: some agents ask before they send a request. A browser is led to the page."""
+        if "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/ui", status_code=303)
+        return JSONResponse({"name": "afterwit", "version": __version__})
+
+    async def models(self, request: Request) -> Response:
+        names = self._gateway.names
+        page = {"has_more": False, "first_id": names[0], "last_id": names[-1]}
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names], **page})
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._gateway.names:
+            raise RequestError(
+                404, "model_not_found", f"The model {name!r} is not served here.", param="model"
+            )
+        return JSONResponse(self._model(name))
+
+    async def alive(self, request: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether it serves, and the health of every stage for callers with the scope `read`."""
+        caller = request.scope[CALLER]
+        health = health_of(self._gateway, *await self._statuses())
+        reads = caller is not None and caller.may(Permission.READ)
+        return JSONResponse(health.to_dict(details=reads), status_code=200 if health.serving else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' exposition text."""
+        request.scope[CALLER].require(Permission.READ)
+        health = health_of(self._gateway, *await self._statuses())
+        counts, shares, learned = await self._counts()
+        text = self._gateway.metrics.scrape(
+            in_flight=self._gateway.in_flight.count,
+            version=self._gateway.engine.version,
+            turns=_turns(counts),
+            invalid_votes=counts.invalid_votes,
+            stages=health.stages,
+            judge=shares,
+            learned=learned,
+        )
+        return Response(text, media_type=EXPOSITION)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        """A model as the clients of every dialect read it."""
+        length, started = self._gateway.engine.facts.context_length, int(self._gateway.started)
+        return {
+            "id": name,
+            "object": "model",
+            "created": started,
+            "owned_by": "afterwit",
+            "context_length": length,
+            "max_model_len": length,
+            "type": "model",
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(started, UTC).isoformat(),
+            "max_input_tokens": length,
+        }
+
+    async def _statuses(self) -> tuple[list[Status] | StoreError, Pause | None]:
+        try:
+            return await self._gateway.read(
+                lambda store: (store.statuses(), store.paused()), within_s=PATIENCE_S
+            )
+        except StoreError as error:
+            return error, None
+
+    async def _counts(self) -> tuple[Counts, Mapping[str, float], Newest]:
+        """What the store counts, what the judge's last check said and what was learned; nothing if it cannot
+        be asked."""
+        try:
+            return await self._gateway.read(
+                lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
+            )
+        except StoreError:
+            return Counts(), {}, Newest()
+
+
+def _turns(counts: Counts) -> dict[tuple[str, str], int]:
+    """(state, reason) -> count; the skipped ones by reason."""
+    skipped = {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
+    states = {(str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"}
+    return states | skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """`serving` is for load balancers: serving goes on while the learner is down."""
+
+    serving: bool
+    version: int
+    stages: tuple[Status, ...]
+    pause: Pause | None
+    """Whether a person paused learning."""
+
+    def to_dict(self, *, details: bool) -> dict[str, Any]:
+        """The page. Without `details` only one word, because messages may name files and addresses."""
+        healthy = all(status.ok for status in self.stages)
+        word = ("ready" if healthy else "degraded") if self.serving else "not_serving"
+        if not details:
+            return {"status": word}
+        stages = [
+            {"stage": status.stage, "ok": status.ok, "message": status.message, "at": status.at}
+            | ({"machine": status.machine} if status.machine else {})
+            for status in self.stages
+        ]
+        return {"status": word, "version": self.version, "paused": _paused(self.pause), "stages": stages}
+
+
+ENGINE_DOWN_S = 30.0
+"""Seconds for which a failed engine counts as down. After them, requests find out whether it still is."""
+
+
+def _paused(pause: Pause | None) -> dict[str, Any] | None:
+    return None if pause is None else {"since": pause.since, "words": pause.words}
+
+
+def health_of(
+    gateway: Gateway, statuses: Sequence[Status] | StoreError, pause: Pause | None = None
+) -> Health:
+    """Combine what the stages report with what the gateway knows."""
+    now = gateway.now()
+    faults = {name: fault.message for name, fault in gateway.faults.items()}
+    faults |= {f"{name} server": words for name, words in gateway.servers().items()}
+    if (words := gateway.engine.fault or gateway.engine.reduced) is not None:
+        faults["engine"] = words
+    if isinstance(statuses, StoreError):
+        faults.setdefault("store", f"The store does not answer: {statuses}")
+        statuses = ()
+    if gateway.in_flight.draining:
+        faults["gateway"] = "Shutting down: running answers finish, new requests are refused."
+    own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in faults.items()}
+    fine = Status(stage="gateway", ok=True, message=f"{gateway.in_flight.count} answers under way.", at=now)
+    stages = {"gateway": fine} | {status.name: status for status in statuses} | own
+    return Health(
+        serving=not gateway.in_flight.draining and not _engine_down(gateway, now),
+        version=gateway.engine.version,
+        pause=pause,
+        stages=tuple(stages[name] for name in sorted(stages)),
+    )
+
+
+def _engine_down(gateway: Gateway, now: float) -> bool:
+    fault = gateway.faults.get("engine")
+    return gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)

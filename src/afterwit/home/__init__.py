@@ -1,0 +1,1 @@
+"""The home folder: its place, its model, its backup."""

@@ -1,0 +1,304 @@
+"""A copy of a home in one file, taken while its stages run.
+
+The store is copied first, then the versions: a version that the store does not know yet is committed from its
+manifest at the next start, as after a crash. The other way round the store would miss versions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from afterwit import __version__
+from afterwit.build.home import store_at, versions_of
+from afterwit.checkpoints.files import first_damaged, hashes_of, held, is_state
+from afterwit.checkpoints.manifest import NAME as MANIFEST
+from afterwit.checkpoints.manifest import names_file, parsed
+from afterwit.checkpoints.rollback import link
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import versions_settings
+from afterwit.errors import AlreadyRunning, SettingError
+from afterwit.home.drafts import draft_beside
+from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
+from afterwit.running.serve import STAGES
+from afterwit.store import Store
+from afterwit.store.open import store_exists
+from afterwit.version import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What a backup holds: how many versions, and how many of them with their weights."""
+
+    versions: int
+    with_weights: int
+    size: int
+
+
+def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
+    """Write the home into `file`, which replaces an older one when it is whole. Its owner alone may read it.
+    A device, a pipe or a folder is not replaced.
+
+    Weights that are at `versions.url` alone are in it too. SettingError if it cannot be written,
+    VersionsUnavailable if they cannot be read. The model that was trained is not in it.
+    """
+    file = file.resolve()
+    if file.exists() and not file.is_file():
+        raise SettingError(f"{file} is no file: a backup is a new file, or takes the place of one")
+    versions = versions_of(home, home, versions_settings(home))
+    versions.follow()
+    try:
+        with draft_beside(file) as draft, _replacing(file, draft / "backup") as stream:
+            place = draft / "home"
+            place.mkdir(mode=0o700)
+            store.copy_to(place / STORE)
+            for small in SMALL_FILES:
+                if (home / small).exists():
+                    shutil.copyfile(home / small, place / small)
+            header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))
+            with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                _add_header(tar, header)
+                for name in header.hashes:
+                    with (place / name).open("rb") as data:
+                        _add(tar, name, data)
+                newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
+                whole = [_add_version(tar, versions, one, place) for one in newest_first]
+    except OSError as error:
+        raise SettingError(f"{file} cannot be written: {error.strerror}") from error
+    return Copied(versions=len(whole), with_weights=sum(whole), size=file.stat().st_size)
+
+
+@contextmanager
+def _replacing(file: Path, draft: Path) -> Iterator[BinaryIO]:
+    """The file `draft`, which takes the place of `file` once it is written whole and flushed to the disk."""
+    with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, file)
+
+
+def _add_header(tar: tarfile.TarFile, header: Header) -> None:
+    data = header.dump()
+    info = tarfile.TarInfo(HEADER)
+    info.size, info.mtime, info.mode = len(data), int(header.created), 0o600
+    tar.addfile(info, io.BytesIO(data))
+
+
+def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, place: Path) -> bool:
+    """Add a version, and return whether its weights are there."""
+    folder = versions.place(version.number)
+    if versions.on_disk(version.number) or not (version.files and versions.has_weights(version.number)):
+        return _add_folder(tar, folder, version.files)
+    brought = place / VERSIONS / folder.name
+    try:
+        brought.mkdir(parents=True)
+        shutil.copyfile(folder / MANIFEST, brought / MANIFEST)
+        replace(versions, root=brought.parent).weights(version.number, state=True)
+        return _add_folder(tar, brought, version.files)
+    finally:
+        shutil.rmtree(brought.parent)
+
+
+def _add_folder(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> bool:
+    """Add a version's manifest and its `files`, and return whether these are there. A state that is kept
+    nowhere is left out.
+
+    All are open before the first is read: what is pruned from then on can still be read. If one is gone by
+    then, the version's weights are pruned, and its manifest is what stays of it.
+    """
+    with ExitStack() as stack:
+        names = [MANIFEST, *(name for name in files if not is_state(name) or (folder / name).exists())]
+        try:
+            opened = {name: stack.enter_context((folder / name).open("rb")) for name in names}
+        except FileNotFoundError:
+            opened = {MANIFEST: stack.enter_context((folder / MANIFEST).open("rb"))}
+        for name, data in opened.items():
+            _add(tar, f"{VERSIONS}/{folder.name}/{name}", data)
+    return len(opened) > 1
+
+
+def _add(tar: tarfile.TarFile, name: str, data: BinaryIO) -> None:
+    """Add one open file. Of two links to one file, the second takes no room."""
+    info = tar.gettarinfo(arcname=name, fileobj=data)
+    info.mode, info.uid, info.gid, info.uname, info.gname = 0o600, 0, 0, "", ""
+    tar.addfile(info, data if info.isreg() else None)
+
+
+def restore(file: Path, home: Path) -> Header:
+    """Make the folder `home` from the backup `file`, and return what its header says.
+
+    Everything is unpacked and checked beside the home's place, then renamed into it. Raises AlreadyRunning
+    if something runs over `home`, SettingError if anything is in it, if `file` is no backup or damaged;
+    VersionDamaged and StoreError if what is in it is. Nothing is left behind then.
+    """
+    refuse_running(home, "a running home is not replaced")
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise SettingError(f"{home} is not empty: move it away first, or name another --home")
+    try:
+        home.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with draft_beside(home) as draft:
+            header = _unpack(file, draft)
+            _check(file, draft, header)
+            draft.rename(home)
+    except (tarfile.TarError, EOFError) as error:
+        raise SettingError(f"{file} is no backup of Afterwit, or damaged: {error}") from error
+    except OSError as error:
+        raise SettingError(f"{file} cannot be restored to {home}: {error.strerror}") from error
+    return header
+
+
+def refuse_running(home: Path, reason: str) -> None:
+    """Raises AlreadyRunning if a stage or a learner runs over the home."""
+    for lock in (*(home / f".{stage}.lock" for stage in STAGES), home / VERSIONS / ".learner.lock"):
+        if held(lock):
+            holder = lock.read_text(errors="replace") or "unknown"
+            raise AlreadyRunning(f"process {holder} runs over {home}: {reason}; name another --home")
+
+
+def _unpack(file: Path, draft: Path) -> Header:
+    """Write the entries that belong into a home; anything else is refused. What is written takes no more room
+    than the archive does: nothing in it is compressed, sparse, or there twice."""
+    with tarfile.open(file, "r:") as tar:
+        entries = iter(tar)
+        first = next(entries, None)
+        data = (
+            None if first is None or first.name != HEADER or not _is_plain(first) else tar.extractfile(first)
+        )
+        if data is None:
+            raise tarfile.ReadError(f"it does not begin with {HEADER}")
+        header = read_header(data.read())
+        if STORE not in header.hashes:
+            raise tarfile.ReadError(f"it has no {STORE}")
+        for entry in entries:
+            if not belongs(entry.name):
+                raise tarfile.ReadError(f"{entry.name} has no place in a home")
+            _unpack_one(tar, entry, draft)
+    return header
+
+
+def _is_plain(entry: tarfile.TarInfo) -> bool:
+    return entry.isreg() and not entry.issparse()
+
+
+def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, draft: Path) -> None:
+    target = draft / entry.name
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if entry.islnk() and links(entry.name, entry.linkname) and (draft / entry.linkname).is_file():
+        link(draft / entry.linkname, target)
+        return
+    source = tar.extractfile(entry) if _is_plain(entry) else None
+    if source is None:
+        raise tarfile.ReadError(f"{entry.name} is neither a file nor a link to one before it")
+    with source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+    target.chmod(0o600)
+
+
+def _check(file: Path, draft: Path, header: Header) -> None:
+    """Compare every file with its hash, refuse those that have none, and open the store."""
+    versions = versions_of(draft, draft)
+    places = [(draft, header.hashes)]
+    for place in (draft / VERSIONS).glob("*"):
+        if (version := versions.get(int(place.name))) is None:
+            raise SettingError(f"{file} is damaged: version {int(place.name)} has no {MANIFEST}")
+        whole, hashes = versions.on_disk(version.number), version.files.items()
+        there = {
+            name: hash for name, hash in hashes if (whole and not is_state(name)) or (place / name).exists()
+        }
+        places.append((place, there))
+    for folder, expected in places:
+        here = {path.name for path in folder.iterdir() if path.is_file()}
+        if unknown := here - expected.keys() - {MANIFEST}:
+            raise SettingError(f"{file} is damaged: {folder / min(unknown)} has no hash in it")
+        if (problem := first_damaged(folder, expected)) is not None:
+            raise SettingError(f"{file} is damaged: {problem}")
+    store_at(store_url(draft)).close()
+
+
+HEADER = "afterwit-backup.json"
+
+
+FORMAT = 1
+
+
+SMALL_FILES = (MODEL, CONFIG)
+
+
+VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
+"""The name of a version's file in an archive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the first entry of an archive says. `hashes`: by the name of the file."""
+
+    format: int = FORMAT
+    afterwit: str
+    created: float
+    hashes: dict[str, str]
+
+    def dump(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode()
+
+
+def read_header(data: bytes) -> Header:
+    """The inverse of `Header.dump`. SettingError if this Afterwit does not know the format."""
+    try:
+        header = parsed(Header, data)
+    except ValueError as error:
+        raise SettingError(f"the backup's {HEADER} cannot be read") from error
+    if header.format != FORMAT:
+        raise SettingError(
+            f"the backup has format {header.format}; this Afterwit knows {FORMAT}: install Afterwit "
+            f"{header.afterwit}, which wrote it"
+        )
+    if foreign := header.hashes.keys() - {STORE, *SMALL_FILES}:
+        raise SettingError(f"the backup's {HEADER} names {min(foreign)!r}, which is no file of a home")
+    return header
+
+
+def belongs(name: str) -> bool:
+    """Whether an archive may hold an entry of this name: nothing lands beside the home."""
+    if (of_version := VERSION_FILE.fullmatch(name)) is None:
+        return name in (STORE, *SMALL_FILES)
+    return of_version[1] == MANIFEST or names_file(of_version[1])
+
+
+def links(name: str, other: str) -> bool:
+    """Whether an entry may be a link to another one: a version's file to that of an earlier version."""
+    return all(VERSION_FILE.fullmatch(each) and belongs(each) for each in (name, other))
+
+
+HOME = "home"
+"""Stands for the file in the home."""
+
+
+def copy_store(home: Path, configured: str | None, *, source: str | None, target: str) -> int:
+    """Copy all that the store at `source` holds (None: the home's own, at `configured` or in it) to `target`.
+
+    Both are URLs, or `home`. Returns the number of turns. Raises AlreadyRunning if something runs over the
+    home, SettingError if there is nothing to copy; StoreError if the target holds anything.
+    """
+    here = _url(home, source) if source else store_url(home, configured)
+    there = _url(home, target)
+    if here == there:
+        raise SettingError("the turns are there already: it is the store that is copied")
+    if not store_exists(here):
+        raise SettingError(f"there is no store to copy at {'store.url' if here == configured else here}")
+    refuse_running(home, "its newest turns would be missing from the copy")
+    with closing(store_at(here)) as old, closing(store_at(there)) as new:
+        return old.copy_into(new)
+
+
+def _url(home: Path, said: str) -> str:
+    return store_url(home) if said == HOME else said

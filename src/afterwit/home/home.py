@@ -1,0 +1,94 @@
+"""The home folder: the names of its files, and the model it belongs to."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.errors import SettingError, StoreMismatch, VersionDamaged
+
+if TYPE_CHECKING:
+    from afterwit.checkpoints.versions import Versions
+    from afterwit.store import Store, VersionRecord
+
+STORE = "store.db"
+
+
+VERSIONS = "versions"
+
+
+CONFIG = "config.toml"
+
+
+MODEL = "model.json"
+"""Names the model's folder, so that later commands need not be told."""
+
+
+def make_home(home: Path) -> Path:
+    """The home folder, made if missing, readable by its owner only."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"the home folder {home} cannot be made: {error.strerror}; choose another with --home"
+        ) from error
+    return home
+
+
+def store_url(home: Path, url: str | None = None) -> str:
+    """Where the home's store is: at `url` (the setting `store.url`), else in the home."""
+    return url or f"sqlite:{home / STORE}"
+
+
+def remember_model(home: Path, folder: Path) -> None:
+    """Write down which model this home belongs to."""
+    text = json.dumps({"folder": str(folder.resolve())}) + "\n"
+    path = home / MODEL
+    if path.exists() and path.read_text(errors="replace") == text:
+        return
+    try:
+        path.write_text(text)
+        path.chmod(0o600)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
+
+
+def remembered_model(home: Path) -> str | None:
+    """The folder of the model that this home belongs to; None in a new home."""
+    path = home / MODEL
+    if not path.exists():
+        return None
+    try:
+        return str(json.loads(path.read_text())["folder"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: name the model again, `afterwit serve MODEL`") from error
+
+
+def refuse_another_home(url: str | None, store: Store, versions: Versions) -> None:
+    """StoreMismatch if the store knows versions, and none of them is in the folder.
+
+    A learner of this home would take them for lost, and train their turns again; a gateway would never serve
+    them. `url` is the setting `store.url`: a store inside the home (None) is its own.
+    """
+    known = [record for record in store.versions() if record.number > 0]
+    if url is None or not known or any(_is_here(record, versions) for record in reversed(known)):
+        return
+    here = sum(number > 0 for number in versions.of(None).numbers())
+    newest = max(known, key=lambda record: record.number)
+    made = datetime.fromtimestamp(newest.created, UTC)
+    raise StoreMismatch(
+        f"store.url is the store of another home: it knows {len(known)} versions, the newest {newest.number} "
+        f"of {made:%Y-%m-%d %H:%M} UTC, and none of them is among the {here} in {versions.root}. Share that "
+        "home's versions (`versions.url`, or one disk), or name another database in store.url"
+    )
+
+
+def _is_here(record: VersionRecord, versions: Versions) -> bool:
+    """A manifest that cannot be read is taken for the right one: whoever needs it says what is wrong."""
+    try:
+        version = versions.of(None).get(record.number)
+    except VersionDamaged:
+        return True
+    return version is not None and version.created == record.created

@@ -1,0 +1,97 @@
+"""`afterwit import`: conversations recorded elsewhere become turns of the home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from afterwit.binding.client_ids import ClientSession
+from afterwit.binding.request import read_request
+from afterwit.errors import TurnNotFound
+from afterwit.importing.recorded import BadLine, RecordedStep, read, steps_of
+from afterwit.lifecycle import Reason
+from afterwit.store import Store
+from afterwit.turn import ImportedTurn
+
+
+@dataclass(slots=True, kw_only=True)
+class Imported:
+    """What an import did, or with a dry run would do."""
+
+    conversations: int = 0
+    turns: int = 0
+    known: int = 0
+    """Turns that an earlier import brought already."""
+    bad: list[BadLine] = field(default_factory=list)
+
+
+def import_lines(
+    lines: Iterable[bytes], store: Store | None, *, judge: bool, dry_run: bool, now: Callable[[], float]
+) -> Imported:
+    """Import the conversations of a file's lines; bad lines are left out and listed.
+
+    A conversation is stored whole or not at all. With `judge` its turns wait for the judge; without, they end
+    at once. With `dry_run` nothing is stored, and there need not be a store.
+    """
+    done = Imported()
+    for found in read(lines):
+        if isinstance(found, BadLine):
+            done.bad.append(found)
+            continue
+        new = [step for step in steps_of(found, now=now()) if not _known(store, step.turn)]
+        done.conversations += 1
+        done.turns += len(new)
+        done.known += len(found.responses) - len(new)
+        if store is not None and not dry_run:
+            with store.transaction():
+                for step in new:
+                    _add(store, step, judge=judge, now=now())
+    return done
+
+
+def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterator[bytes]:
+    """The same lines; `advance` is called with the bytes of each that was worked on."""
+    for line in lines:
+        yield line
+        advance(len(line))
+
+
+def _known(store: Store | None, turn: ImportedTurn) -> bool:
+    if store is None:
+        return False
+    try:
+        return store.resolve(turn.id) == turn.id
+    except TurnNotFound:
+        return False
+
+
+def _add(store: Store, step: RecordedStep, *, judge: bool, now: float) -> None:
+    turn = step.turn
+    request = read_request(
+        turn=turn.id,
+        scope=turn.scope,
+        conversation=turn.conversation,
+        client=ClientSession(),
+        streamed=False,
+    )
+    full_hash, full_depth = request.full(turn.message)
+    store.add_turn(
+        turn,
+        prompt_hash=request.prompt_hash,
+        full_hash=full_hash,
+        depth=request.depth,
+        full_depth=full_depth,
+        delivered=True,
+        reason=_why_not_judged(step, judge=judge),
+        now=now,
+    )
+    if step.next_state:
+        store.answer(turn.id, step.next_state, answered_by=None, now=now)
+
+
+def _why_not_judged(step: RecordedStep, *, judge: bool) -> Reason | None:
+    if not (step.turn.message.content or step.turn.message.tool_calls):
+        return Reason.EMPTY_RESPONSE
+    if not step.next_state:
+        return Reason.NO_NEXT_STATE
+    return None if judge else Reason.NOT_SAMPLED_HERE

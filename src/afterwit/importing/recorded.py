@@ -1,0 +1,257 @@
+"""Conversations recorded by other programs: a file's lines become recordings, or say why they cannot.
+
+A line is one JSON object. `messages` alone is a whole conversation in OpenAI chat's form (`openai_chat`).
+With `response_text` it is one turn as OpenClaw-RL writes it (`openclaw_rl`); sessions are put together again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
+
+import orjson
+
+from afterwit.dialects.chat import parse_messages, parse_tools
+from afterwit.dialects.fields import as_object, as_text, text, wrong_value
+from afterwit.dialects.request import RequestLimits
+from afterwit.errors import RequestError
+from afterwit.ids import digest_id
+from afterwit.message import Conversation, Message, observed
+from afterwit.turn import Finish, ImportedTurn, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """A line that cannot be imported."""
+
+    number: int
+    """Its place in the file, from 1 on."""
+    reason: str
+
+
+def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
+    """The recordings of a file's lines, in order. A session of several records comes when its end is known.
+
+    Empty lines are left out.
+    """
+    chains = SessionChains()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = orjson.loads(line)
+            if is_record(data):
+                yield from chains.add(parse_record(data))
+            else:
+                yield parse_conversation(data)
+        except orjson.JSONDecodeError as error:
+            yield BadLine(number=number, reason=f"not valid JSON: {error}")
+        except RequestError as error:
+            yield BadLine(number=number, reason=error.message)
+        except ValueError as error:
+            yield BadLine(number=number, reason=str(error))
+    yield from chains.rest()
+
+
+MOST = sys.maxsize
+
+
+LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
+"""A file of one's own may hold conversations of any length."""
+
+
+def parse_conversation(data: Any) -> Recording:
+    """Every response of the conversation. Raises RequestError or ValueError that names what is wrong."""
+    line = as_object(data, "the line")
+    if "messages" not in line:
+        raise wrong_value(
+            "the line", 'has no messages; a conversation is {"messages": [...]}, as OpenAI writes it'
+        )
+    messages = parse_messages(line.get("messages"), LIMITS)
+    said = [at for at, message in enumerate(messages) if at and message.role == "assistant"]
+    return Recording(
+        messages=messages,
+        responses=tuple(said),
+        tools=parse_tools(line.get("tools"), MOST),
+        model=text(line, "model") or "unknown",
+    )
+
+
+_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+
+
+_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+
+
+_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
+"""The mark that a chat template writes after a response."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One turn of a session."""
+
+    session: str
+    before: tuple[Message, ...]
+    response: Message
+    next_state: tuple[Message, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (*self.before, self.response, *self.next_state)
+
+
+class SessionChains:
+    """Puts sessions together from their records: a record that repeats the one before it goes on from it."""
+
+    def __init__(self) -> None:
+        self._chains: dict[str, list[SessionRecord]] = {}
+
+    def add(self, record: SessionRecord) -> Iterator[Recording]:
+        """Take a record; the session's recording so far, if this one begins anew."""
+        chain = self._chains.get(record.session)
+        if chain is not None and _continues(record, chain[-1]):
+            chain.append(record)
+            return
+        if chain is not None:
+            yield _recording(chain)
+        self._chains[record.session] = [record]
+
+    def rest(self) -> Iterator[Recording]:
+        """What is left at the end of the file."""
+        for chain in self._chains.values():
+            yield _recording(chain)
+
+
+def is_record(data: Any) -> bool:
+    """Whether a line is one of theirs."""
+    return isinstance(data, Mapping) and "session_id" in data and "response_text" in data
+
+
+def parse_record(data: Mapping[str, Any]) -> SessionRecord:
+    """Raises RequestError that names what is wrong."""
+    before = parse_messages(data.get("messages"), LIMITS)
+    following = data.get("next_state")
+    return SessionRecord(
+        session=as_text(data["session_id"], "session_id"),
+        before=before,
+        response=_response(as_text(data["response_text"], "response_text"), data.get("tool_calls")),
+        next_state=() if following is None else _reaction(following),
+    )
+
+
+def _response(said: str, calls: Any) -> Message:
+    """The response without the marks of its template. `calls` are the parsed ones; they leave the text."""
+    thought = _THOUGHT.match(said)
+    content = _END.sub("", said[thought.end() :] if thought else said)
+    written = {"role": "assistant", "content": (_CALLS.sub("", content) if calls else content).strip()}
+    (message,) = parse_messages([{**written, "tool_calls": calls}], LIMITS)
+    return replace(message, reasoning=thought[1].strip() or None if thought else None)
+
+
+def _reaction(written: Any) -> tuple[Message, ...]:
+    (message,) = parse_messages([as_object(written, "next_state")], LIMITS)
+    if message.role == "assistant":
+        raise wrong_value("next_state", "is said by the assistant")
+    return (message,)
+
+
+def _continues(record: SessionRecord, earlier: SessionRecord) -> bool:
+    """Whether a record's messages are the earlier one's, a response, and something more."""
+    at = len(earlier.before)
+    return (
+        record.before[:at] == earlier.before
+        and len(record.before) > at + 1
+        and (record.before[at].role == "assistant")
+    )
+
+
+def _recording(chain: list[SessionRecord]) -> Recording:
+    """The last record has all messages; each earlier response stands in it as it was sampled, not echoed."""
+    messages = list(chain[-1].messages)
+    for record in chain:
+        messages[len(record.before)] = record.response
+    return Recording(messages=tuple(messages), responses=tuple(len(record.before) for record in chain))
+
+
+SCOPE = "imported"
+"""The scope of imported turns: no key has it, so no request goes on from them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The messages of a conversation, and which of them are responses to import."""
+
+    messages: tuple[Message, ...]
+    responses: tuple[int, ...]
+    """Indices of messages, in order. Each follows at least one message and is the assistant's."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    model: str = "unknown"
+
+    def __post_init__(self) -> None:
+        if not self.responses:
+            raise ValueError("no message of the assistant follows another message")
+        for at in self.responses:
+            if not 0 < at < len(self.messages):
+                raise ValueError(f"a response at index {at} of {len(self.messages)} messages")
+            if self.messages[at].role != "assistant":
+                raise ValueError(f"the response at index {at} is said by {self.messages[at].role}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """One turn of a recording."""
+
+    turn: ImportedTurn
+    next_state: tuple[Message, ...]
+    """What people and tools said next; empty if nothing followed."""
+
+
+def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
+    """The turns, each the parent of the next. What was recorded alike always has the same ids."""
+    steps: list[RecordedStep] = []
+    for at in recording.responses:
+        before, response = recording.messages[:at], recording.messages[at]
+        reaction = following(recording.messages, at)
+        id = _id(before, response, reaction, recording.tools)
+        parent = steps[-1].turn if steps else None
+        turn = ImportedTurn(
+            id=id,
+            scope=SCOPE,
+            session=id if parent is None else parent.session,
+            parent=None if parent is None else parent.id,
+            kind=Kind.MAIN,
+            created=now,
+            model=recording.model,
+            conversation=Conversation(messages=before, tools=recording.tools),
+            message=response,
+            finish=Finish.TOOL_CALLS if response.tool_calls else Finish.STOP,
+        )
+        steps.append(RecordedStep(turn=turn, next_state=reaction))
+    return steps
+
+
+def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
+    """What people and tools said after the message at `at`, up to the assistant's next one.
+
+    If neither did, what the client's system messages told of it.
+    """
+    behind = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
+    return tuple(message for message in behind if message.role in ("user", "tool")) or observed(behind)
+
+
+def _id(
+    before: Sequence[Message],
+    response: Message,
+    reaction: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+) -> str:
+    said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
+    packed = json.dumps([*said, [dict(tool) for tool in tools]], sort_keys=True).encode()
+    return digest_id(hashlib.sha256(packed).digest()[:16])

@@ -1,0 +1,1 @@
+"""From a turn and its next state to a verdict, and whether the judge can be trusted."""

@@ -1,0 +1,230 @@
+"""Finds out what the judge can do before it judges, and reads replies where it can do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import fsum
+from typing import Any
+
+import orjson
+
+from afterwit import __version__
+from afterwit.chat_format.render import Renderer
+from afterwit.engines.port import Engine, Score, Weights
+from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, RequestError
+from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better
+from afterwit.judging.own_words import UNREAD, Reading
+from afterwit.judging.polarity import (
+    COMPLAINT,
+    PROMPTS,
+    QUESTIONS,
+    Border,
+    Borders,
+    LogProbs,
+    borders,
+    likely,
+    odds,
+    replies,
+)
+from afterwit.judging.questions import JudgePrompts
+from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.verdicts import JudgeClient
+from afterwit.message import Conversation, Message
+from afterwit.store import AsyncStore, Store
+
+NOTE = "judge_ability"
+
+
+LONGEST_READ = 1000
+"""Characters of a reply that are read."""
+
+
+SHORT = 256
+"""Tokens of an answer to a probe."""
+
+
+AT_ONCE = 4
+"""Replies in one call of the engine."""
+
+
+class ReplyReader:
+    """Reads whether replies complain, by log-probs of the served model: its frozen weights if it has any."""
+
+    def __init__(self, engine: Engine, renderer: Renderer) -> None:
+        self._engine, self._renderer = engine, renderer
+        self._weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
+
+    async def measured(self) -> Borders | None:
+        """The borders on the shipped replies; None if the engine cannot score them.
+
+        Raises EngineUnavailable if it does not answer now.
+        """
+        if not self._engine.capabilities.scored_ids:
+            return None
+        try:
+            return borders({kind: await self.logprobs(said) for kind, said in replies().items()})
+        except EngineUnavailable:
+            raise
+        except (EngineError, RequestError):
+            return None
+
+    async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
+        """How likely each reply is as each kind.
+
+        Raises EngineError, or RequestError if one does not render.
+        """
+        found: list[LogProbs] = []
+        for at in range(0, len(said), AT_ONCE):
+            rows = await asyncio.to_thread(self._rows, said[at : at + AT_ONCE])
+            scored = await self._engine.score(rows, top=1, weights=self._weights)
+            sums = iter([fsum(each.logprobs) for each in scored])
+            for _ in said[at : at + AT_ONCE]:
+                written = {kind: [next(sums) for _ in prompts] for kind, prompts in PROMPTS.items()}
+                found.append(likely(written, [(next(sums), next(sums)) for _ in QUESTIONS]))
+        return found
+
+    def _rows(self, said: Sequence[str]) -> list[Score]:
+        prompts = [self._renderer.prompt_ids(_asked(text)) for texts in PROMPTS.values() for text in texts]
+        rows: list[Score] = []
+        for reply in (each[:LONGEST_READ] for each in said):
+            ids = self._renderer.encode(reply)
+            rows += [Score(prompt_ids=prompt, response_ids=ids) for prompt in prompts]
+            for question, *answers in QUESTIONS:
+                asked = self._renderer.prompt_ids(_asked(question.format(reply)))
+                rows += [
+                    Score(prompt_ids=asked, response_ids=self._renderer.encode(answer)) for answer in answers
+                ]
+        return rows
+
+
+def _asked(prompt: str) -> Conversation:
+    return Conversation(
+        messages=(Message(role="user", content=prompt),), template_args={"enable_thinking": False}
+    )
+
+
+class Examiner:
+    """What the judge can do. It is asked once; the store keeps the answer."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        client: JudgeClient,
+        prompts: JudgePrompts,
+        settings: JudgeSettings,
+        reader: ReplyReader | None,
+        *,
+        judge: str,
+    ) -> None:
+        """`judge` names it: another one is examined anew. Without a `reader`, replies are not read."""
+        self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
+        self._reader = reader
+        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__}"
+        self._asking = asyncio.Lock()
+        self._known: Ability | None = None
+        self._told = asyncio.Event()
+
+    @property
+    def known(self) -> Ability | None:
+        """None: it was not examined yet."""
+        return self._known
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with the judge, in sentences; None: nothing, or it is not known yet."""
+        return None if self._known is None else self._known.fault(self._name)
+
+    @property
+    def _name(self) -> str:
+        settings = self._settings
+        return "This model" if settings.url is None else f"{settings.model} at {settings.url}"
+
+    async def told(self) -> str | None:
+        """Wait until the ability is known; then its `fault`."""
+        await self._told.wait()
+        return self.fault
+
+    async def ability(self) -> Ability:
+        """What the judge can do.
+
+        Raises JudgeUnavailable or EngineUnavailable if what has to be asked does not answer.
+        """
+        async with self._asking:
+            if self._known is None:
+                self._known = await self._kept() or await self._examined()
+                self._told.set()
+            return self._known
+
+    async def read(self, words: str) -> Reading:
+        """How a person's words are to be taken. Raises EngineError if the model does not answer now."""
+        found = self._known.borders if self._known is not None else None
+        if found is None or self._reader is None or not words:
+            return UNREAD
+        try:
+            (reply,) = await self._reader.logprobs([words])
+        except RequestError:
+            return UNREAD
+        value, at = found.says(reply), found.complaint.at
+        says = {-1: "a complaint", 0: "no complaint", 1: "thanks", None: UNREAD.words}[value]
+        return Reading(value=value, words=f"{says}: log-odds {odds(COMPLAINT, reply):+.1f}, border {at:+.1f}")
+
+    async def _examined(self) -> Ability:
+        marks = await self._marks(EXAM, seed=0)
+        for seed in range(1, TRIES):
+            if not all(mark.right for mark in marks) and any(mark.read for mark in marks):
+                marks = better(marks, await self._marks(EXAM, seed=seed))
+        ability = Ability(marks=marks)
+        if not ability.hints and self._reader is not None:
+            ability = Ability(marks=marks, borders=await self._reader.measured())
+        await self._store.call(lambda store: self._keep(store, ability))
+        return ability
+
+    async def _marks(self, cases: Sequence[Case], *, seed: int) -> tuple[Mark, ...]:
+        return tuple(await asyncio.gather(*(self._mark(case, seed) for case in cases)))
+
+    async def _mark(self, case: Case, seed: int) -> Mark:
+        """Of a served model that need not think, a short answer is enough, unless it thinks all the same."""
+        whole = self._prompts.max_tokens
+        brief = self._settings.url is None and not self._settings.thinking
+        mark = await self._asked(case, seed, min(whole, SHORT) if brief else whole)
+        again = brief and mark.cut_thought and whole > SHORT
+        return await self._asked(case, seed, whole) if again else mark
+
+    async def _asked(self, case: Case, seed: int, max_tokens: int) -> Mark:
+        try:
+            answer = await self._client.ask(
+                case.asked(self._prompts),
+                temperature=self._settings.temperature,
+                max_tokens=max_tokens,
+                seed=seed,
+            )
+        except JudgeRefused as error:
+            return Mark(case=case.name, read=False, right=False, refused=str(error))
+        return case.marked(answer)
+
+    async def _kept(self) -> Ability | None:
+        """An endpoint that could not judge is asked again: another model may be there by now."""
+        text = await self._store.call(lambda store: store.note(NOTE))
+        data = None if text is None else orjson.loads(text)
+        ability = _read(data) if data is not None and data["judge"] == self._judge else None
+        return ability if ability is not None and (ability.votes or self._settings.url is None) else None
+
+    def _keep(self, store: Store, ability: Ability) -> None:
+        kept = {"judge": self._judge, "fault": ability.fault(self._name), **asdict(ability)}
+        store.set_note(NOTE, orjson.dumps(kept).decode())
+
+
+def fault_of(store: Store) -> str | None:
+    """What was wrong with the judge that was examined last, in sentences; None: nothing, or none was."""
+    text = store.note(NOTE)
+    return None if text is None else orjson.loads(text)["fault"]
+
+
+def _read(data: Mapping[str, Any]) -> Ability:
+    found = data["borders"]
+    return Ability(
+        marks=tuple(Mark(**mark) for mark in data["marks"]),
+        borders=None if found is None else Borders(**{name: Border(**each) for name, each in found.items()}),
+    )

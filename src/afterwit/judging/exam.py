@@ -1,0 +1,159 @@
+"""Whether a judge can judge at all: three exchanges with known answers, asked before the first turn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterwit.judging.polarity import Borders
+from afterwit.judging.questions import JudgePrompts, JudgeView
+from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
+from afterwit.message import Message
+from afterwit.thoughts import outside_thoughts
+from afterwit.verdict import Question
+
+TRIES = 2
+"""Answers to a case of which one must be right."""
+
+
+QUOTE_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """An exchange and the vote that it deserves."""
+
+    name: str
+    question: Question
+    view: JudgeView
+    right: int
+
+    def asked(self, prompts: JudgePrompts) -> tuple[Message, ...]:
+        """What the judge is sent."""
+        return prompts.hint(self.view) if self.question is Question.HINT else prompts.evaluation(self.view)
+
+    def marked(self, answer: Answer) -> Mark:
+        """What an answer is worth."""
+        said = tuple(message.content or "" for message in self.view.next_state)
+        vote = (
+            hint_vote(answer, said, quote_words=QUOTE_WORDS)
+            if self.question is Question.HINT
+            else evaluation_vote(answer)
+        )
+        return Mark(
+            case=self.name,
+            read=vote.value is not None,
+            right=vote.value == self.right,
+            cut_thought=not answer.finished and not outside_thoughts(answer.words).strip(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What came of one case."""
+
+    case: str
+    read: bool
+    """A vote could be read from an answer."""
+    right: bool
+    cut_thought: bool = False
+    """It was still thinking when its tokens ran out."""
+    refused: str | None = None
+    """Why the judge refuses the question."""
+
+
+def _case(name: str, question: Question, request: str, response: str, reply: str, right: int) -> Case:
+    view = JudgeView(
+        request=request,
+        context=(),
+        tools=(),
+        response=Message(role="assistant", content=response),
+        next_state=(Message(role="user", content=reply),),
+    )
+    return Case(name=name, question=question, view=view, right=right)
+
+
+EXAM = (
+    _case(
+        "thanks",
+        Question.EVALUATION,
+        "What is the capital of Peru?",
+        "The capital of Peru is Lima.",
+        "Thanks, that is what I wanted to know.",
+        1,
+    ),
+    _case(
+        "complaint",
+        Question.EVALUATION,
+        "What is two plus two? Answer with the number alone.",
+        "5",
+        "No, that is wrong. It is 4.",
+        -1,
+    ),
+    _case(
+        "correction",
+        Question.HINT,
+        "Which planet is the largest?",
+        "Great question! There are eight planets in the solar system, and they differ a lot in size. The"
+        " largest of them all, by far, is the gas giant Jupiter, the fifth planet from the sun.",
+        "Too long. One word would do, please keep to that.",
+        1,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What a judge can do, and how replies are read where it cannot."""
+
+    marks: tuple[Mark, ...]
+    borders: Borders | None = None
+    """How the served model's log-odds on replies are read; None: they were not measured."""
+
+    @property
+    def votes(self) -> bool:
+        """Whether its votes on rewards count."""
+        return all(mark.right for mark in self.marks if mark.case != "correction")
+
+    @property
+    def hints(self) -> bool:
+        """Whether it is asked for hints."""
+        return all(mark.right for mark in self.marks)
+
+    def fault(self, judge: str) -> str | None:
+        """What is wrong, and what to do about it, in sentences that begin with the judge; None: nothing."""
+        if self.votes:
+            return None
+        refused = next((mark.refused for mark in self.marks if mark.refused), None)
+        read, of = sum(mark.read for mark in self.marks), len(self.marks)
+        if refused is not None:
+            why, remedy = refused, "see that judge.model and judge.body_omit fit that endpoint"
+        elif 2 * sum(mark.cut_thought for mark in self.marks) >= of:
+            why = "it was still thinking when its tokens ran out"
+            remedy = "raise judge.max_tokens, or switch its thinking off"
+        else:
+            right = sum(mark.right for mark in self.marks)
+            why = (
+                f"{read} of {of} probe answers carried a readable vote"
+                if 2 * read < of
+                else f"{right} of {of} probes were judged right"
+            )
+            remedy = "set judge.url to a stronger model, as docs/judging.md shows"
+        return f"{judge} cannot judge: {why}. {remedy[0].upper()}{remedy[1:]}. {self._meanwhile}"
+
+    @property
+    def _meanwhile(self) -> str:
+        told = self.borders is not None and self.borders.complaint.holds
+        words = "your corrections in your own words" if told else "what you write after a response"
+        return f"Meanwhile thumbs, failed tool calls and {words} teach."
+
+
+ABLE = Ability(marks=tuple(Mark(case=case.name, read=True, right=True) for case in EXAM))
+"""Of a judge that is not examined."""
+
+
+def better(first: Sequence[Mark], second: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Of two tries at the same cases, the better mark of each."""
+    return tuple(
+        max(pair, key=lambda mark: (mark.right, mark.read)) for pair in zip(first, second, strict=True)
+    )

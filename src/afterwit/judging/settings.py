@@ -1,0 +1,119 @@
+"""The judge's settings, each default declared here once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from afterwit.engines.port import Weights
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.judging.voting import Accept, Verify, VoteRules
+from afterwit.ranges import above, at_least, one_of_its_choices, within
+from afterwit.terms import Reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Who judges, how often it is asked, and how its votes are counted."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    enabled: bool = True
+    """Whether `serve` judges. False: turns are recorded with what followed, and wait."""
+    url: str | None = None
+    """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. None: the served model
+    judges, below the gateway."""
+    model: str | None = None
+    """The judge's name at `url`; needed there."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key for `url`: keys are never written in a file."""
+    weights: Weights = Weights.BASE
+    """Whose weights judge if no `url` is set: the frozen starting ones. A judge that trains drifts."""
+    prompts: Literal["full", "short"] = "full"
+    """`short` is for judges of a few million parameters, as the demo's."""
+    thinking: bool = False
+    """Whether the embedded judge may think first (`enable_thinking` of its template): better, far slower."""
+    votes: int = 3
+    """m: answers to each of the two questions; 3 as published. Odd numbers tie less."""
+    temperature: float = 0.6
+    """Sampling temperature of the judge, so that its votes differ; as published."""
+    accept: Accept = Accept.MAJORITY
+    """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
+    voice of three is more often wrong than right."""
+    verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
+    """Which verdicts count: `off` all, `consistent` what the votes on both questions together do not
+    contradict, `unanimous` only what all valid votes say. `auto` is `consistent` while the newest votes
+    differ as if a fifth of the answers were wrong, else `off`: of a good judge's thanks with a wish, the
+    wish is learned."""
+    max_candidates: int = 3
+    """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
+    quote_words: int = 8
+    """A hint with this many words of the next state in a row is rejected. Most commands are shorter."""
+    pay_repeats: bool = False
+    """Whether votes may reward a tool call that repeats one of its conversation, word for word, as published.
+    A judge calls every quiet result good, so a policy can live off calls that it has made before."""
+    calibrate: bool = True
+    """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how
+    often it is right is what `afterwit judges` shows. The answer decides nothing."""
+    check_every_s: float = 600.0
+    """Seconds between two checks of the judge: it is probed once, a few of its hints are scored, and what is
+    surely wrong with it becomes an alarm."""
+    placement: Placement = Placement.LAST_USER
+    """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
+    more of the prompt."""
+    max_tokens: int = 1024
+    """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192, as the recipes set."""
+    context_chars: int = 8000
+    """Characters of the conversation before the response that the judge is shown, the latest ones."""
+    tools_chars: int = 4000
+    """Characters of the list of tools."""
+    response_chars: int = 8000
+    """Characters of the response."""
+    next_state_chars: int = 8000
+    """Characters of the next state, shared among its messages so that a long tool result starves no reply."""
+    max_concurrency: int = 16
+    """Calls of the judge at one time."""
+    max_turns: int = 4
+    """Turns judged at one time: each makes up to twice `votes` calls."""
+    timeout_s: float = 120.0
+    """Seconds for one answer from `url`."""
+    attempts: int = 3
+    """Times a failing call is tried before its turn goes back to waiting."""
+    retry_base_s: float = 1.0
+    """Seconds before a failed call is tried again; doubled each time, with jitter."""
+    retry_max_s: float = 60.0
+    """Longest wait between two tries, even if the judge asks for a longer one."""
+    poll_s: float = 2.0
+    """Seconds between two looks for answered turns if nothing wakes the judge."""
+    lease_s: float = 30.0
+    """Seconds until another process may take over a turn whose judge died; renewed while it is judged."""
+    body_extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields for the request to `url`, such as `{chat_template_kwargs = {enable_thinking = false}}`."""
+    body_omit: tuple[str, ...] = ()
+    """Fields that `url` refuses, such as `seed`, `temperature` or `max_tokens`."""
+
+    def __post_init__(self) -> None:
+        one_of_its_choices(self)
+        at_least(self, 1, "votes", "max_candidates", "quote_words", "max_tokens", "attempts")
+        at_least(self, 1, "max_concurrency", "max_turns")
+        at_least(self, 1, "context_chars", "tools_chars", "response_chars", "next_state_chars")
+        above(self, 0, "timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s", "check_every_s")
+        within(self, 0, 2, "temperature")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")
+        if self.url is not None and not self.model:
+            raise ValueError("a judge at a url needs its model's name: set model too")
+
+    def rules(self, reads: Reads) -> VoteRules:
+        """How votes are asked for and counted under an objective that reads this of a verdict."""
+        return VoteRules(
+            votes=self.votes,
+            accept=self.accept,
+            max_candidates=self.max_candidates,
+            quote_words=self.quote_words,
+            pay_repeats=self.pay_repeats,
+            verify=Verify.OFF if self.verify == "auto" else Verify(self.verify),
+            calibrate=self.calibrate,
+            reads=reads,
+        )

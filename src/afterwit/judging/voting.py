@@ -1,0 +1,302 @@
+"""From the judge's words to a verdict: votes are read, hints chosen, rewards counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from afterwit.ranges import at_least
+from afterwit.terms import Reads
+from afterwit.thoughts import outside_thoughts
+from afterwit.verdict import Question, Source, Verdict, Vote
+
+_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+
+
+_VALUE = re.compile(r"\s*([+-]?[01])\s*")
+
+
+_CLOSED = re.compile(
+    r"(?:[^\S\n]|[*_$`)\]}>\"'\u201d\u2019\\]|</\w+>|<\|\w+\|>)*(?:[.!?;:\u3002\uff01\uff1f]|\n|\[HINT_START\]|\Z)"
+)
+"""What follows a box that ends its sentence."""
+
+
+LAST_LINES = 3
+"""Lines with words, from the end of an answer, that may hold its box."""
+
+
+CUT = "the answer did not come to its end"
+
+
+_HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
+
+
+class Accept(StrEnum):
+    """How many of the valid hint votes must say +1 for hints to be kept."""
+
+    ANY = "any"
+    MAJORITY = "majority"
+    """More than half."""
+
+
+class Verify(StrEnum):
+    """Which verdicts count, of those that votes give."""
+
+    OFF = "off"
+    """Every one."""
+    CONSISTENT = "consistent"
+    """The votes on both questions are counted together: a reward on which votes differ counts only if more
+    of all votes agree with it than contradict it, and hints beside votes for +1 only if more speak for a
+    fault."""
+    UNANIMOUS = "unanimous"
+    """Only what all valid votes on a question say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRules:
+    """How votes are asked for, read and counted."""
+
+    votes: int
+    """m: answers per question."""
+    accept: Accept
+    max_candidates: int
+    quote_words: int
+    """A hint that repeats this many words of the next state in a row is rejected."""
+    pay_repeats: bool = False
+    """Votes may reward a tool call that repeats one of its conversation."""
+    verify: Verify = Verify.OFF
+    calibrate: bool = False
+    """Where feedback decides the reward, the judge is asked once what it would have said."""
+    hints: bool = True
+    """The judge is asked for hints."""
+    reads: Reads = field(default_factory=Reads)
+    """What the objective reads: a question whose answer it does not read is not asked."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "votes", "max_candidates", "quote_words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A reward that needs no vote, and what decided it."""
+
+    reward: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a judge said to one question."""
+
+    words: str
+    finished: bool = True
+    """It ended by itself. One that was cut, filtered or broken off is no vote."""
+
+
+def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) -> Vote:
+    """`parse_evaluation` of an answer that came to its end; else an invalid vote."""
+    return parse_evaluation(answer.words, question) if answer.finished else _cut(answer, question)
+
+
+def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
+    """`parse_hint` of an answer that came to its end; else an invalid vote."""
+    if not answer.finished:
+        return _cut(answer, Question.HINT)
+    return parse_hint(answer.words, said, quote_words=quote_words)
+
+
+def _cut(answer: Answer, question: Question) -> Vote:
+    return Vote(question=question, words=answer.words, value=None, rejected=CUT)
+
+
+def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vote:
+    """The last `\\boxed{..}` outside thoughts, if it holds 1, -1 or 0 and closes the answer; else an invalid
+    vote."""
+    said = outside_thoughts(words)
+    boxed = list(_BOX.finditer(said))
+    value = _boxed(boxed[-1], said) if boxed else None
+    return Vote(question=question, words=words, value=value)
+
+
+def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
+    """Exactly one box, 1 or -1, and with 1 a hint between its marks. `said` are the next state's texts.
+
+    A hint that `hint_rules` rejects makes the vote invalid, and the vote says why.
+    """
+    told = outside_thoughts(words)
+    bare = _HINT.sub("\n", told)
+    boxed = list(_BOX.finditer(bare))
+    value = _boxed(boxed[0], bare) if len(boxed) == len(_BOX.findall(told)) == 1 else None
+    if value != 1:
+        return Vote(question=Question.HINT, words=words, value=value or None)
+    marked = _HINT.findall(told)
+    hint = marked[-1].strip() if marked else ""
+    if (fault := hint_fault(hint, said, quote_words=quote_words)) is not None:
+        return Vote(question=Question.HINT, words=words, value=None, rejected=fault)
+    return Vote(question=Question.HINT, words=words, value=1, hint=hint)
+
+
+def _boxed(box: re.Match[str], answer: str) -> int | None:
+    """The number in a box that ends its sentence, in the answer's last lines; else None."""
+    value = _VALUE.fullmatch(box[1])
+    after = sum(bool(line.strip()) for line in answer[box.end() :].split("\n")[1:])
+    if value is None or after >= LAST_LINES or not _CLOSED.match(answer, box.end()):
+        return None
+    return int(value[1])
+
+
+def reward(values: Iterable[int | None]) -> int:
+    """The most frequent valid vote; a tie for the top or no valid vote gives 0."""
+    ranked = Counter(value for value in values if value is not None).most_common(2)
+    if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
+        return 0
+    return ranked[0][0]
+
+
+def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
+    """The accepted hints, shortest first; none if too few valid hint votes say +1."""
+    valid = [vote for vote in votes if vote.question is Question.HINT and vote.value is not None]
+    found = [vote.hint for vote in valid if vote.hint is not None]
+    if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
+        return ()
+    if rules.verify is Verify.UNANIMOUS and len(found) < len(valid):
+        return ()
+    return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.reads.keeps_longest)
+
+
+def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: bool) -> tuple[str, ...]:
+    """Distinct hints, shortest first, at most `max_candidates`; `longest` keeps only the longest of all.
+
+    Equal lengths keep the order in which they came, and the first of the longest wins.
+    """
+    candidates = sorted(dict.fromkeys(hints), key=len)
+    if longest and candidates:
+        return (max(candidates, key=len),)
+    return tuple(candidates[:max_candidates])
+
+
+def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
+    """The verdict of these votes. A reward in `decided` counts instead of the votes."""
+    found = decided or Decided(reward=_voted(votes, rules), source=Source.VOTES)
+    unfit = rules.verify is Verify.CONSISTENT and reward(_rewards(votes)) == 1 and _faults(votes) <= 0
+    return Verdict(
+        reward=found.reward,
+        source=found.source,
+        hints=() if unfit and decided is None else hints(votes, rules),
+        votes=tuple(votes),
+    )
+
+
+def _voted(votes: Sequence[Vote], rules: VoteRules) -> int:
+    values = _rewards(votes)
+    found, split = reward(values), len(set(values) - {None}) > 1
+    contradicted = found * _faults(votes) >= 0
+    doubtful = {Verify.UNANIMOUS: True, Verify.CONSISTENT: contradicted, Verify.OFF: False}[rules.verify]
+    return 0 if split and doubtful else found
+
+
+def _rewards(votes: Iterable[Vote]) -> list[int | None]:
+    return [vote.value for vote in votes if vote.question is Question.EVALUATION]
+
+
+def _faults(votes: Iterable[Vote]) -> int:
+    """How many more votes, on both questions, say that something was wrong than that nothing was."""
+    says = {Question.EVALUATION: -1, Question.HINT: 1}
+    return sum(says.get(vote.question, 0) * (vote.value or 0) for vote in votes)
+
+
+MIN_CHARS = 11
+"""A hint needs more than ten characters."""
+
+
+_TERM = re.compile(
+    r"(?<![^\W_])(?:type|typing|query|index|join|lock|table|resource|optimi[sz]er|compiler|branch|planner"
+    r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
+    re.IGNORECASE,
+)
+"""Programming terms that contain the word."""
+
+
+_TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
+"""The words, unless a letter or digit touches them."""
+
+
+_FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
+
+
+_ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
+
+
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+
+
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
+
+
+_IDEOGRAPH = re.compile(rf"[{_IDEOGRAPHS}]")
+
+
+_EDGES = "\"'`.,;:!?()[]{}<>*\u201c\u201d\u2018\u2019\u2026\u3001\u3002\uff0c\uff01\uff1f"
+
+
+def speaks_of_hints(hint: str) -> bool:
+    """Whether the hint names hints or hindsight as such.
+
+    Programming terms ("type hints"), paths, options (`--hint`) and assignments (`hint=3`) may hold
+    the word.
+    """
+    words = " ".join(word for word in hint.split() if not _is_code(word.strip(_EDGES)))
+    return _TALK.search(_TERM.sub(" ", words)) is not None
+
+
+def _is_code(word: str) -> bool:
+    """Whether a word is a path, a command-line option or an assignment."""
+    path = word.startswith(("/", "./", "../", "~/")) or _FILE.search(word[-8:]) is not None
+    return path or word.startswith("--") or _ASSIGNMENT.match(word) is not None
+
+
+def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:
+    """Whether the hint repeats `words` words in a row of what was said, or is a whole message of it.
+
+    Case, white space and punctuation around words do not count; a path or an option is one word, so a quoted
+    command stays below the limit. In scripts without spaces two characters count as a word.
+    """
+    own = _words(hint)
+    runs = set(_runs(own, words))
+    others = (_words(text) for text in said)
+    return any(own == other or any(run in runs for run in _runs(other, words)) for other in others if other)
+
+
+def _words(text: str) -> list[str]:
+    stripped = (word.strip(_EDGES) for word in _WORD.findall(text.casefold()))
+    return [word for word in stripped if word]
+
+
+def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
+    """For each first word, the shortest run that weighs `limit`. Two texts share a run of that weight if and
+    only if they share one of these."""
+    weights = [0.5 if _IDEOGRAPH.fullmatch(word) else 1.0 for word in words]
+    end, weight = 0, 0.0
+    for begin, own in enumerate(weights):
+        while weight < limit and end < len(words):
+            weight += weights[end]
+            end += 1
+        if weight < limit:
+            return
+        yield tuple(words[begin:end])
+        weight -= own
+
+
+def hint_fault(hint: str, said: Iterable[str], *, quote_words: int) -> str | None:
+    """Why the hint is rejected, in words; None if it is good."""
+    if len(hint.strip()) < MIN_CHARS:
+        return f"hint shorter than {MIN_CHARS} characters"
+    if speaks_of_hints(hint):
+        return "hint speaks of hints"
+    if quotes(hint, said, words=quote_words):
+        return "hint quotes the next state"
+    return None

@@ -1,0 +1,1 @@
+"""Judged turns become updates, and updates become versions."""

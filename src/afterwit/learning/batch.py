@@ -1,0 +1,188 @@
+"""From judged samples to what one update scores: each is given its hinted prompts, or refused. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from afterwit.adapters import SHARED
+from afterwit.atropos.rollout import TeacherRow
+from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
+from afterwit.learning.rows import Row
+from afterwit.lifecycle import Reason
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.terms import Carried, confidence
+from afterwit.turn import Basis, JudgedTurn, Turn, scoring_temperature
+from afterwit.version import versions_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """The most tokens of prompt and response, and the most versions behind `version`."""
+
+    max_tokens: int
+    max_staleness: int
+    version: int
+    chain: Sequence[int]
+    """The numbers of the adapter's versions, ascending."""
+    adapter: str = SHARED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One response of an update."""
+
+    turn: str | None
+    """The turn of the store that it is; None: it is of no store."""
+    behaviour: Behaviour
+    student: Row
+    teachers: tuple[Row, ...]
+    """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
+    hints: tuple[str, ...]
+    """The hints of `teachers`."""
+    given: tuple[TeacherRow | None, ...] | None = None
+    """What a teacher that ran elsewhere says of each token, None where it is not distilled; None: nothing."""
+    reward: float | None
+    """None: no RL term."""
+    group: tuple[float, ...] = ()
+    """The rewards of all judged samples of the turn's prompt, this one included; (): not asked for."""
+    staleness: int
+    """Versions between the update and the oldest token's."""
+
+    def __post_init__(self) -> None:
+        tokens = len(self.student.response)
+        for name, values in (
+            ("forced", self.behaviour.forced),
+            ("logprobs", self.behaviour.logprobs),
+            ("given", self.given),
+        ):
+            if values is not None and len(values) != tokens:
+                raise ValueError(f"{tokens} ids but {len(values)} {name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A turn that cannot train, and why."""
+
+    turn: str
+    reason: Reason
+
+
+def build(
+    samples: Sequence[JudgedTurn],
+    rendering: Rendering,
+    placement: Placement,
+    limits: TurnLimits,
+    objective: ObjectiveSettings,
+) -> tuple[list[Item], list[Refused]]:
+    """Each sample as an item, or refused with its reason; in order."""
+    items: list[Item] = []
+    refused: list[Refused] = []
+    for sample in samples:
+        result = _item(sample, rendering, placement, limits, objective)
+        if isinstance(result, Item):
+            items.append(result)
+        else:
+            refused.append(result)
+    return items, refused
+
+
+def _item(
+    sample: JudgedTurn,
+    rendering: Rendering,
+    placement: Placement,
+    limits: TurnLimits,
+    objective: ObjectiveSettings,
+) -> Item | Refused:
+    turn, tokens = sample.turn, sample.turn.sampled.ids
+    staleness = _staleness(turn, limits)
+    if (reason := _unfit(turn, staleness, limits)) is not None:
+        return Refused(turn=turn.id, reason=reason)
+    learned = _learned(sample, objective, opd=sample.opd)
+    if learned.reason is not None:
+        return Refused(turn=turn.id, reason=learned.reason)
+    hints = sample.verdict.hints if objective.needs_teacher and learned.opd else ()
+    hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
+    learned = _learned(sample, objective, opd=bool(hinted))
+    if missing is not None and learned.reason is not None:
+        return Refused(turn=turn.id, reason=missing)
+    run = objective.hint_rule.teachers([len(hint) for hint, _ in hinted], tokens)
+    rewarded = objective.has_rl and learned.rl
+    return Item(
+        turn=turn.id,
+        behaviour=Behaviour.of_turn(turn),
+        student=Row(prompt=turn.prompt_ids, response=tokens),
+        teachers=tuple(Row(prompt=hinted[index][1], response=tokens) for index in run),
+        hints=tuple(hinted[index][0] for index in run),
+        reward=float(sample.verdict.reward) if rewarded else None,
+        group=tuple(map(float, sample.group_rewards)),
+        staleness=staleness,
+    )
+
+
+def _learned(sample: JudgedTurn, objective: ObjectiveSettings, *, opd: bool) -> Carried:
+    """The terms that a turn learns by if its hints do or do not give it an OPD term."""
+    sampled = sample.turn.sampled
+    return objective.reads.learned(
+        Carried(rl=sample.rl, opd=opd),
+        reward=sample.verdict.reward,
+        confidence=confidence(sampled.logprobs, sampled.forced),
+    )
+
+
+def _staleness(turn: Turn, limits: TurnLimits) -> int:
+    """What another adapter sampled is of none of this one's versions, and never too old."""
+    if turn.adapter != limits.adapter:
+        return 1
+    return versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
+
+
+def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
+    """Why a turn cannot train at all; None if it can."""
+    if not turn.sampled.ids:
+        return Reason.EMPTY_RESPONSE
+    if all(turn.sampled.forced):
+        return Reason.ALL_FORCED
+    if staleness > limits.max_staleness and turn.adapter == limits.adapter:
+        return Reason.STALE
+    if len(turn.prompt_ids) + len(turn.sampled.ids) > limits.max_tokens:
+        return Reason.TOO_LONG
+    if not all(math.isfinite(logprob) for logprob in turn.sampled.logprobs):
+        return Reason.NOT_FINITE
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """Tuples are as long as the response."""
+
+    forced: tuple[bool, ...]
+    """Tokens that are in no loss: nobody sampled them from the policy."""
+    logprobs: tuple[float, ...] | None
+    """log pi_b; None: they are not known, so nothing is corrected by them."""
+    basis: Basis = Basis.PROCESSED
+    temperature: float = 1.0
+    truncated: bool = False
+    """Part of the vocabulary could not be sampled."""
+    older_cache: bool = False
+    """Some tokens attended to keys and values of an older version than the one that sampled them."""
+
+    @classmethod
+    def of_turn(cls, turn: Turn) -> Self:
+        """As the engine reported it."""
+        sampled = turn.sampled
+        return cls(
+            forced=sampled.forced,
+            logprobs=sampled.logprobs,
+            basis=sampled.basis,
+            temperature=turn.sampling.temperature,
+            truncated=turn.sampling.truncated,
+            older_cache=sampled.cache_version not in (None, sampled.oldest_version),
+        )
+
+    @property
+    def tau(self) -> float:
+        """The temperature of the response's log-probs."""
+        return scoring_temperature(self.temperature)

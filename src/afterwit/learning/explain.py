@@ -1,0 +1,91 @@
+"""What an update computes for one turn: by the update's own code, with the weights that it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from afterwit.learning.batch import Item
+from afterwit.learning.policy import Policy
+from afterwit.learning.trainer import Trainer
+from afterwit.learning.update import score, update_state
+from afterwit.lifecycle import Reason
+from afterwit.objective.target import token_targets
+from afterwit.objective.terms import advantages
+from afterwit.turn import JudgedTurn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantage:
+    """One term of the loss at one token: what is pushed up or down."""
+
+    ids: tuple[int, ...]
+    values: tuple[float, ...]
+    """The advantage of each id, before the term's weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What one turn teaches."""
+
+    weights: int
+    """The version whose weights were used."""
+    exact: bool
+    """Whether an update of this turn started, or would start, from these weights."""
+    hints: tuple[str, ...]
+    """The hints whose teachers ran."""
+    chosen: tuple[int, ...]
+    """The hint of each token, as an index of `hints`; (): no OPD term."""
+    terms: dict[str, list[Advantage]]
+    """Term -> an entry per token. Empty: the turn carries no term."""
+
+
+def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Explained | Reason:
+    """What the turn taught in version `trained_in`; None: what it would teach now. A reason: it cannot train.
+
+    If the weights of that update are gone, the newest version's are used, and `exact` is False.
+    """
+    trainer.turn_to(sample.turn.adapter)
+    number, exact = _weights(trainer, trained_in)
+    policy = Policy.load(trainer.versions, number, trainer.settings)
+    items, refused = trainer.build(
+        [sample], version=number if exact else sample.turn.sampled.oldest_version
+    )  # a turn that trained was not too stale
+    if refused:
+        return refused[0].reason
+    return _explained(trainer, policy, items[0], exact=exact)
+
+
+def _weights(trainer: Trainer, trained_in: int | None) -> tuple[int, bool]:
+    versions = trainer.versions
+    newest = versions.newest()
+    if trained_in is None:
+        return newest, True
+    version = versions.get(trained_in)
+    if version is None or version.parent is None or not versions.has_weights(version.parent):
+        return newest, False
+    return version.parent, True
+
+
+def _explained(trainer: Trainer, policy: Policy, item: Item, *, exact: bool) -> Explained:
+    objective = trainer.objective
+    state, _ = update_state(policy, trainer.frozen, [item], objective, trainer.settings)
+    score(state)
+    sample, target = state.samples[0], state.targets[0]
+    targets = token_targets(sample, target, objective)
+    terms = {
+        name: _per_token(*advantages(name, targets, objective), sample.mask_T)
+        for name in objective.terms_of(sample.carried)
+    }
+    chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())
+    return Explained(weights=policy.number, exact=exact, hints=item.hints, chosen=chosen, terms=terms)
+
+
+def _per_token(ids_TJ: Tensor, values_TJ: Tensor, mask_T: Tensor) -> list[Advantage]:
+    values_TJ = torch.where(mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
+    return [
+        Advantage(ids=tuple(ids), values=tuple(values))
+        for ids, values in zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
+    ]

@@ -1,0 +1,199 @@
+"""Forgets sessions: their content, and their part in the weights.
+
+The manifest of the version without them is the commit. Before it nothing has changed, and the order is open;
+after it the store deletes the content when it follows the folder of versions, whoever does that. A rollback
+may come at any moment before it: what was planned is void then, and planned again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import Plan, Step, plan
+from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionTaken
+from afterwit.learning.claims import Claims, sample_of
+from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.policy import Policy
+from afterwit.learning.rerun import Again, settings_of
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
+from afterwit.promotion.gate import Gate
+from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.store import ForgetOrder, Store
+from afterwit.turn import JudgedTurn
+from afterwit.version import Origin, Recipe, Version
+
+log = logging.getLogger(__name__)
+
+
+class Forgetter:
+    """Carries out orders to forget. Use it while no other learner runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        trainer: Trainer,
+        claims: Claims,
+        gate_of: Callable[[str], Gate],
+        *,
+        now: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        """`say` takes a sentence on how far it is."""
+        self._store, self._trainer, self._claims, self._gate_of = store, trainer, claims, gate_of
+        self._now, self._say = now, say
+
+    def carry_out(self, progress: Progress) -> list[str]:
+        """Carry out every order that can be; a sentence for each. What is not run again goes in one step.
+
+        `progress` may raise: the order stands, and what was run again is gone on with the next time.
+        """
+        orders = [order for order in self._store.forget_orders() if order.error is None]
+        alone = [[order] for order in orders if order.replay]
+        together = [order for order in orders if not order.replay]
+        said = [said for each in (*alone, together) if each for said in self._tried(each, progress)]
+        self._trainer.drop_halfway()
+        return said
+
+    def _tried(self, orders: Sequence[ForgetOrder], progress: Progress) -> list[str]:
+        made: list[Version] = []
+        try:
+            while not self._forget(orders, made, progress):
+                pass
+        except RankLost:
+            raise
+        except AfterwitError as error:
+            for order in orders:
+                self._store.forgetting_failed(order.session, str(error))
+            return [f"session {order.session} is not forgotten: {error}" for order in orders]
+        how = f": {'; '.join(map(_described, made))}" if made else "; no weights held it"
+        return [f"session {order.session} is forgotten{how}" for order in orders]
+
+    def _forget(self, orders: Sequence[ForgetOrder], made: list[Version], progress: Progress) -> bool:
+        """Write a version without these sessions for each adapter whose newest weights hold anything of them,
+        and add it to `made`; False if a rollback came first.
+
+        The last of them is the commit: it names the sessions. Until then the orders stand, and an adapter
+        that is rid of them already is passed over the next time.
+        """
+        sessions = tuple(order.session for order in orders)
+        turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
+        plans = self._plans(turns)
+        try:
+            if not plans:
+                self._claims.remove_forgotten(turns)
+                for session in sessions:
+                    self._store.forget(session, now=self._now())
+            for left, (adapter, found) in enumerate(reversed(plans.items()), start=1 - len(plans)):
+                self._trainer.turn_to(adapter)
+                forgets = () if left else sessions
+                version = self._written(found, forgets, turns, progress, again=orders[0].replay)
+                self._claims.commit(version, keep=self._gate_of(adapter).keep(), sweep=bool(forgets))
+                made.append(version)
+        except VersionTaken as error:
+            log.info("learn: %s: what is forgotten is planned again", error)
+            self._claims.catch_up()
+            return False
+        return True
+
+    def _plans(self, turns: Sequence[str]) -> dict[str, Plan]:
+        """By adapter, how to free its newest weights of these turns; those that hold none are left out."""
+        versions = self._trainer.versions
+        chains = {adapter: versions.of(adapter).all() for adapter in versions.chains()}
+        found = {adapter: plan(chain, turns, versions.resumes) for adapter, chain in chains.items()}
+        return {adapter: each for adapter, each in found.items() if each is not None}
+
+    def _written(
+        self, found: Plan, forgets: tuple[str, ...], turns: Sequence[str], progress: Progress, *, again: bool
+    ) -> Version:
+        """The adapter's version without these turns. VersionTaken if there is one behind the plan's."""
+        trainer = self._trainer
+        trained = {each.turn for each in self._store.learned(turns=turns)}
+        earlier = {turn for version in trainer.versions.of(None).all() for turn in version.without}
+        without = tuple(sorted(trained | earlier))
+        if not (again and found.steps):
+            return roll_back(
+                trainer.versions,
+                found.start,
+                now=self._now(),
+                after=found.newest,
+                forgets=forgets,
+                without=without,
+            )
+        number = trainer.versions.next()
+        if trainer.versions.newest() != found.newest:
+            raise VersionTaken(f"version {trainer.versions.newest()} came behind version {found.newest}")
+        policy = trainer.rerun(found.start, found.steps, self._again(len(found.steps)), progress=progress)
+        version = Version(
+            number=number,
+            parent=found.newest,
+            origin=Origin.REPLAY,
+            created=self._now(),
+            begins=found.start,
+            replays=tuple(step.version.number for step in found.steps),
+            forgets=forgets,
+            without=without,
+            probe=trainer.probe(policy),
+            suite=self._suite(policy, turns),
+            adapter=trainer.adapter,
+        )
+        written = trainer.write(version, policy, progress)
+        progress(Phase.WRITTEN)
+        return written
+
+    def _again(self, count: int) -> Callable[[int, Step], Again]:
+        """Gives a step, the first being 1, with its samples. NotRepeatable if something of it is gone."""
+
+        def again(at: int, step: Step) -> Again:
+            self._say(f"forgetting: update {at} of {count}")
+            return self._with_samples(step)
+
+        return again
+
+    def _with_samples(self, step: Step) -> Again:
+        version, recipe = step.version, step.version.recipe
+        if recipe is None or version.parent is None:
+            raise NotRepeatable(
+                f"version {version.number} cannot be run again: its manifest does not say how, because it"
+                " learned from an Atropos server, or was written by an older Afterwit"
+            )
+        settings, _, _ = settings_of(recipe)
+        return Again(
+            number=version.number,
+            parent=version.parent,
+            recipe=recipe,
+            new=[self._sample(turn, version.number, recipe, settings) for turn in step.turns],
+            replayed=[self._sample(turn, version.number, recipe, settings) for turn in step.replayed],
+            probe=version.probe if step.whole else None,
+        )
+
+    def _sample(self, turn: str, number: int, recipe: Recipe, settings: LearnerSettings) -> JudgedTurn:
+        try:
+            record = self._store.turn(turn)
+        except TurnNotFound as error:
+            raise NotRepeatable(
+                f"version {number} cannot be run again: the content of turn {turn} is gone"
+            ) from error
+        return sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings)
+
+    def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
+        """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
+        gate = self._gate_of(self._trainer.adapter)
+        items = gate.items(turns, work=0, shared=self._trainer.packs(policy))
+        found = gate.result(self._trainer.kept(policy, items))
+        if found is None or found.standing is not Standing.HELD:
+            return found
+        return replace(found, standing=Standing.DOUBTFUL)
+
+
+def _described(version: Version) -> str:
+    if version.origin is Origin.ROLLBACK:
+        return f"version {version.number} has the weights of version {version.restores}"
+    count = len(version.replays)
+    return (
+        f"version {version.number} is version {version.begins} and"
+        f" {count} update{'s' if count != 1 else ''} run again without it"
+    )

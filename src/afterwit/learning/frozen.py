@@ -1,0 +1,173 @@
+"""The models that an update reads beside the policy: teacher and reference. They do not train."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from afterwit.chat_format.render import require_same_tokenizer
+from afterwit.errors import SettingError
+from afterwit.learning.load import device_of, load_model
+from afterwit.learning.optimizer import Masters
+from afterwit.learning.score import fused_head
+from afterwit.learning.settings import SERVER, LearnerSettings
+from afterwit.learning.sharded import mesh_of, shard
+from afterwit.teacher import TeacherServer
+from afterwit.weights.lora import twin
+
+
+class Base(Protocol):
+    @property
+    def base(self) -> PreTrainedModel | None:
+        """The frozen base, if the policy shares it."""
+
+
+class HasTeachers(Protocol):
+    """The parts of the policy that a teacher may share."""
+
+    @property
+    def model(self) -> PreTrainedModel: ...
+
+    @property
+    def trained(self) -> Base: ...
+
+    @property
+    def ema(self) -> Ema | None: ...
+
+
+class FrozenModels:
+    """Each model is loaded at its first use and kept. It runs in the policy's kernels."""
+
+    def __init__(self, base: Path, settings: LearnerSettings, *, server: TeacherServer | None = None) -> None:
+        """`base` is the folder that the policy began at; `server` holds the teacher if the settings say so.
+
+        SettingError if teacher or reference have another tokenizer.
+        """
+        self._base = base
+        self._settings = settings
+        self._teacher = settings.teacher
+        self._server = server
+        self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
+        self._checkpoints: list[PreTrainedModel] = []
+        self._fusable = True
+        for name, folder in settings.checkpoints.items():
+            require_same_tokenizer(base, Path(folder), f"learner.{name}")
+
+    def named(self, teacher: str) -> FrozenModels:
+        """The same models with another teacher."""
+        other = copy.copy(self)
+        other._teacher = teacher
+        return other
+
+    @property
+    def served(self) -> TeacherServer | None:
+        """The server that scores hints; None: the teacher is a model here. ValueError if it was not given."""
+        if self._teacher != SERVER:
+            return None
+        if self._server is None:
+            raise ValueError("the teacher is on a server, but none was given")
+        return self._server
+
+    def teacher(self, policy: HasTeachers) -> PreTrainedModel:
+        """The model that reads the hints, unless it is `served`."""
+        return self._model(self._teacher, self._settings.teacher_device, policy)
+
+    def reference(self, policy: HasTeachers) -> PreTrainedModel:
+        """The model that the KL term keeps the policy near."""
+        return self._model(self._settings.reference, self._settings.reference_device, policy)
+
+    def _model(self, name: str, device: str | None, policy: HasTeachers) -> PreTrainedModel:
+        if name in TEACHERS:
+            return TEACHERS[name](self, policy)
+        model = self.load(Path(name), device_of(device or self._settings.device))
+        _fit_vocabulary(model, policy.model, name)
+        if model not in self._checkpoints:
+            self._checkpoints.append(model)
+            self._fusable &= self._settings.head == "plain" or fused_head(model) is not None
+        return model
+
+    def fusable(self) -> bool:
+        """Whether the heads of all checkpoints in use can be fused with the loss."""
+        return self._fusable
+
+    def base(self, policy: HasTeachers) -> PreTrainedModel:
+        """The base: under an adapter the model without it, under full weights a second model."""
+        if policy.trained.base is not None:
+            return policy.trained.base
+        return self.load(self._base, device_of(self._settings.device))
+
+    def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
+        """The model in a folder, loaded once per device."""
+        key = (folder.resolve(), device)
+        if key not in self._loaded:
+            dtype = getattr(torch, self._settings.dtype)
+            mesh = mesh_of(self._settings)
+            place = device if mesh is None else torch.device("cpu")
+            model = load_model(folder, dtype=dtype, device=place).requires_grad_(False)
+            if mesh is not None:
+                shard(model, mesh)
+            self._loaded[key] = model
+        return self._loaded[key]
+
+
+def _base(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    return frozen.base(policy)
+
+
+def _live(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    return policy.model
+
+
+def _ema(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    if policy.ema is None:
+        raise ValueError("the teacher is the policy's mean, but the policy has none")
+    return policy.ema.model
+
+
+TEACHERS: dict[str, Callable[[FrozenModels, HasTeachers], PreTrainedModel]] = {
+    "base": _base,
+    "live": _live,
+    "ema": _ema,
+}
+"""By the value of `teacher` or `reference`. Any other value is the folder of a checkpoint."""
+
+
+def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:
+    """Cut off the rows that only pad the vocabulary: models of one family are padded differently."""
+    size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy))
+    if size < wanted:
+        raise SettingError(f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them")
+    if size > wanted:
+        model.resize_token_embeddings(wanted, mean_resizing=False)
+
+
+class Ema:
+    """`model` is the policy with the mean of its weights. It shares what does not train.
+
+    The mean is kept at the masters' precision; `model` holds it at the policy's. Under an adapter it is the
+    mean of each factor. The product of the means is near the mean of the products, but not equal to it.
+    """
+
+    def __init__(self, policy: PreTrainedModel, start: Mapping[str, Tensor], decay: float) -> None:
+        """`start` is the mean so far, by parameter. It is not copied."""
+        self.named = dict(start)
+        self._decay = decay
+        own = dict(policy.named_parameters())
+        self._rounded = {
+            name: nn.Parameter(mean.to(own[name].dtype), requires_grad=False)
+            for name, mean in self.named.items()
+        }
+        self.model = twin(policy, self._rounded)
+
+    @torch.no_grad()
+    def follow(self, masters: Masters) -> None:
+        """After an update: mean = decay * mean + (1 - decay) * policy."""
+        for name, mean in self.named.items():
+            mean.mul_(self._decay).add_(masters.named[name], alpha=1 - self._decay)
+            self._rounded[name].copy_(mean)

@@ -1,0 +1,146 @@
+"""LoRA in the learner: an adapter trains over a frozen base, which is in memory once."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from afterwit.errors import VersionDamaged
+from afterwit.learning.full import copy_configuration
+from afterwit.learning.load import REMEDY, device_of, load_model, read_tensors
+from afterwit.learning.optimizer import Masters
+from afterwit.learning.settings import LearnerSettings
+from afterwit.weights.lora import TENSORS, twin
+
+SEED = 0
+"""Seed of the factor A: every adapter of a model begins alike."""
+
+
+OF_MODELS = ("config.json", "generation_config.json")
+"""Files that make a folder a model. A version that is an adapter does not get them."""
+
+
+HUB = "models--"
+"""How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """Implements `policy.Trained`: only the adapter's factors train.
+
+    `base` shares the tensors of `model`, without the adapter.
+    """
+
+    base: PreTrainedModel
+    peft: Any
+    """A `peft.PeftModel`."""
+    masters: Masters
+
+    @classmethod
+    def load(
+        cls, folder: Path, base: Path, settings: LearnerSettings, *, model: PreTrainedModel | None = None
+    ) -> Self:
+        """The adapter in a version's folder; a fresh one if the folder is the base's. `model` is the base, if
+        it is in memory already.
+
+        VersionDamaged if it cannot be read or belongs to another model.
+        """
+        if model is None:
+            dtype, device = getattr(torch, settings.dtype), device_of(settings.device)
+            model = load_model(base, dtype=dtype, device=device)
+        made = cls.fresh(model, settings)
+        if folder != base:
+            made._restore(folder / TENSORS)
+        return made
+
+    @classmethod
+    def fresh(cls, base: PreTrainedModel, settings: LearnerSettings) -> Self:
+        """An adapter on all linear layers except the head, in fp32 (fp64 on an fp64 model).
+
+        B is 0, so the adapted model equals the base exactly. A is drawn as PEFT draws it, from a fixed seed.
+        """
+        peft = _adapted(twin(base, {}), settings.lora_rank, settings.lora_alpha)
+        return cls(base=base, peft=peft, masters=Masters(peft.get_base_model()))
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The adapted model."""
+        return self.peft.get_base_model()
+
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
+        """The master weights at the base, as a copy for the caller."""
+        config = self.peft.peft_config["default"]
+        fresh = _adapted(twin(self.base, {}), config.r, config.lora_alpha).get_base_model()
+        return {name: tensor.detach() for name, tensor in Masters(fresh).named.items()}
+
+    def write(self, folder: Path, base: Path) -> None:
+        """Write what `peft.PeftModel.from_pretrained(model, folder)` reads. Equal values make equal bytes.
+
+        The base is named by its hub id or its folder's name, without a path, so that a home can be moved.
+        """
+        config = copy.copy(self.peft.peft_config["default"])
+        config.target_modules = sorted({name.rpartition(".")[2] for name in self.peft.targeted_module_names})
+        config.base_model_name_or_path = name_of(base)
+        config.inference_mode = True
+        config.save_pretrained(folder)
+        tensors = {name: tensor.contiguous() for name, tensor in self._tensors().items()}
+        save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
+        copy_configuration(folder, base, without=OF_MODELS)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The adapter's tensors, by the names that PEFT gives them in a file."""
+        from peft import get_peft_model_state_dict
+
+        found: dict[str, Tensor] = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
+        return found
+
+    @torch.no_grad()
+    def _restore(self, path: Path) -> None:
+        own, read = self._tensors(), read_tensors(path)
+        wrong = [name for name in own.keys() | read.keys() if _shape(own, name) != _shape(read, name)]
+        if wrong:
+            raise VersionDamaged(f"{path} is not an adapter of this model: {min(wrong)} differs; {REMEDY}")
+        for name, tensor in own.items():
+            tensor.copy_(read[name])
+
+
+def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
+    """A `peft.PeftModel` of the model, which is changed in place."""
+    from peft import LoraConfig, get_peft_model  # importing takes seconds, and full weights do not need it
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        target_modules="all-linear",
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # PEFT only divides by it
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name it has dropped
+        adapted = get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(SEED)
+    for name, parameter in adapted.named_parameters():
+        if ".lora_A." in name:
+            drawn_RI = torch.empty(parameter.shape)
+            torch.nn.init.kaiming_uniform_(drawn_RI, a=math.sqrt(5), generator=generator)
+            parameter.data.copy_(drawn_RI)
+    return adapted
+
+
+def name_of(base: Path) -> str:
+    """The hub id of a folder in the hub's cache, else the folder's name."""
+    whole = base.resolve()
+    kept = next((part for part in whole.parts if part.startswith(HUB)), None)
+    return whole.name if kept is None else kept.removeprefix(HUB).replace("--", "/")
+
+
+def _shape(tensors: dict[str, Tensor], name: str) -> torch.Size | None:
+    return tensors[name].shape if name in tensors else None

@@ -1,0 +1,228 @@
+"""The policy as the learner holds it: model, master weights and optimiser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+from transformers import PreTrainedModel
+
+from afterwit.checkpoints.versions import Versions
+from afterwit.errors import SettingError, VersionDamaged
+from afterwit.fused_head.head import Head
+from afterwit.learning import optimizer as adamw
+from afterwit.learning.frozen import Ema
+from afterwit.learning.full import FullWeights
+from afterwit.learning.load import REMEDY, recompute_activations
+from afterwit.learning.lora import Adapter
+from afterwit.learning.optimizer import Masters
+from afterwit.learning.score import fused_head, head_of
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.sharded import Sharded, mesh_of
+from afterwit.learning.state_files import read_state, write_state
+from afterwit.weights.load import width_of
+from afterwit.weights.lora import Lora, lora_of
+
+MASTER = "master."
+
+
+MEAN = "ema."
+
+
+REWARD_MEAN = "reward_mean"
+
+
+class Trained(Protocol):
+    """The part of a model that trains: all of it, or an adapter."""
+
+    @property
+    def model(self) -> PreTrainedModel: ...
+
+    @property
+    def masters(self) -> Masters: ...
+
+    @property
+    def base(self) -> PreTrainedModel | None:
+        """The frozen base, if the policy shares it."""
+
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
+        """The master weights at the base, as a copy for the caller."""
+
+    def write(self, folder: Path, base: Path) -> None:
+        """Write the weights into a version's folder, with the base's tokenizer."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Policy:
+    """What an update moves. `reward_mean` is the running mean of the RL baseline.
+
+    `head` is the model's head, fused with the loss; None: the loss is computed from whole logits. `ema` is
+    the teacher that follows the policy; None: the settings name another teacher.
+    """
+
+    trained: Trained
+    head: Head | None
+    ema: Ema | None
+    optimizer: AdamW
+    reward_mean: float
+    number: int
+    anew: bool = False
+    """Whether the version's state was kept nowhere, so that the optimiser is a new one."""
+
+    @classmethod
+    def load(
+        cls,
+        versions: Versions,
+        number: int,
+        settings: LearnerSettings,
+        *,
+        verified: bool = False,
+        base: PreTrainedModel | None = None,
+    ) -> Policy:
+        """The policy at a version. If the version has no optimiser state (the base), the optimiser is new.
+
+        `base` is the frozen base of an earlier policy with these settings, for an adapter: it is not loaded
+        again.
+
+        Raises what `require` does, unless it is `verified` already, and SettingError if the files cannot be
+        loaded.
+        """
+        if not verified:
+            cls.require(versions, number, settings)
+        folder = versions.weights(number, state=True)
+        trained: Trained
+        if (mesh := mesh_of(settings)) is not None:
+            whole = Sharded.whole(folder, settings)
+            fused = settings.head == "fused" and fused_head(whole) is not None
+            sharded = Sharded.made(whole, settings, mesh)
+            tensors = read_state(folder, sharded.masters.named)
+            sharded.restore(below(MASTER, tensors))
+            policy = cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
+        else:
+            tensors = read_state(folder)
+            if settings.lora_rank:
+                trained = Adapter.load(folder, versions.base, settings, model=base)
+            else:
+                trained = FullWeights.load(folder, below(MASTER, tensors), settings)
+            policy = cls.of(trained, tensors, versions.base, number, settings)
+        policy.anew = not tensors and folder != versions.base
+        return policy
+
+    @classmethod
+    def require(cls, versions: Versions, number: int, settings: LearnerSettings) -> None:
+        """VersionDamaged if a file is not as it was written. SettingError if the weights are gone, or of
+        another kind than the settings train."""
+        folder = versions.weights(number, state=True)
+        versions.verify(number)
+        if folder != versions.base:
+            _require_kind(folder, number, settings)
+
+    @classmethod
+    def of(
+        cls,
+        trained: Trained,
+        state: dict[str, Tensor],
+        base: Path,
+        number: int,
+        settings: LearnerSettings,
+        *,
+        fused: bool | None = None,
+    ) -> Policy:
+        """A policy of weights in memory and the state that an earlier one had.
+
+        `fused`: whether the model's head may be fused with the loss; None: that is tested.
+        """
+        ema = _ema(trained, base, below(MEAN, state), settings)
+        if settings.checkpointing:
+            recompute_activations(trained.model)
+        optimizer = adamw.build(trained.masters, settings.settled(width_of(trained.model.config)))
+        adamw.restore(optimizer, trained.masters, state)
+        return cls(
+            trained=trained,
+            head=_head(trained.model, settings) if fused is None else _unchecked(trained.model, fused=fused),
+            ema=ema,
+            optimizer=optimizer,
+            reward_mean=float(state.get(REWARD_MEAN, torch.tensor(0.0))),
+            number=number,
+        )
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self.trained.model
+
+    @property
+    def masters(self) -> Masters:
+        return self.trained.masters
+
+    @property
+    def width(self) -> int:
+        """Of the model's hidden states."""
+        return width_of(self.model.config)
+
+    def whole_head(self) -> Head:
+        """The head with its weight whole; of weights in shards, behind a forward pass.
+
+        ValueError if it cannot be fused.
+        """
+        if self.head is None:
+            raise ValueError("the policy has no head that can be fused")
+        return head_of(self.model) if isinstance(self.trained, Sharded) else self.head
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next update needs beside the weights: optimiser, master weights and running means."""
+        tensors = adamw.state(self.optimizer, self.masters)
+        if self.masters.separate or isinstance(self.trained, Sharded):
+            tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
+        if self.ema is not None:
+            tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
+        tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
+        return tensors
+
+    def save_state(self, folder: Path) -> None:
+        """Write the state."""
+        write_state(self.state(), folder)
+
+
+def _head(model: PreTrainedModel, settings: LearnerSettings) -> Head | None:
+    return fused_head(model) if settings.head == "fused" else None
+
+
+def _unchecked(model: PreTrainedModel, *, fused: bool) -> Head | None:
+    return head_of(model) if fused else None
+
+
+def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:
+    """The mean of the weights so far; at first, the base's weights."""
+    if not settings.keeps_mean:
+        return None
+    start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
+    return Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)
+
+
+def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
+    """SettingError unless the version holds the kind of weights that the settings train."""
+    wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
+    try:
+        there = lora_of(folder)
+    except ValueError as error:
+        raise VersionDamaged(f"{error}: {REMEDY}") from error
+    if there != wanted:
+        needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
+        raise SettingError(
+            f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
+            f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config "
+            "names), or begin anew with `afterwit rollback 0`"
+        )
+
+
+def _kind(lora: Lora | None) -> str:
+    return "full weights" if lora is None else f"an adapter of rank {lora.rank} and alpha {lora.alpha:g}"

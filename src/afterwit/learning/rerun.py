@@ -1,0 +1,265 @@
+"""Updates run again, as they were, from what their manifests and the store hold."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from afterwit.adapters import SHARED
+from afterwit.checkpoints.files import is_state
+from afterwit.checkpoints.versions import Step, Versions
+from afterwit.errors import NotRepeatable, VersionDamaged
+from afterwit.judging.hinted_prompts import Placement, Rendering
+from afterwit.learning.batch import Item, TurnLimits, build
+from afterwit.learning.distributed.orders import Update, load, probed, write
+from afterwit.learning.distributed.ranks import Ranks
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.phase import Progress
+from afterwit.learning.policy import Policy
+from afterwit.learning.settings import LearnerSettings
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import TeacherServer
+from afterwit.turn import JudgedTurn
+from afterwit.version import Origin, Probe, Recipe, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """An update to run again, with the samples that stay in it."""
+
+    number: int
+    """The version that it made."""
+    parent: int
+    """The version that it began with: staleness is counted from there."""
+    recipe: Recipe
+    new: Sequence[JudgedTurn]
+    replayed: Sequence[JudgedTurn]
+    probe: Probe | None = None
+    """What the policy must say after it, to the bit: nothing was left out so far. None: something was."""
+
+
+def run_again(
+    versions: Versions,
+    start: int,
+    steps: Sequence[Step],
+    again: Callable[[int, Step], Again],
+    rendering: Rendering,
+    frozen: FrozenModels,
+    settings: LearnerSettings,
+    progress: Progress,
+    *,
+    server: TeacherServer | None,
+    ranks: Ranks,
+) -> Policy:
+    """The policy at `start` after the steps, which `again` gives with their samples, by their places from 1
+    on; those that a run before this one kept are not run again.
+
+    `frozen` belongs to the present `settings`, `server` holds the teacher of steps whose settings say so.
+
+    Raises NotRepeatable, with the update's number.
+    """
+    policy: Policy | None = None
+    present = settings
+    halfway = Halfway(versions, start, steps)
+    if halfway.done and (recipe := steps[halfway.done - 1].version.recipe) is not None:
+        present, _, _ = settings_of(recipe)
+        policy = halfway.policy(present, ranks)
+    for at, planned in enumerate(steps[halfway.done :], start=halfway.done + 1):
+        step = again(at, planned)
+        try:
+            then, objective, placement = settings_of(step.recipe)
+            if policy is None:
+                policy = load(versions, start, then, ranks)
+            elif not then.alike(present):
+                policy = _reloaded(policy, versions, then, ranks)
+            if step.recipe.anew:
+                policy = _reloaded(policy, versions, then, ranks, state=False)
+            models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
+            limits = TurnLimits(
+                max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
+                max_staleness=then.max_staleness,
+                version=step.parent,
+                chain=versions.numbers(),
+                adapter=versions.adapter or SHARED,
+            )
+            items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
+            if refused:
+                raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
+            _check_unchanged(items, step.recipe)
+            order = Update(items=items, objective=objective, settings=then, measured=0)
+            with ranks.leading(order):
+                order.run(policy, models, then, progress, ranks)
+            if step.probe is not None and probed(policy, ranks) != step.probe:
+                raise NotRepeatable(_differs(then.processes, ranks.size))
+        except NotRepeatable as error:
+            raise NotRepeatable(f"version {step.number} cannot be run again: {error}") from error
+        present = then
+        halfway.keep(policy, at, ranks)
+    return load(versions, start, settings, ranks) if policy is None else policy
+
+
+def _differs(processes: int, size: int) -> str:
+    if processes == size:
+        return "this machine does not compute it as it was: its probe differs"
+    return (
+        f"a learner of {processes} processes made it, this one has {size} and sums in another order: run it "
+        f"with --learner-processes {processes}"
+    )
+
+
+def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer | None) -> int:
+    """Most tokens of prompt and response: the least of the setting and of either model's context."""
+    context = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
+    most = min(settings.max_tokens, context or settings.max_tokens)
+    return most if served is None else min(most, served.context_length)
+
+
+def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
+    for item in items:
+        if item.turn is None or recipe.digests.get(item.turn) != digest(item):
+            raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
+
+
+def _reloaded(
+    policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks, *, state: bool = True
+) -> Policy:
+    """The policy as a learner finds it that starts anew: through its files, those of its state or without."""
+    with versions.scratch() as scratch:
+        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
+
+        def fill(place: Path) -> None:
+            write(policy, place, versions.base, lambda phase: None, ranks)
+            for path in () if state else [path for path in place.iterdir() if is_state(path.name)]:
+                path.unlink()
+
+        scratch.write(version, fill)
+        return load(scratch, 1, settings, ranks)
+
+
+DIGEST_BYTES = 16
+
+
+Settings = TypeVar("Settings")
+
+
+def recipe_of(
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    placement: Placement,
+    *,
+    anew: bool,
+) -> Recipe | None:
+    """The recipe of an update; None if it learned from anything that is no turn of the store. `anew`: its
+    optimiser began with it."""
+    turns = {item.turn: item for item in items if item.turn is not None}
+    if len(turns) != len(items):
+        return None
+    return Recipe(
+        learner=asdict(settings),
+        objective=asdict(objective),
+        placement=placement.value,
+        anew=anew,
+        digests={turn: digest(item) for turn, item in turns.items()},
+        groups={turn: item.group for turn, item in turns.items() if item.group},
+    )
+
+
+def digest(item: Item) -> str:
+    """BLAKE2b of everything that an update reads of an item."""
+    return hashlib.blake2b(repr(replace(item, hints=())).encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:
+    """The settings of an update. NotRepeatable if they are not those that this Afterwit knows."""
+    if recipe.learner.get("lr") is None:
+        raise NotRepeatable("its step size was not kept")
+    try:
+        return (
+            _read(LearnerSettings, recipe.learner),
+            _read(ObjectiveSettings, recipe.objective),
+            Placement(recipe.placement),
+        )
+    except (TypeError, ValueError) as error:
+        raise NotRepeatable(f"its settings are those of another version of Afterwit ({error})") from error
+
+
+def _read(kind: type[Settings], data: Mapping[str, Any]) -> Settings:
+    hints = get_type_hints(kind)
+    return kind(**{name: _value(hints.get(name), value) for name, value in data.items()})
+
+
+def _value(kind: Any, value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
+        return _read(kind, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+FOLDER = ".forgetting"
+
+
+EVERY = 8
+"""The policy is kept after so many updates each: with full weights it is as large as a version."""
+
+
+class Halfway:
+    """What an earlier run of these steps left, if anything."""
+
+    def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
+        self._kept = Versions(root=versions.root / FOLDER, base=versions.base)
+        self._names = [_digest(start, versions.get(start)), *map(_digest_of, steps)]
+        self.done = self._found()
+        """Steps that need not be run again."""
+
+    def _found(self) -> int:
+        try:
+            newest = self._kept.get(self._kept.newest())
+            if newest is not None and list(newest.turns) == self._names[: len(newest.turns)]:
+                self._kept.verify(newest.number)
+                return len(newest.turns) - 1
+        except VersionDamaged:
+            pass
+        drop(self._kept.root.parent)
+        return 0
+
+    def policy(self, settings: LearnerSettings, ranks: Ranks) -> Policy:
+        """The policy after the steps that are done."""
+        return load(self._kept, self._kept.newest(), settings, ranks)
+
+    def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
+        """Keep the policy, in place of what was kept before, if so many steps are a reason to."""
+        if done % EVERY or done == len(self._names) - 1:
+            return
+        older = self._kept.newest()
+        version = Version(
+            number=older + 1,
+            parent=None,
+            origin=Origin.REPLAY,
+            created=0.0,
+            turns=tuple(self._names[: done + 1]),
+            probe=probed(policy, ranks),
+        )
+
+        def fill(place: Path) -> None:
+            write(policy, place, self._kept.base, lambda phase: None, ranks)
+
+        with self._kept.writing():
+            self._kept.write(version, fill)
+        shutil.rmtree(self._kept.place(older), ignore_errors=True)
+
+
+def drop(root: Path) -> None:
+    """Delete what was kept in a folder of versions."""
+    shutil.rmtree(root / FOLDER, ignore_errors=True)
+
+
+def _digest_of(step: Step) -> str:
+    return _digest(step.version, step.turns, step.replayed)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

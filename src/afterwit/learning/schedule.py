@@ -1,0 +1,328 @@
+"""When an update starts and with which turns, and when a failed batch is tried again. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+
+import orjson
+
+from afterwit.adapters import SHARED
+from afterwit.learning.settings import LearnerSettings
+from afterwit.teaching.review import Review
+from afterwit.teaching.sources import largest_share
+from afterwit.turn import Waiting
+from afterwit.version import versions_between
+
+LONGEST_RETRY_S = 3600.0
+
+
+SHARE_OF_BACKLOG = 4
+"""A larger update takes one in this many of the waiting turns, so that a short queue keeps `batch`."""
+
+
+Group = Sequence[Waiting]
+"""Turns of one session that train in one update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextBatch:
+    """What the learner does now."""
+
+    turns: tuple[int, ...]
+    """The turns, by `seq`, of the update that is due; empty if none is due."""
+    ready: int
+    """Turns that could train now, those of the update included."""
+    held: int
+    """Turns that wait for more of their session."""
+    oldest_s: float
+    """How long the oldest ready turn has waited; 0 if there is none."""
+    review: int = 0
+    """Turns that wait for a person's review."""
+    lags: bool
+    """Not all ready turns can train in time, so the newest go first."""
+    adapter: str = SHARED
+    """What the update trains."""
+
+
+NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
+"""No turn waits."""
+
+
+NOW = 0
+"""The version that turns `in_their_chains` are compared with."""
+
+
+def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[int]]) -> list[Waiting]:
+    """The turns with `oldest_version` counted back from their adapter's newest version, which is `NOW`.
+
+    `chains` are the numbers of each adapter's versions, ascending; one without versions is at the base.
+    """
+
+    def counted(turn: Waiting) -> Waiting:
+        chain = chains.get(turn.adapter, (0,))
+        return turn._replace(oldest_version=NOW - versions_between(turn.oldest_version, chain[-1], chain))
+
+    return [counted(turn) for turn in waiting]
+
+
+def next_of_all(
+    settings: LearnerSettings,
+    waiting: Sequence[Waiting],
+    paused: Collection[str],
+    *,
+    now: float,
+    drain: bool = False,
+) -> NextBatch:
+    """What a learner of several adapters does now: of the updates that are due the one whose oldest turn has
+    waited longest. If none is due, how much waits for any.
+
+    `waiting` are `in_their_chains`. Adapters that are `paused` learn nothing.
+    """
+    turns: dict[str, list[Waiting]] = {}
+    for turn in waiting:
+        if turn.adapter not in paused:
+            turns.setdefault(turn.adapter, []).append(turn)
+    choices = [
+        replace(next_batch(settings, own, now=now, version=NOW, drain=drain), adapter=adapter)
+        for adapter, own in turns.items()
+    ]
+    return _first_due(choices)
+
+
+def _first_due(choices: Sequence[NextBatch]) -> NextBatch:
+    if due := [choice for choice in choices if choice.turns]:
+        return max(due, key=lambda choice: choice.oldest_s)
+    if len(choices) == 1:
+        return choices[0]
+    return replace(
+        NOTHING,
+        ready=sum(choice.ready for choice in choices),
+        held=sum(choice.held for choice in choices),
+        review=sum(choice.review for choice in choices),
+        oldest_s=max((choice.oldest_s for choice in choices), default=0.0),
+        lags=any(choice.lags for choice in choices),
+    )
+
+
+def largest_batch(settings: LearnerSettings) -> int:
+    """Turns of one update at most."""
+    return settings.batch * settings.batches_per_update
+
+
+def is_stale(turn: Waiting, settings: LearnerSettings, version: int) -> bool:
+    """Whether the turn is too old to train with weights `version`."""
+    return version - turn.oldest_version > settings.max_staleness
+
+
+def next_batch(
+    settings: LearnerSettings,
+    waiting: Sequence[Waiting],
+    *,
+    now: float,
+    version: int,
+    drain: bool = False,
+) -> NextBatch:
+    """The update that is due with weights `version`, if any.
+
+    It is due with `batch` ready turns, or with `min_batch` once the oldest has waited for `max_wait_s`. To
+    `drain` is to learn from whatever is there, without waiting for more. Turns that are held back for their
+    session are not ready.
+
+    A long queue makes the update larger. The oldest turns go first while all can train in time, else the
+    newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
+    fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
+    update waits, and does not make one due.
+
+    Turns that wait for a person's review are counted, and left out of all this.
+
+    `waiting` is in the order of arrival, without stale turns.
+    """
+    everyone = len(waiting)
+    waiting = [turn for turn in waiting if not _withheld(turn, settings)]
+    patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
+    ripe = [
+        group
+        for group in grouped(waiting, settings.segments_per_update)
+        if not _held_back(group, settings, patience_s, now, version, _updates(settings, len(waiting)))
+    ]
+    ready = list(chain(*ripe))
+    lags = not _all_in_time(settings, ready, version)
+    oldest_s = max((now - turn.since for turn in ready), default=0.0)
+    enough = least if ready and oldest_s >= patience_s else settings.batch
+    due = _countable(ready, settings) >= enough
+    turns = _taken(ripe, settings, least, newest_first=lags) if due else []
+    return NextBatch(
+        turns=tuple(sorted(turn.seq for turn in turns)),
+        ready=len(ready),
+        held=len(waiting) - len(ready),
+        review=everyone - len(waiting),
+        oldest_s=oldest_s,
+        lags=lags,
+    )
+
+
+def _countable(ready: Sequence[Waiting], settings: LearnerSettings) -> int:
+    """Ready turns, of each source at most its share of a batch."""
+    given = Counter(turn.source for turn in ready)
+    return sum(min(count, _room(settings, settings.batch, ready)) for count in given.values())
+
+
+def _room(settings: LearnerSettings, size: int, ready: Sequence[Waiting]) -> int:
+    """The most turns of one source in an update of `size` turns."""
+    sources = len({turn.source for turn in ready})
+    return largest_share(size, sources=sources, share=settings.source_share)
+
+
+def _withheld(turn: Waiting, settings: LearnerSettings) -> bool:
+    return settings.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+
+
+def _held_back(
+    group: Group, settings: LearnerSettings, patience_s: float, now: float, version: int, ahead: int
+) -> bool:
+    """Whether it waits for more of its session: while it can still train after `ahead` updates."""
+    behind = version - min(turn.oldest_version for turn in group)
+    return (
+        len(group) < settings.segments_per_update
+        and not group[0].ended
+        and all(now - turn.since < patience_s for turn in group)
+        and behind + ahead < settings.max_staleness
+    )
+
+
+def _updates(settings: LearnerSettings, turns: int) -> int:
+    """How many updates this many turns need at most, in batches that do not grow.
+
+    A batch passes over a group only if it has too little room left for it, and two batches in a row take more
+    than one batch's turns together.
+    """
+    least = max(settings.batch - settings.segments_per_update + 1, settings.batch / 2)
+    return math.ceil(turns / least)
+
+
+def _all_in_time(settings: LearnerSettings, ready: Sequence[Waiting], version: int) -> bool:
+    """Whether no turn goes stale before its update, if the oldest go first in the largest updates."""
+    size = largest_batch(settings)
+    return all(
+        version + place // size - turn.oldest_version <= settings.max_staleness
+        for place, turn in enumerate(ready)
+    )
+
+
+def _taken(
+    groups: Sequence[Group], settings: LearnerSettings, least: int, *, newest_first: bool
+) -> list[Waiting]:
+    """The turns of an update, from groups in the order of their first turns."""
+    ordered = groups[::-1] if newest_first else groups
+    turns = list(chain(*ordered))
+    size = _size(settings, len(turns))
+    room = _room(settings, size, turns)
+    whole = _that_fit(ordered, size, room)
+    return whole if len(whole) >= least else _that_fit([[turn] for turn in turns], size, room)
+
+
+def _size(settings: LearnerSettings, ready: int) -> int:
+    """Turns of an update: as many batches as a quarter of the queue fills, one at least."""
+    batches = ready // (SHARE_OF_BACKLOG * settings.batch)
+    return settings.batch * min(max(batches, 1), settings.batches_per_update)
+
+
+def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:
+    """Each session's turns in groups of `size`, the last perhaps smaller, ordered by their first turns."""
+    groups: list[list[Waiting]] = []
+    growing: dict[str, list[Waiting]] = {}
+    for turn in waiting:
+        if len(growing.get(turn.session, ())) % size == 0:
+            groups.append([])
+            growing[turn.session] = groups[-1]
+        growing[turn.session].append(turn)
+    return groups
+
+
+def _that_fit(groups: Sequence[Group], room: int, room_of_one: int) -> list[Waiting]:
+    """Groups in their order while there is room for them, and room for their source."""
+    taken: list[Waiting] = []
+    given: Counter[str] = Counter()
+    for group in groups:
+        source = group[0].source
+        if len(taken) + len(group) <= room and given[source] + len(group) <= room_of_one:
+            taken.extend(group)
+            given[source] += len(group)
+    return taken
+
+
+def retry_in(settings: LearnerSettings, attempts: int) -> float:
+    """Seconds until a batch that failed `attempts` times before is tried again."""
+    return min(settings.retry_s * 2.0 ** min(attempts, 30), LONGEST_RETRY_S)
+
+
+CHOOSE = (
+    "batch",
+    "min_batch",
+    "max_wait_s",
+    "segments_per_update",
+    "batches_per_update",
+    "max_staleness",
+    "source_share",
+    "review",
+    "tool_hints",
+)
+"""The settings that choose the next batch."""
+
+
+def note_of(settings: LearnerSettings) -> str:
+    """The settings by which the next update is chosen."""
+    values = asdict(settings)
+    return orjson.dumps({name: values[name] for name in CHOOSE}).decode()
+
+
+def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
+    """The settings with what the learner itself says; as they are if it never ran."""
+    said = orjson.loads(note or "{}")
+    if "review" in said:
+        said["review"] = Review(said["review"])
+    return replace(settings, **{name: said[name] for name in CHOOSE if name in said})
+
+
+def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
+    """How many turns wait, and what the next update waits for."""
+    held = f"; {turns(choice.held)} for more of the same session" if choice.held else ""
+    held += f"; {turns(choice.review)} for your review" if choice.review else ""
+    if not choice.ready:
+        start = f"at {settings.batch}"
+        if settings.min_batch < settings.batch:
+            start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
+        return f"no judged turn waits{held}: the next update starts {start}"
+    if choice.ready > settings.batch:
+        count = f"{turns(choice.ready)} wait{held}"
+    else:
+        count = f"{choice.ready} of {turns(settings.batch)} wait{held}"
+    if choice.turns:
+        return f"{count}: the next update is due"
+    return f"{count}: the next update starts {_condition(choice, settings)}"
+
+
+def _condition(choice: NextBatch, settings: LearnerSettings) -> str:
+    left_s = settings.max_wait_s - choice.oldest_s
+    if left_s <= 0 or settings.min_batch == settings.batch:
+        return f"at {settings.min_batch}"
+    condition = "" if choice.ready >= settings.min_batch else f" if {settings.min_batch} wait then"
+    return f"at {settings.batch}, or in {duration(left_s)}{condition}"
+
+
+def duration(seconds: float) -> str:
+    """Roughly how long, rounded up: "12 minutes"."""
+    if seconds <= 60:
+        return "1 minute"
+    if seconds <= 7200:
+        return f"{math.ceil(seconds / 60)} minutes"
+    return f"{math.ceil(seconds / 3600)} hours"
+
+
+def turns(count: int) -> str:
+    """ "3 turns"."""
+    return "1 turn" if count == 1 else f"{count} turns"

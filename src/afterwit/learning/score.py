@@ -1,0 +1,224 @@
+"""Responses through a model, as logits or as the hidden states before its head.
+
+The same code scores the current, old, base and teacher's weights.
+
+Axes: B rows of a pass, L tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from afterwit.fused_head.head import Head, LowRank
+from afterwit.learning.rows import NEVER, Packing, Row
+from afterwit.packing.pack import Path, inputs, pack
+from afterwit.version import AMPLIFIED, Probe
+from afterwit.weights.widened import widened
+
+PROBE_TOKENS = 256
+
+
+ROWS = 64
+"""Rows of logits that are turned into log-probs at a time, in double precision."""
+
+
+def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
+    """The logits [T, V] that predict each row's response, in one pass; with a graph if gradients are on.
+
+    The head sees response rows only. Packed, tokens that rows share go through the model once.
+    """
+    layout = _layout(model, rows, packed)
+    logits_1NV = _through(model, layout, lambda states_BLD: layout.pick(states_BLD)[None])
+    return _by_row(logits_1NV[0], rows)
+
+
+def response_states(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> Tensor:
+    """The hidden states [N, D] that predict the responses, row after row. The head does not run."""
+    layout, found = _layout(model, rows, packed), list[Tensor]()
+
+    def divert(states_BLD: Tensor) -> Tensor:
+        found.append(layout.pick(states_BLD))
+        return states_BLD[:, :0]
+
+    _through(model, layout, divert)
+    return found[0]
+
+
+@torch.no_grad()
+def stream_logits(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """`response_logits` of the rows in order, without a graph, in passes of `limit` tokens."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        yield from response_logits(model, [rows[index] for index in chosen], packed=packed)
+
+
+@torch.no_grad()
+def stream_states(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """The hidden states [T, D] of each row in order, as `stream_logits` gives its logits."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        part = [rows[index] for index in chosen]
+        yield from _by_row(response_states(model, part, packed=packed), part)
+
+
+@torch.no_grad()
+def probe(model: PreTrainedModel) -> Probe:
+    """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree.
+
+    They are computed at full precision, so that what is told apart is not hidden by rounding of the
+    learner's own (`widened`); the adapter's also as `core.agreement` wants it.
+    """
+    layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
+    config, random = model.config.get_text_config(), Random(0)
+    tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
+    ids = tuple(random.randrange(config.vocab_size) for _ in range(tokens))
+    with widened(model):
+        logprobs = _logprobs(model, ids)
+        if not layers:
+            return Probe(ids=ids, logprobs=logprobs)
+        with _amplified(layers):
+            return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
+
+
+def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
+    (logits_TV,) = response_logits(model, [Row(prompt=ids[:1], response=ids[1:])])
+    ids_T = torch.tensor(ids[1:], device=logits_TV.device)
+    found: list[float] = []
+    for part_NV, of_N in zip(torch.split(logits_TV, ROWS), torch.split(ids_T, ROWS), strict=True):
+        found += part_NV.double().log_softmax(-1).gather(-1, of_N[:, None])[:, 0].tolist()
+    return tuple(found)
+
+
+@contextmanager
+def _amplified(layers: Sequence[Any]) -> Iterator[None]:
+    """Within the body PEFT's layers add `AMPLIFIED` times what they do."""
+    before = [dict(layer.scaling) for layer in layers]
+    for layer in layers:
+        layer.scaling = {name: AMPLIFIED * scale for name, scale in layer.scaling.items()}
+    try:
+        yield
+    finally:
+        for layer, scaling in zip(layers, before, strict=True):
+            layer.scaling = scaling
+
+
+def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:
+    return (packed_layout if packed else padded_layout)(rows, model.device)
+
+
+def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
+    """The model's logits, with `divert` applied to the states before the head."""
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
+    try:
+        logits: Tensor = model(**layout.inputs).logits
+    finally:
+        handle.remove()
+    return logits
+
+
+def _by_row(of_tokens: Tensor, rows: Sequence[Row]) -> list[Tensor]:
+    return list(torch.split(of_tokens, [len(row.response) for row in rows]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """One pass."""
+
+    inputs: Mapping[str, Any]
+    """Keyword arguments of the model."""
+    at_row: Tensor
+    at_token: Tensor
+
+    def pick(self, states_BLD: Tensor) -> Tensor:
+        """The states [N, D] that predict the responses, row after row."""
+        return states_BLD[self.at_row, self.at_token]
+
+
+def padded_layout(rows: Sequence[Row], device: torch.device) -> Layout:
+    """The rows side by side, padded_layout on the right, where causal attention does not look."""
+    ids_BL = torch.zeros((len(rows), max(map(len, rows)) - 1), dtype=torch.int64)
+    for index, row in enumerate(rows):
+        ids_BL[index, : len(row) - 1] = torch.tensor(row.inputs)
+    places = [(index, at) for index, row in enumerate(rows) for at in range(row.first, len(row) - 1)]
+    at_row, at_token = torch.tensor(places, device=device).unbind(dim=1)
+    return Layout(
+        inputs={"input_ids": ids_BL.to(device), "use_cache": False}, at_row=at_row, at_token=at_token
+    )
+
+
+def packed_layout(rows: Sequence[Row], device: torch.device) -> Layout:
+    """The rows as a tree, in which a shared token occurs once."""
+    tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
+    at_token = torch.tensor([place for places in tree.at for place in places], device=device)
+    return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)
+
+
+CLOSE = 0.02
+"""Share of the largest logit. Half precision differs from itself by less, another head by more."""
+
+
+log = logging.getLogger(__name__)
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head, by its parameters and the config, with the LoRA that is active on it.
+
+    ValueError if it is not a linear layer, or if its LoRA is more than two factors and a scale.
+    """
+    layer = model.get_output_embeddings()
+    linear, low_rank = (layer, None) if type(layer) is nn.Linear else _adapted(layer)
+    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return Head(weight_VD=linear.weight, bias_V=linear.bias, soft_cap=soft_cap, low_rank=low_rank)
+
+
+def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
+    """A linear layer and what PEFT adds to it; None if that is switched off."""
+    from peft.tuners.lora import Linear  # importing takes seconds, and most heads have no LoRA
+
+    if not isinstance(layer, Linear) or type(layer.base_layer) is not nn.Linear:
+        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
+    if layer.merged:
+        raise ValueError(f"adapters are merged into the head: {', '.join(layer.merged_adapters)}")
+    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    if layer.disable_adapters or not active:
+        return layer.base_layer, None
+    if len(active) > 1:
+        raise ValueError(f"the head has several adapters at once: {', '.join(active)}")
+    (name,) = active
+    dropout = getattr(layer.lora_dropout[name], "p", 0.0)
+    if name in layer.lora_variant or layer.lora_bias[name] or dropout:
+        raise ValueError("the head's adapter is more than two factors and a scale")
+    down, up = (layer.get_parameter(f"{factor}.{name}.weight") for factor in ("lora_A", "lora_B"))
+    return layer.base_layer, LowRank(down_RD=down, up_VR=up, scale=layer.scaling[name])
+
+
+def fused_head(model: PreTrainedModel) -> Head | None:
+    """The head if it gives the model's own logits, which is tested; else None, with a warning."""
+    try:
+        head = head_of(model)
+        _check(head, model)
+    except ValueError as error:
+        log.warning("learner.head is plain from here on, which takes more memory and time: %s", error)
+        return None
+    return head
+
+
+@torch.no_grad()
+def _check(head: Head, model: PreTrainedModel) -> None:
+    row = Row(prompt=(0,), response=(1, 2))
+    (theirs_TV,) = response_logits(model, [row])
+    ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
+    apart = float((ours_TV - theirs_TV).abs().max())
+    if not apart <= CLOSE * float(theirs_TV.abs().max()):
+        raise ValueError(f"the model's logits are not those of its head: {apart} apart")

@@ -1,0 +1,168 @@
+"""Full weights in shards: every process holds a part of each tensor, of its gradient and its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Partial
+from transformers import PreTrainedModel
+
+from afterwit.learning.full import ONE_FILE, copy_configuration
+from afterwit.learning.load import load_model
+from afterwit.learning.optimizer import Masters
+from afterwit.learning.settings import LearnerSettings
+
+
+class ShardedMasters(Masters):
+    """The model's own parameters, as DTensors.
+
+    The gradient of the head, which the fused loss makes by hand, adds up whole in each process, and goes to
+    its shards once a step.
+    """
+
+    def __init__(self, model: PreTrainedModel, head: Mapping[str, str]) -> None:
+        """`head`: attribute of the head -> name of that parameter."""
+        super().__init__(model)
+        self._head, self._names = model.get_output_embeddings(), dict(head)
+        self._whole: dict[str, Tensor] = {}
+
+    def gradient(self, own: Tensor | None) -> Tensor | None:
+        if own is None:
+            return None
+        name = next((name for part, name in self._names.items() if getattr(self._head, part) is own), None)
+        if name is None:
+            raise ValueError("only the head of a sharded model has a gradient that is made by hand")
+        if name not in self._whole:
+            self._whole[name] = torch.zeros(own.shape, dtype=self.named[name].dtype, device=own.device)
+        return self._whole[name]
+
+    def clear(self) -> None:
+        super().clear()
+        self._whole.clear()
+
+    def gather_head(self, made: bool) -> None:
+        """Send the head's gradients to their shards. Of all processes, if any has `made` one."""
+        if not made:
+            return
+        for name in self._names.values():
+            master = self.named[name]
+            assert isinstance(master, DTensor)
+            whole = self._whole.get(name)
+            if whole is None:
+                whole = torch.zeros(master.shape, dtype=master.dtype, device=master.to_local().device)
+            mesh = master.device_mesh
+            partial = DTensor.from_local(whole, mesh, [Partial()] * mesh.ndim)
+            own = partial.redistribute(placements=master.placements)
+            master.grad = own if master.grad is None else master.grad + own
+        self._whole.clear()
+
+    @property
+    def made_head(self) -> bool:
+        return bool(self._whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded:
+    """Implements `policy.Trained`."""
+
+    model: PreTrainedModel
+    masters: ShardedMasters
+    dtype: torch.dtype
+    """Of the versions' weights."""
+    base: None = None
+
+    @classmethod
+    def made(cls, model: PreTrainedModel, settings: LearnerSettings, mesh: DeviceMesh) -> Self:
+        """The shards of a whole model, which is in memory at the optimiser's precision."""
+        dtype = getattr(torch, settings.dtype)
+        head = _names_of_head(model)
+        shard(model, mesh, rounded_to=dtype if settings.dtype == "bfloat16" else None)
+        return cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
+
+    @classmethod
+    def whole(cls, folder: Path, settings: LearnerSettings) -> PreTrainedModel:
+        """The model in a folder, at the optimiser's precision, in the CPU's memory."""
+        precise = torch.float32 if settings.dtype == "bfloat16" else getattr(torch, settings.dtype)
+        return load_model(folder, dtype=precise, device=torch.device("cpu"))
+
+    @torch.no_grad()
+    def restore(self, masters: Mapping[str, Tensor]) -> None:
+        """Take over master weights, if any were kept."""
+        for name, tensor in masters.items():
+            self.masters.named[name].copy_(tensor)
+
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
+        raise ValueError("the mean of sharded weights is not kept")
+
+    def gathered(self) -> dict[str, Tensor]:
+        """The whole weights as they are written, in the first process; call it in all of them."""
+        first, found = dist.get_rank() == 0, {}
+        for name, master in self.masters.named.items():
+            assert isinstance(master, DTensor)
+            whole = master.full_tensor().detach()
+            if first:
+                found[name] = whole.to("cpu", self.dtype)
+        return found
+
+    def write(self, folder: Path, base: Path) -> None:
+        """Write the model as an ordinary folder, from the first process; call it in all of them."""
+        self.save(self.gathered(), folder, base)
+
+    def save(self, tensors: Mapping[str, Tensor], folder: Path, base: Path) -> None:
+        """What `write` does once the weights are `gathered`."""
+        if dist.get_rank() == 0:
+            self.model.save_pretrained(folder, state_dict=dict(tensors), max_shard_size=ONE_FILE)
+            copy_configuration(folder, base)
+
+
+def _names_of_head(model: PreTrainedModel) -> dict[str, str]:
+    head: nn.Module = model.get_output_embeddings()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {part: names[id(own)] for part, own in head.named_parameters(recurse=False)}
+
+
+def mesh_of(settings: LearnerSettings) -> DeviceMesh | None:
+    """The mesh of this process's group: [copies, shards of each], or [shards] of the only copy.
+
+    None if the settings ask for no shards, or if this process is alone: a command that only reads.
+    """
+    if settings.shards == 1 or not dist.is_initialized():
+        return None
+    return _mesh(
+        torch.device(settings.device).type, dist.get_world_size() // settings.shards, settings.shards
+    )
+
+
+@cache
+def _mesh(device: str, copies: int, shards: int) -> DeviceMesh:
+    if copies == 1:
+        return init_device_mesh(device, (shards,), mesh_dim_names=("shard",))
+    return init_device_mesh(device, (copies, shards), mesh_dim_names=("replicate", "shard"))
+
+
+def shard(model: PreTrainedModel, mesh: DeviceMesh, *, rounded_to: torch.dtype | None = None) -> None:
+    """Lay the model out over the mesh with FSDP2: each layer by itself, and the rest with the root.
+
+    The embedding and the head are of the root, which stays whole between a forward and its backward pass:
+    there the fused head reads them. Gradients are sums over all processes, as those of passes are.
+    `rounded_to` is the precision of the passes; None: that of the parameters.
+    """
+    policy = MixedPrecisionPolicy()
+    if rounded_to is not None:
+        policy = MixedPrecisionPolicy(param_dtype=rounded_to, reduce_dtype=torch.float32)
+    layers = getattr(model.get_decoder(), "layers", ())
+    for module in (*layers, model):
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)

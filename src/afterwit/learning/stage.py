@@ -1,0 +1,373 @@
+"""The learn stage's loop: claim a batch, train a version, commit it. In a process of its own, on one thread.
+
+The manifest's rename is the commit. After a crash before it the turns are still JUDGED; after a later crash
+`catch_up` finds them trained. Nothing in between is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from afterwit.adapters import SHARED
+from afterwit.errors import RankLost, UpdateRefused, VersionHeld, VersionsUnavailable, VersionTaken
+from afterwit.learning.batch import Item
+from afterwit.learning.claims import STAGE, Claims, Stopped
+from afterwit.learning.effect import work
+from afterwit.learning.failures import FailureKind, failure_kind
+from afterwit.learning.forgetting import Forgetter
+from afterwit.learning.health import (
+    NOTHING_TO_LEARN,
+    LearnHealth,
+    of_adapter,
+    on_death,
+    on_drained,
+    on_failure,
+    on_lag,
+    on_person,
+    on_refusal,
+    on_version,
+    on_waiting,
+    sentence,
+    tokens,
+)
+from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.policy import Policy
+from afterwit.learning.schedule import NOTHING, NextBatch, note_of
+from afterwit.learning.trainer import Trainer
+from afterwit.lifecycle import Reason
+from afterwit.promotion.gate import Gate
+from afterwit.promotion.items import Complaint
+from afterwit.promotion.messages import on_held
+from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.store import Pause, Record, Store
+from afterwit.version import Version
+from afterwit.worker import described, frames
+
+log = logging.getLogger(__name__)
+
+
+class Learn:
+    """One learner over one store and one folder of versions.
+
+    `now` is the clock; `watch` is called with every phase of every update.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        trainer: Trainer,
+        *,
+        owner: str,
+        promotion: PromotionSettings,
+        now: Callable[[], float] = time.time,
+        watch: Progress = lambda phase: None,
+    ) -> None:
+        self._trainer = trainer
+        self._settings = trainer.settings
+        self._now = now
+        self._watch = watch
+        self._health = LearnHealth(store, now)
+        self._claims = Claims(
+            store,
+            trainer.versions,
+            trainer.settings,
+            owner=owner,
+            now=now,
+            reads_groups=trainer.objective.reads_groups,
+        )
+        self._store = store
+        self._gate_of = partial(Gate, store, trainer.versions, promotion)
+        self._attempts = Attempts(trainer, self._claims, self._health, self._gate_of, now=now)
+        self._forgetter = Forgetter(
+            store, trainer, self._claims, self._gate_of, now=now, say=self._say_forgetting
+        )
+        self._last_step_failed = False
+        self._choice = NOTHING
+        self._pause: Pause | None = None
+        store.set_note(STAGE, note_of(trainer.settings))
+
+    def run(
+        self, stop: Callable[[], bool], *, follow: bool = True, rest: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Update whenever a batch is due until `stop` returns True; without `follow`, until no batch is left.
+
+        Hold `versions.learning()` meanwhile. Raises SettingError before the first update if the model cannot
+        be loaded.
+        """
+        self._trainer.begin(now=self._now())
+        try:
+            while not stop():
+                if self._step_or_report(stop, follow=follow):
+                    continue
+                if not follow:
+                    return
+                rest(self._settings.poll_s)
+        except Stopped:
+            return
+
+    def _step_or_report(self, stop: Callable[[], bool], *, follow: bool) -> bool:
+        """`step`; a failure outside a batch (a locked store, a broken folder) is reported and tried again."""
+        try:
+            worked = self.step(stop, follow=follow)
+        except (Stopped, RankLost):
+            raise
+        except VersionsUnavailable as error:
+            self._health.report(False, f"{error}; turns wait")
+            self._last_step_failed = True
+            return False
+        except Exception as error:  # the loop goes on and tries again
+            log.warning("learn: the step failed: %s%s", described(error), frames(error))
+            self._health.report(False, sentence(error))
+            self._claims.distrust()
+            self._last_step_failed = True
+            return False
+        if self._last_step_failed:
+            self._health.forget()
+        self._last_step_failed = False
+        if not worked:
+            self._report_waiting(follow=follow)
+        return worked
+
+    def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
+        """One batch, if one is due; whether there was one."""
+        self._catch_up()
+        if self._fall_back() or self.forget(stop):
+            return True
+        self._pause = self._claims.paused()
+        if self._pause is not None:
+            return False
+        self._choice = self._claims.choose(drain=not follow)
+        records = self._claims.take(self._choice)
+        if not records:
+            return self._pass_on(stop, drain=not follow)
+        progress = self._claims.progress(records, stop, self._watch)
+        progress(Phase.CLAIMED)
+        self._attempts.attempt(records, self._choice, progress)
+        return True
+
+    def _pass_on(self, stop: Callable[[], bool], *, drain: bool) -> bool:
+        """What trained somebody's own adapter trains the shared one too, if it is to; whether it did."""
+        records = self._claims.to_pass_on(drain=drain)
+        if records:
+            self._attempts.pass_on(records, self._claims.progress([], stop, self._watch))
+        return bool(records)
+
+    def forget(self, stop: Callable[[], bool] = lambda: False) -> list[str]:
+        """Forget the sessions that people ordered to forget; a sentence for each.
+
+        Raises Stopped if `stop` returns True before that is done: the next call goes on with it.
+        """
+        found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
+        for words in found:
+            log.info("learn: %s", words)
+        if found:
+            self._say_forgetting(found[-1])
+        return found
+
+    def _say_forgetting(self, words: str) -> None:
+        self._health.waits(words, what="forgetting")
+
+    def begin(self) -> None:
+        """Load the model and follow the folder of versions: what comes before `forget` outside of `run`."""
+        self._trainer.begin(now=self._now())
+        self._catch_up()
+
+    def _fall_back(self) -> bool:
+        """Return to an earlier version of an adapter if a hold or an alarm wants it; whether it did."""
+        for adapter in dict.fromkeys(event.adapter for event in self._store.events()):
+            gate = self._gate_of(adapter)
+            if (found := gate.fall_back(now=self._now())) is not None:
+                version, words = found
+                self._watch(Phase.WRITTEN)
+                self._claims.commit(version, keep=gate.keep())
+                self._watch(Phase.COMMITTED)
+                self._health.report(False, of_adapter(adapter, words), lasting=True)
+                return True
+        return False
+
+    def _report_waiting(self, *, follow: bool) -> None:
+        if self._pause is not None:
+            self._health.waits(on_person(self._pause), what=self._pause)
+            return
+        version = self._trainer.versions.of(None).newest()
+        message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
+        self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
+
+    def _catch_up(self) -> None:
+        """Follow the folder of versions. If the last learner kept dying, end the turn that is to blame."""
+        died_in = self._claims.catch_up()
+        if (record := deadly(died_in, self._settings.max_attempts)) is not None:
+            self._claims.end_abandoned(record)
+            self._health.report(False, on_death(turns=len(died_in), longest=record.sampled_turn))
+
+
+class Attempts:
+    """Trains batches. Every end of an attempt leaves each of its turns trained, skipped or given back."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        claims: Claims,
+        health: LearnHealth,
+        gate_of: Callable[[str], Gate],
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
+        self._gate_of = gate_of
+        self._settings = trainer.settings
+
+    def attempt(self, records: Sequence[Record], choice: NextBatch, progress: Progress) -> None:
+        """Train on a choice's claimed turns. Raises Stopped if told to stop before anything is written."""
+        gate = self._gate_of(choice.adapter)
+        self._trainer.turn_to(choice.adapter)
+        try:
+            version = self._train(records, gate, progress)
+        except UpdateRefused as error:
+            self._claims.end(records, Reason.NOT_FINITE, str(error))
+            self._health.report(False, on_refusal(error, turns=len(records)))
+        except VersionHeld as error:
+            with self._claims.together():
+                self._claims.end(records, Reason.HELD_BACK, str(error))
+                gate.held(error.evidence, str(error), now=self._now())
+            self._health.report(False, str(error))
+        except Stopped:
+            self._claims.give_back(records)
+            raise
+        except RankLost:  # as if this process had died: the next learner finds what it held
+            raise
+        except VersionTaken as error:
+            log.info("learn: %s: a rollback came first, and the turns train on top of it", error)
+            self._claims.give_back(records)
+        except Exception as error:  # a failure of this batch; the stage goes on
+            self._failed(records, error)
+        else:
+            if version is not None:
+                self._commit(version, gate, choice, progress)
+
+    def _train(self, records: Sequence[Record], gate: Gate, progress: Progress) -> Version | None:
+        """The version that the update made; None if the turns hold nothing to learn."""
+        new, refused = self._trainer.build(self._claims.samples(records))
+        self._claims.refuse(refused)
+        replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
+        if not new and (self._settings.update_gate or not replayed):
+            self._health.report(True, NOTHING_TO_LEARN)
+            return None
+        return self._updated(records, new, replayed, gate, progress)
+
+    def pass_on(self, records: Sequence[Record], progress: Progress) -> None:
+        """Have the shared adapter learn from turns that trained others. Their states stay as they are."""
+        gate = self._gate_of(SHARED)
+        self._trainer.turn_to(SHARED)
+        try:
+            replayed, _ = self._trainer.build(self._claims.samples(records))
+            version = self._updated(records, [], replayed, gate, progress) if replayed else None
+        except (Stopped, RankLost):
+            raise
+        except VersionTaken as error:
+            log.info("learn: %s; the turns go to the version after it", error)
+            return
+        except VersionHeld as error:
+            with self._claims.together():
+                gate.held(error.evidence, str(error), now=self._now())
+            self._health.report(False, str(error))
+            version = None
+        except Exception as error:  # a failure of this batch; the stage goes on
+            log.warning("learn: the shared adapter's update failed: %s%s", described(error), frames(error))
+            self._health.report(False, sentence(error))
+            version = None
+        if version is None:
+            self._claims.pass_over(records)
+        else:
+            self._commit(version, gate, NOTHING, progress)
+
+    def _updated(
+        self,
+        records: Sequence[Record],
+        new: Sequence[Item],
+        replayed: Sequence[Item],
+        gate: Gate,
+        progress: Progress,
+    ) -> Version:
+        own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
+        if doubts := gate.doubts(_complaints(records, [*new, *replayed]), work=cost):
+            gate.withdraw(self._trainer.contradicted(doubts))
+
+        def examine(policy: Policy) -> SuiteResult | None:
+            items = gate.items(own, work=cost, shared=self._trainer.packs(policy))
+            found = gate.result(self._trainer.kept(policy, items))
+            if found is not None and found.standing is Standing.HELD:
+                turns = len(new) or len(replayed)
+                raise VersionHeld(on_held(found, turns=turns), evidence=found.evidence)
+            return found
+
+        return self._trainer.train(
+            new,
+            replayed,
+            now=self._now(),
+            progress=progress,
+            objective=gate.objective(self._trainer.objective),
+            settings=gate.paced(self._settings),
+            examine=examine,
+        )
+
+    def _commit(self, version: Version, gate: Gate, choice: NextBatch, progress: Progress) -> None:
+        self._claims.commit(version, keep=gate.keep())
+        progress(Phase.COMMITTED)
+        ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
+        if (brake := gate.brake(self._settings, self._trainer.objective)) is not None:
+            message = f"{message}; {brake}"
+        if choice.lags:
+            lag = on_lag(choice, stale=self._claims.went_stale)
+            self._health.report(False, f"{message}; {lag}", lasting=not ok)
+        else:
+            self._health.report(ok, message)
+
+    def _failed(self, records: Sequence[Record], error: Exception) -> None:
+        """Report the failure and give the turns back, those to blame with a failed attempt."""
+        log.warning("learn: the update failed: %s%s", described(error), frames(error))
+        kind = failure_kind(error)
+        self._health.report(
+            False, on_failure(kind, error, turns=len(records), longest=longest(records).sampled_turn)
+        )
+        guilty = blamed(records, kind)
+        for record in guilty:
+            self._claims.blame(record, sentence(error))
+        wait_s = self._settings.retry_s if kind in ELSEWHERE else 0.0
+        self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)
+
+
+def _complaints(records: Sequence[Record], items: Sequence[Item]) -> list[Complaint]:
+    """Of an update's claimed turns those that hints teach, with the hint."""
+    hints = {item.turn: item.hints[0] for item in items if item.hints}
+    return [
+        Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
+        for record in records
+        if record.turn.id in hints
+    ]
+
+
+ELSEWHERE = (FailureKind.DISK, FailureKind.VERSIONS, FailureKind.TEACHER)
+"""Failures that last whichever turns are in the batch: no disk, no place for versions, no teacher."""
+
+
+def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
+    """No turn if what is missing is elsewhere, the longest for a lack of memory, all for anything else."""
+    if kind in ELSEWHERE:
+        return []
+    return [longest(records)] if kind is FailureKind.MEMORY else list(records)
+
+
+def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
+    """The turn to give up after a learner died in their update: the longest that was tried often enough."""
+    tried = [record for record in records if record.attempts >= max_attempts]
+    return longest(tried) if tried else None
+
+
+def longest(records: Sequence[Record]) -> Record:
+    """The one with the most tokens of prompt and response."""
+    return max(records, key=lambda record: tokens(record.sampled_turn))

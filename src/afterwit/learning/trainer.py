@@ -1,0 +1,310 @@
+"""From a batch to a version on disk. After a failure the policy is loaded again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from transformers import PreTrainedModel
+
+from afterwit.adapters import SHARED
+from afterwit.checkpoints.versions import Step, Versions
+from afterwit.errors import SettingError, UpdateRefused
+from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
+from afterwit.learning.batch import Item, Refused, TurnLimits, build
+from afterwit.learning.distributed.orders import Examine as ExamineOrder
+from afterwit.learning.distributed.orders import Follower, Prepare, Update, load, probed, write
+from afterwit.learning.distributed.ranks import ALONE, Ranks
+from afterwit.learning.effect import read
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.phase import Phase, PhaseTimes, Progress
+from afterwit.learning.policy import Policy
+from afterwit.learning.rerun import Again, context_of, drop, recipe_of, run_again
+from afterwit.learning.rows import Packing
+from afterwit.learning.settings import SERVER, LearnerSettings
+from afterwit.learning.teacher_scores import require_servable
+from afterwit.learning.update import Epoch
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.promotion.items import Doubt
+from afterwit.promotion.items import Item as SuiteItem
+from afterwit.promotion.suite import SuiteResult
+from afterwit.teacher import TeacherServer
+from afterwit.turn import JudgedTurn
+from afterwit.version import Origin, Probe, Version
+from afterwit.weights.load import read_config, width_of
+
+Examine = Callable[[Policy], SuiteResult | None]
+"""What an updated policy lost of what people had approved; None: it was not asked."""
+
+
+class Trainer:
+    """Holds the policy at the newest version, and the frozen models that the objective reads.
+
+    Its settings name the step size, whether or not it was given.
+    """
+
+    epoch: Epoch | None = None
+    """What makes the optimiser's steps, if not the learner itself."""
+
+    def __init__(
+        self,
+        versions: Versions,
+        rendering: Rendering,
+        *,
+        settings: LearnerSettings,
+        objective: ObjectiveSettings,
+        placement: Placement = Placement.LAST_USER,
+        teacher: TeacherServer | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """`teacher` is the server that scores hints, if `settings.teacher` says so. SettingError if it cannot
+        do so for the objective. `ranks` are the processes that share this learner's work."""
+        if settings.teacher == SERVER:
+            require_servable(objective)
+        self.versions = versions.of(versions.adapter or SHARED)
+        self.settings = settings.settled(width_of(read_config(versions.base)))
+        self.objective = objective
+        self._rendering = rendering
+        self._placement = placement
+        self._teacher = teacher
+        self._ranks = ranks
+        self._policy: Policy | None = None
+        self.frozen = FrozenModels(versions.base, settings, server=teacher)
+
+    def begin(self, *, now: float) -> None:
+        """Share versions with other machines, write version 0 if it is missing, and load the newest.
+
+        Call it while `versions.learning()`. SettingError if one cannot be loaded, or if the server with the
+        teacher is not fit; VersionsUnavailable if they cannot be shared.
+        """
+        prepare = Prepare(teacher=self._served is not None)
+        with self._ranks.leading(prepare):
+            prepare.run(self.frozen, self._ranks)
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        self.versions.share()
+        policy = self.policy()
+        if self.versions.get(0) is not None:
+            return
+        if policy.number and self._ranks.lockstep:
+            raise SettingError("the record of version 0 is gone: start once without learner.shards")
+        base = policy if policy.number == 0 else Policy.load(self.versions, 0, self.settings)
+        version = Version(
+            number=0, parent=None, origin=Origin.BASE, created=now, probe=probed(base, self._ranks)
+        )
+        with self.versions.writing():
+            self.versions.write(version, lambda folder: None)
+
+    @property
+    def adapter(self) -> str:
+        """The adapter that is trained now."""
+        return self.versions.adapter or SHARED
+
+    def turn_to(self, adapter: str) -> None:
+        """Train another adapter from now on."""
+        self.versions = self.versions.of(adapter)
+
+    def policy(self) -> Policy:
+        """The adapter's policy at its newest version, loaded again if the one in memory is another.
+
+        Of another adapter's policy the frozen base stays in memory.
+        """
+        newest = self.versions.newest()
+        if self._policy is None or self._policy.number != newest:
+            base = None if self._policy is None else self._policy.trained.base
+            self.drop()
+            self._policy = self.load(newest, base)
+        return self._policy
+
+    def load(self, number: int, base: PreTrainedModel | None) -> Policy:
+        """The policy at a version, in all ranks; `base` is the frozen base of an earlier one."""
+        return load(self.versions, number, self.settings, self._ranks, base=base)
+
+    def drop(self) -> None:
+        """Forget the policy in memory: the version on disk counts."""
+        self._policy = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def build(
+        self, samples: Sequence[JudgedTurn], *, version: int | None = None
+    ) -> tuple[list[Item], list[Refused]]:
+        """The items of the next update, or of one that starts at `version`, and the turns that it refuses."""
+        limits = TurnLimits(
+            max_tokens=self.context,
+            max_staleness=self.settings.max_staleness,
+            version=self.versions.newest() if version is None else version,
+            chain=self.versions.numbers(),
+            adapter=self.adapter,
+        )
+        return build(samples, self._rendering, self._placement, limits, self.objective)
+
+    @property
+    def _served(self) -> TeacherServer | None:
+        return self.frozen.served if self.objective.needs_teacher else None
+
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and response: the least of the setting and of either model's context."""
+        return context_of(self.policy(), self.settings, self._served)
+
+    def train(
+        self,
+        new: Sequence[Item],
+        replayed: Sequence[Item],
+        *,
+        now: float,
+        progress: Progress,
+        objective: ObjectiveSettings | None = None,
+        settings: LearnerSettings | None = None,
+        metrics: Mapping[str, float] = MappingProxyType({}),
+        examine: Examine = lambda policy: None,
+    ) -> Version:
+        """One update and its version, whose manifest is on disk on return.
+
+        `objective` replaces the trainer's own; `settings` replace its own but for the models; `metrics` stand
+        in the manifest beside the update's own.
+        `examine` is called with the updated policy before anything is written; what it raises gives the
+        update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
+        first. After any error the next update starts from the newest version on disk.
+        """
+        number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
+        items, chosen, how = [*new, *replayed], objective or self.objective, settings or self.settings
+        count = len(new) if self.settings.measure_effects else 0
+        order = Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
+        try:
+            with self._ranks.leading(order):
+                found, measured = order.run(policy, self.frozen, how, times, self._ranks)
+            times.done("effects")
+            suite = examine(policy)
+            times.done("suite")
+            version = Version(
+                number=number,
+                parent=policy.number,
+                origin=Origin.UPDATE,
+                created=now,
+                turns=_turns(new),
+                replayed=_turns(replayed),
+                probe=probed(policy, self._ranks),
+                metrics={**found, **times.metrics(), **metrics},
+                recipe=recipe_of(items, chosen, how, self._placement, anew=policy.anew),
+                effects=measured,
+                suite=suite,
+                adapter=self.adapter,
+            )
+            written = self.write(version, policy, progress)
+        except BaseException:
+            self.drop()
+            raise
+        policy.number, policy.anew = number, False
+        progress(Phase.WRITTEN)
+        return written
+
+    def packs(self, policy: Policy) -> bool:
+        """Whether it reads once what several rows begin with."""
+        return Packing.of(self.settings, policy.model).allowed
+
+    def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
+        """Each item with whether the policy still says it."""
+        return [
+            (item, item.kept(found)) for item, found in zip(items, self._read(policy, items), strict=True)
+        ]
+
+    def contradicted(self, doubts: Sequence[Doubt]) -> frozenset[str]:
+        """The approved turns of these that the policy takes, and would not with the hint in its prompt.
+
+        One whose messages no longer render to its prompt is not among them.
+        """
+        policy = self.policy()
+        asked = [(doubt.item, shown) for doubt in doubts if (shown := self._shown(doubt)) is not None]
+        plain = {item.turn: item for item, _ in asked}
+        found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
+        without = dict(zip(plain, found, strict=False))
+        with_hint = zip(asked, found[len(plain) :], strict=True)
+        return frozenset(
+            item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
+        )
+
+    def _shown(self, doubt: Doubt) -> SuiteItem | None:
+        """The item after the prompt that shows its hint."""
+        room = self.context - len(doubt.item.ids)
+        prompts, _ = hinted_prompts(doubt.turn, (doubt.hint,), self._rendering, self._placement, room)
+        return replace(doubt.item, prompt_ids=prompts[0][1]) if prompts else None
+
+    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
+        if not items:
+            return []
+        with self._ranks.leading(ExamineOrder(items=items, settings=self.settings)):
+            return read(policy, items, self.settings, self._ranks)
+
+    def probe(self, policy: Policy) -> Probe:
+        """What an engine with the policy's weights must say."""
+        return probed(policy, self._ranks)
+
+    def follower(self, ranks: Ranks, watch: Progress) -> Follower:
+        """What this process holds if another one is the first of its ranks."""
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        return Follower(
+            base=self.versions.base,
+            settings=self.settings,
+            frozen=self.frozen,
+            server=self._teacher,
+            ranks=ranks,
+            watch=watch,
+        )
+
+    def rerun(
+        self,
+        start: int,
+        steps: Sequence[Step],
+        again: Callable[[int, Step], Again],
+        *,
+        progress: Progress,
+    ) -> Policy:
+        """The policy at `start` after these updates, which are run again as they were, with the samples that
+        `again` gives by their places from 1 on. No version is written; what is kept on the way, so that a
+        learner that is stopped can go on, goes with `drop_halfway`.
+
+        Raises NotRepeatable if an update would read something else than it did. The policy in memory is
+        forgotten.
+        """
+        self.drop()
+        return run_again(
+            self.versions,
+            start,
+            steps,
+            again,
+            self._rendering,
+            self.frozen,
+            self.settings,
+            progress,
+            server=self._teacher,
+            ranks=self._ranks,
+        )
+
+    def drop_halfway(self) -> None:
+        """Delete what a `rerun` kept."""
+        drop(self.versions.root)
+
+    def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
+        """Write the policy as this version, whose manifest is on disk on return.
+
+        Raises UpdateRefused if its probe is not finite, VersionTaken if another version came first.
+        """
+        if not version.probe.is_finite:
+            raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
+
+        def fill(folder: Path) -> None:
+            write(policy, folder, self.versions.base, progress, self._ranks)
+
+        with self.versions.writing():
+            return self.versions.write(version, fill)
+
+
+def _turns(items: Sequence[Item]) -> tuple[str, ...]:
+    """The turns that the store knows: what an Atropos server sent is none."""
+    return tuple(item.turn for item in items if item.turn is not None)

@@ -1,0 +1,1 @@
+"""Rows that begin alike share the work of their beginnings."""

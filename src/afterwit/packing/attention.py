@@ -1,0 +1,238 @@
+"""Attention over a packed sequence, as transformers calls it.
+
+A model whose attention is set to `NAME` attends as with `sdpa` unless it is called with `tree=`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from afterwit.agreement import MULTIPLE
+from afterwit.packing.flash import Gradients, Inputs, Kernel, kernel_for
+from afterwit.packing.pack import Block, Path, inputs, pack
+
+NAME = "afterwit_tree"
+
+
+UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
+"""Options of attention that some models use, and this one does not have."""
+
+
+def tree_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    tree: Sequence[Block] | None = None,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Queries [1, G*H, L, E], keys and values [1, H, L, E] to outputs [1, L, G*H, E].
+
+    ValueError for options that a packed sequence does not support.
+    """
+    if tree is None:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **others
+        )
+        return found
+    asked = [name for name in UNSUPPORTED if others.get(name) is not None]
+    if asked or others.get("dropout") or attention_mask is not None:
+        raise ValueError(f"a packed sequence cannot be attended to with {asked or 'a mask or dropout'}")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attend(query, key, value, tree, scale, kernel_for(query)), None
+
+
+AttentionInterface.register(NAME, tree_attention)
+
+
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+class Blockwise(NamedTuple):
+    """How a packed sequence is attended to."""
+
+    blocks: Sequence[Block]
+    scale: float
+    kernel: Kernel
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float, kernel: Kernel
+) -> Tensor:
+    """Queries [1, G*H, L, E], keys and values [1, H, L, E] to the output [1, L, G*H, E].
+
+    A query sees only the keys that some block pairs it with.
+    """
+    (_, heads, tokens, width), groups = query.shape, query.shape[1] // key.shape[1]
+    query_GHLE = query.view(key.shape[1], groups, tokens, width).transpose(0, 1)
+    how = Blockwise(blocks, scale, kernel)
+    out_GHLE: Tensor = _Attention.apply(query_GHLE, key, value, how)  # type: ignore[no-untyped-call]
+    return out_GHLE.permute(2, 1, 0, 3).reshape(1, tokens, heads, width)
+
+
+class _Attention(Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, how: Blockwise) -> Tensor:
+        out, lse = _forward(query, *_by_group(query, key, value), how)
+        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.how = how
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, lse = ctx.saved_tensors
+        gradients = _backward(d_out, (query, *_by_group(query, key, value)), out, lse, ctx.how)
+        return *(gradient.to(query.dtype) for gradient in gradients), None
+
+
+def _by_group(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values once per query group, without a copy."""
+    return key.expand(len(query), -1, -1, -1), value.expand(len(query), -1, -1, -1)
+
+
+def _inputs(tensors: tuple[Tensor, Tensor, Tensor], block: Block, scale: float) -> Inputs:
+    query, key, value = tensors
+    rows, seen = _slices(block)
+    return Inputs(query[:, :, rows], key[:, :, seen], value[:, :, seen], block.causal, scale)
+
+
+def _slices(block: Block) -> tuple[slice, slice]:
+    return slice(block.begin, block.end), slice(block.key_begin, block.key_end)
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, how: Blockwise) -> tuple[Tensor, Tensor]:
+    groups, heads, tokens, width = query.shape
+    precise = torch.float64 if query.dtype is torch.float64 else torch.float32
+    out = query.new_empty((tokens, heads, groups, width), dtype=precise).permute(2, 1, 0, 3)
+    lse = query.new_empty((groups, heads, tokens), dtype=precise)
+    for block in sorted(how.blocks, key=lambda block: not block.causal):  # causal blocks cover every query
+        rows, _ = _slices(block)
+        part, part_lse = how.kernel.forward(_inputs((query, key, value), block, how.scale))
+        if block.causal:
+            out[:, :, rows], lse[:, :, rows] = part, part_lse
+        else:
+            _merge(out[:, :, rows], lse[:, :, rows], part, part_lse)
+    return out.to(query.dtype), lse
+
+
+def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
+    """Add, in place, what was found among other keys."""
+    total = torch.logaddexp(lse, part_lse)
+    out.mul_((lse - total).exp_()[..., None])
+    out.addcmul_(part.to(out.dtype), (part_lse - total).exp_()[..., None])
+    lse.copy_(total)
+
+
+def _backward(
+    d_out: Tensor, tensors: tuple[Tensor, Tensor, Tensor], out: Tensor, lse: Tensor, how: Blockwise
+) -> Gradients:
+    query, key, _ = tensors
+    d_query = torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
+    d_key, d_value = (torch.zeros((1, *key.shape[1:]), dtype=lse.dtype, device=key.device) for _ in range(2))
+    for block in how.blocks:
+        rows, seen = _slices(block)
+        inputs = _inputs(tensors, block, how.scale)
+        found = how.kernel.backward(d_out[:, :, rows], inputs, out[:, :, rows], lse[:, :, rows])
+        d_query[:, :, rows] += found[0]
+        d_key[:, :, seen] += found[1].sum(dim=0, keepdim=True)
+        d_value[:, :, seen] += found[2].sum(dim=0, keepdim=True)
+    return d_query, d_key, d_value
+
+
+Widened = Callable[[PreTrainedModel], AbstractContextManager[None]]
+
+
+ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
+"""A trunk, a branch, a branch on it, one beside it, and another tree."""
+
+
+BY_LENGTH = ("dynamic", "longrope")
+"""Kinds of rotary embedding that depend on the longest row of a pass."""
+
+
+_known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+
+
+def unsupported_reason(
+    model: PreTrainedModel, attention: str = NAME, *, widened: Widened = nullcontext
+) -> str | None:
+    """Why the model cannot run packed rows. None if it can; its attention is then set up for them.
+
+    `attention` is the name of one that takes `tree=`. Within `widened` the model computes without rounding:
+    packed rows of a model in half precision may be as far from that as single ones are, three times over.
+    """
+    if model not in _known:
+        _known[model] = _reason_in_config(model) or _reason_in_test(model, attention, widened)
+    return _known[model]
+
+
+def _reason_in_config(model: PreTrainedModel) -> str | None:
+    """What the config rules out."""
+    config = model.config.get_text_config()
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    if kinds:
+        return f"it has layers of {', '.join(kinds)}"
+    window = getattr(config, "sliding_window", None)
+    if not hasattr(config, "layer_types") and window and getattr(config, "use_sliding_window", True):
+        return f"its attention has a window of {window} tokens"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in BY_LENGTH:
+        return f"its rotary embedding is {rope['rope_type']}: it depends on the longest row of a pass"
+    if not getattr(model, "_supports_attention_backend", False):
+        return "its attention cannot be replaced"
+    return None
+
+
+def _reason_in_test(model: PreTrainedModel, attention: str, widened: Widened) -> str | None:
+    """How packing changes the logits of `ROWS`; None if by no more than rounding."""
+    before = model.config._attn_implementation
+    alone = _alone(model)
+    with widened(model):
+        exact = _alone(model)
+    packed = pack([Path(ids=ids, first=0) for ids in ROWS])
+    model.set_attn_implementation(attention)
+    try:
+        logits_LV = _logits(model, inputs(packed, model.device))
+        reason = _difference([logits_LV[at] for at in packed.at], alone, exact)
+    except (RuntimeError, TypeError, ValueError) as error:  # a foreign model may raise anything here
+        reason = f"packed rows fail: {error}"
+    if reason is not None:
+        model.set_attn_implementation(before)
+    return reason
+
+
+@torch.no_grad()
+def _logits(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
+    logits: Tensor = model(**given).logits[0]
+    return logits
+
+
+def _alone(model: PreTrainedModel) -> list[Tensor]:
+    return [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
+
+
+def _difference(packed: Sequence[Tensor], alone: Sequence[Tensor], exact: Sequence[Tensor]) -> str | None:
+    """What packed rows are off, if it is more than rounding: three times what single ones are off, where
+    that was measured."""
+    off, noise = _apart(packed, exact), _apart(alone, exact)
+    rounding = torch.finfo(alone[0].dtype).eps ** 0.5 * max(float(each.abs().max()) for each in alone)
+    if off <= (MULTIPLE * noise if noise else rounding):
+        return None
+    return f"packed rows give other logits than single ones: {off:.2g} off, single ones {noise:.2g}"
+
+
+def _apart(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    return max(float((left - right).abs().max()) for left, right in zip(one, other, strict=True))

@@ -1,0 +1,182 @@
+"""The page's routes: what is read for each, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFound
+from afterwit.gateway.auth import Caller, Permission
+from afterwit.gateway.context import Gateway
+from afterwit.page import html
+from afterwit.page.access import Access, see
+from afterwit.page.html import Controls
+from afterwit.page.view import NotFound, View, number
+from afterwit.page.views import VIEWS
+
+T = TypeVar("T")
+
+
+PATIENCE_S = 5.0
+"""Seconds that the page waits for the store."""
+
+
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class UserPage:
+    """Everything below `/ui`. It needs the scope `read`; its buttons need `admin`."""
+
+    def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
+        """Without `controls`, the page only shows."""
+        self._gateway = gateway
+        self._access = Access(gateway)
+        self._actions = {} if controls is None else Actions(gateway, controls).routes()
+
+    def routes(self) -> list[Route]:
+        """All of them; the last answers for every other address, so that nobody learns which there are."""
+        return [
+            Route("/ui/static/{name}", _static),
+            Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
+            Route("/ui/sign-out", self._access.sign_out, methods=["POST"]),
+            *(Route(path, self._done(act), methods=["POST"]) for path, act in self._actions.items()),
+            *(Route(path, self._shown(view)) for path, view in VIEWS.items()),
+            Route("/ui/{rest:path}", self._shown(_nothing), methods=METHODS),
+        ]
+
+    def _shown(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            caller = self._access.caller(request)
+            if caller is None:
+                return self._access.sign_in_page(request)
+            try:
+                wanted = view(request, self._gateway)
+                found = await self._gateway.read(wanted.read, within_s=PATIENCE_S)
+            except (NotFound, TurnNotFound) as error:
+                return await self._message(request, caller, 404, "There is nothing here", str(error))
+            except StoreError as error:
+                return await self._message(request, caller, 503, "The store does not answer", str(error))
+            return html.html(await self._rendered(wanted.template, request, caller, found))
+
+        return endpoint
+
+    def _done(self, act: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            caller = self._access.caller(request)
+            if caller is None:
+                return self._access.sign_in_page(request)
+            try:
+                fields = await self._access.form(request)
+                caller.require(Permission.ADMIN)
+                return see(await act(request, fields))
+            except RequestError as error:
+                title = "This was not done"
+                return await self._message(request, caller, error.status, title, error.message)
+            except AfterwitError as error:
+                return await self._message(request, caller, 409, "Nothing was changed", str(error))
+
+        return endpoint
+
+    async def _message(
+        self, request: Request, caller: Caller, status: int, title: str, words: str
+    ) -> Response:
+        facts = {"title": title, "words": words}
+        return html.html(await self._rendered("message.html", request, caller, facts), status=status)
+
+    async def _rendered(
+        self, template: str, request: Request, caller: Caller, found: Mapping[str, Any]
+    ) -> str:
+        """In a thread: a long response has thousands of tokens, and streams go on meanwhile."""
+        facts = {**self._frame(request, caller), **found}
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._gateway.readers, html.rendered, template, facts)
+
+    def _frame(self, request: Request, caller: Caller) -> dict[str, Any]:
+        """What every page shows around its own."""
+        return {
+            "path": request.url.path,
+            "form_token": self._access.form_token(request),
+            "steers": caller.may(Permission.ADMIN) and bool(self._actions),
+            "signed_in": caller.name if self._gateway.keys.keyed else None,
+            "serving": self._gateway.engine.version,
+            "model": self._gateway.engine.facts.model,
+        }
+
+
+async def _static(request: Request) -> Response:
+    found = html.static_file(request.path_params["name"])
+    if found is None:
+        raise RequestError(404, "unknown_route", "The page has no such file.")
+    content, kind = found
+    headers = {**html.HEADERS, "cache-control": "public, max-age=31536000, immutable"}
+    return Response(content, media_type=kind, headers=headers)
+
+
+def _nothing(request: Request, gateway: Gateway) -> Any:
+    raise NotFound("The page has nothing at this address.")
+
+
+Fields = Mapping[str, str]
+
+
+Action = Callable[[Request, Fields], Awaitable[str]]
+
+
+LONGEST_REASON = 200
+"""Characters of why a person pauses."""
+
+
+class Actions:
+    """The buttons. They raise AfterwitError if nothing was changed."""
+
+    def __init__(self, gateway: Gateway, controls: Controls) -> None:
+        self._gateway, self._controls = gateway, controls
+
+    def routes(self) -> dict[str, Action]:
+        """By address."""
+        return {
+            "/ui/learning/pause": self._pause,
+            "/ui/learning/resume": self._resume,
+            "/ui/versions/{version}/rollback": self._roll_back,
+            "/ui/turns/{turn}/review": self._review,
+            "/ui/sessions/{session:path}/exclude": self._exclude,
+            "/ui/sessions/{session:path}/include": self._include,
+        }
+
+    async def _pause(self, request: Request, fields: Fields) -> str:
+        words, now = fields.get("why", "").strip()[:LONGEST_REASON], self._gateway.now()
+        await self._gateway.store.call(lambda store: store.pause(words, now=now))
+        return "/ui"
+
+    async def _resume(self, request: Request, fields: Fields) -> str:
+        await self._gateway.store.call(lambda store: store.resume())
+        return "/ui"
+
+    async def _roll_back(self, request: Request, fields: Fields) -> str:
+        target = number(request.path_params["version"])
+        if target is None:
+            raise RequestError(404, "unknown_version", "There is no such version.")
+        made = await self._controls.roll_back(target)
+        return f"/ui/versions?made={made.number}"
+
+    async def _review(self, request: Request, fields: Fields) -> str:
+        turn, now = request.path_params["turn"], self._gateway.now()
+        accept = fields.get("accept") == "yes"
+        found = await self._gateway.store.call(lambda store: store.review([turn], accept=accept, now=now))
+        return f"/ui/review?outcome={found[turn].value}"
+
+    async def _exclude(self, request: Request, fields: Fields) -> str:
+        session, now = request.path_params["session"], self._gateway.now()
+        await self._gateway.store.call(lambda store: store.exclude(session, now=now))
+        return f"/ui/sessions/{quote(session)}"
+
+    async def _include(self, request: Request, fields: Fields) -> str:
+        session = request.path_params["session"]
+        await self._gateway.store.call(lambda store: store.include(session))
+        return f"/ui/sessions/{quote(session)}"

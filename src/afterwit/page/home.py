@@ -1,0 +1,348 @@
+"""The first page: is it learning, is it helping, what waits, what was not learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
+
+from afterwit.gateway.context import Gateway
+from afterwit.gateway.status import health_of
+from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.page import plot
+from afterwit.page.html import count, plain
+from afterwit.page.plot import Band
+from afterwit.page.view import Wanted
+from afterwit.progress import Interval, Trend, difference_interval, wilson_interval
+from afterwit.progress import Request as PersonRequest
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.watch import requests_of
+from afterwit.store import Counts, Outcome, Pause, Status, Store, VersionRecord
+from afterwit.version import Origin
+
+TURNS = 1_000
+
+
+NEWEST = 8
+
+
+UPDATES = 50
+
+
+def view(request: Request, gateway: Gateway) -> Wanted:
+    """The overview."""
+
+    def read(store: Store) -> Mapping[str, Any]:
+        counts, outcomes = store.counts(), store.outcomes(limit=TURNS)
+        versions = store.newest_versions(limit=UPDATES)
+        pause = store.paused()
+        stages = health_of(gateway, store.statuses(), pause).stages
+        asked = requests_of(store.all_episodes(limit=TURNS))
+        first = asked if len(asked) < TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
+        return {
+            "learning": learning(versions, counts, stages, pause),
+            "pause": pause,
+            "helping": helping(first, asked, len(asked)),
+            "requests": len(asked),
+            "complaints": complaints(asked),
+            "bad": plot.line(
+                shares([each.reward == -1 for each in outcomes]), title="Turns found bad", share=True
+            ),
+            "good": plot.line(
+                shares([each.reward == 1 for each in outcomes]), title="Turns found good", share=True
+            ),
+            "waits": [
+                (state, counts.states.get(state, 0)) for state in (State.OPEN, State.ANSWERED, State.JUDGED)
+            ],
+            "learned": counts.states.get(State.TRAINED, 0),
+            "skipped": counts.states.get(State.SKIPPED, 0),
+            "refused": refused(counts),
+            "stages": stages,
+            "lines": lines(versions, store.events(), limit=NEWEST),
+            "base_url": f"{request.url.scheme}://{request.url.netloc}/v1",
+            "empty": not counts.states,
+        }
+
+    return Wanted(template="overview.html", read=read)
+
+
+def learning(
+    versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
+) -> Mapping[str, Any]:
+    """Whether it learns: a sentence, when it last did, and the status that explains it: of a stage that has a
+    problem, else the learner's."""
+    learner, judge = (_newest(stages, name) for name in ("learn", "judge"))
+    updates = [version for version in versions if version.origin is Origin.UPDATE]
+    trained = counts.states.get(State.TRAINED, 0)
+    if pause is not None:
+        sentence = "No: learning is paused."
+    elif learner is not None and not learner.ok:
+        sentence = "Not now: the learner reports a problem."
+    elif judge is not None and not judge.ok:
+        sentence = "Only from what needs no judge." if updates else "Not yet, and the judge has a problem."
+    elif not updates:
+        sentence = "Not yet: nothing has been learned so far."
+    else:
+        sentence = f"Yes: {count(trained, 'turn')} so far."
+    return {
+        "sentence": sentence,
+        "ok": all(stage is None or stage.ok for stage in (learner, judge)),
+        "says": next((stage for stage in (learner, judge) if stage is not None and not stage.ok), learner),
+        "last": updates[0] if updates else None,
+    }
+
+
+def _newest(stages: Sequence[Status], name: str) -> Status | None:
+    found = [status for status in stages if status.stage == name]
+    return max(found, key=lambda status: status.at, default=None)
+
+
+def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
+    """Reasons of turns that were not learned from, by their class, the most frequent first."""
+    titles = {
+        ReasonClass.FAILED: "Something failed",
+        ReasonClass.NOTHING_TO_LEARN: "There was nothing to learn",
+        ReasonClass.NOT_TRAINABLE: "It cannot train",
+    }
+    found = []
+    for kind, title in titles.items():
+        reasons = [(reason, number) for reason, number in counts.reasons.items() if CLASS_OF[reason] is kind]
+        if reasons:
+            found.append((title, sorted(reasons, key=lambda pair: -pair[1])))
+    return found
+
+
+CURVE_TURNS = 2_000
+
+
+REQUESTS = 2_000
+
+
+VERSIONS = 200
+
+
+FIRST = (
+    "loss",
+    "rl",
+    "opd",
+    "combine",
+    "reference_kl",
+    "entropy",
+    "mismatch_mean",
+    "mismatch_fresh",
+    "teacher_gap",
+    "overlap",
+    "grad_norm",
+)
+"""Metrics of an update that come first; the others follow by name."""
+
+
+NAMES: Mapping[str, str] = {
+    "rl": "loss of the rewards",
+    "opd": "loss of the hints",
+    "combine": "loss of rewards and hints",
+    "reference_kl": "KL to the base model",
+    "grad_norm": "norm of the gradient",
+}
+
+
+SAID: Mapping[str, str] = {
+    "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
+    "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
+    "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",
+    "mismatch_mean": "How far the learner and the engine are apart, in nats. It grows with staleness.",
+    "mismatch_fresh": "The same over responses of the updated weights alone: both must agree.",
+    "teacher_gap": "How far the teacher, which is shown the hint, is from the model, in nats.",
+    "overlap": "Of the likeliest tokens, how many the model and the teacher have in common.",
+    "staleness_mean": "Versions between sampling a turn and learning from it.",
+}
+
+
+def curves_view(request: HttpRequest, gateway: Gateway) -> Wanted:
+    """All curves."""
+
+    def read(store: Store) -> Mapping[str, Any]:
+        outcomes = store.outcomes(limit=CURVE_TURNS)
+        requests = requests_of(store.all_episodes(limit=REQUESTS))
+        versions = store.newest_versions(limit=VERSIONS)[::-1]
+        return {
+            "judged": len(outcomes),
+            "requests": len(requests),
+            "bin": BIN,
+            "people": [complaints(requests), approved(versions)],
+            "found": found(outcomes),
+            "metrics": metrics(versions),
+        }
+
+    return Wanted(template="curves.html", read=read)
+
+
+def complaints(requests: Sequence[PersonRequest]) -> Markup:
+    """The share of requests that people complained of, with its interval."""
+    points = shares([each.complaint for each in requests])
+    return plot.line(points, title="Requests with a complaint", share=True, band=intervals(points))
+
+
+def approved(versions: Sequence[VersionRecord]) -> Markup:
+    """The preference suite: of what people had approved, the share that each update kept."""
+    kept = []
+    for version in versions:
+        lost = version.suite.lost.values() if version.suite else ()
+        if of := sum(each for _, each in lost):
+            kept.append((float(version.number), 1 - sum(gone for gone, _ in lost) / of))
+    return plot.line(kept, title="Kept of what people approved", share=True)
+
+
+def found(outcomes: Sequence[Outcome]) -> list[Markup]:
+    """What the judge found: rewards, and how often there was a hint."""
+    good, bad = (shares([each.reward == reward for each in outcomes]) for reward in (1, -1))
+    mean = [(x, up - down) for (x, up), (_, down) in zip(good, bad, strict=True)]
+    hinted = shares([each.hinted for each in outcomes])
+    return [
+        plot.line(mean, title="Mean reward"),
+        plot.line(good, title="Good turns", share=True),
+        plot.line(bad, title="Bad turns", share=True),
+        plot.line(hinted, title="Turns with a hint", share=True),
+    ]
+
+
+def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
+    """A curve for each metric that at least two versions have."""
+    names = {name for version in versions for name in version.metrics}
+    ordered = [name for name in FIRST if name in names] + sorted(names - set(FIRST))
+    curves = []
+    for name in ordered:
+        points = [
+            (float(version.number), version.metrics[name]) for version in versions if name in version.metrics
+        ]
+        if len(points) > 1:
+            title = NAMES.get(name, plain(name))
+            curves.append({"said": SAID.get(name, ""), "svg": plot.line(points, title=title)})
+    return curves
+
+
+LINES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing that happened."""
+
+    at: float
+    kind: str
+    """A class of the page's style: learned, served, hold, alarm, confirm, rollback."""
+    words: str
+    version: int
+
+
+def log_view(request: Request, gateway: Gateway) -> Wanted:
+    """The newest lines."""
+
+    def read(store: Store) -> Mapping[str, Any]:
+        return {"lines": lines(store.newest_versions(limit=LINES), store.events(), limit=LINES)}
+
+    return Wanted(template="log.html", read=read)
+
+
+def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
+    """What happened, the newest first."""
+    found = [_decided(event) for event in events[-limit:]]
+    for version in versions:
+        if version.origin is Origin.BASE:
+            continue
+        found.append(_made(version))
+        if version.published_at is not None:
+            words = f"Version {version.number} is served."
+            found.append(Line(at=version.published_at, kind="served", words=words, version=version.number))
+    return sorted(found, key=lambda each: each.at, reverse=True)[:limit]
+
+
+def _made(version: VersionRecord) -> Line:
+    if version.origin is Origin.ROLLBACK:
+        words = (
+            f"Version {version.number} takes learning back: it has the weights of version {version.restores}."
+        )
+        return Line(at=version.created, kind="rollback", words=words, version=version.number)
+    if version.origin is Origin.REPLAY:
+        words = f"Version {version.number} is earlier updates, run again without a forgotten conversation."
+        return Line(at=version.created, kind="replay", words=words, version=version.number)
+    again = f", and from {version.replayed} again" if version.replayed else ""
+    words = f"Version {version.number} learned from {count(version.trained, 'turn')}{again}."
+    return Line(at=version.created, kind="learned", words=words, version=version.number)
+
+
+def _decided(event: Event) -> Line:
+    words = event.words[:1].upper() + event.words[1:] + "."
+    return Line(at=event.at, kind=str(EventKind(event.kind)), words=words, version=event.version)
+
+
+BIN = 25
+"""Turns, or requests, that one point of a curve counts."""
+
+
+WINDOW = 100
+"""Requests that are compared: the first ones with the newest."""
+
+
+LEAST = 20
+"""Requests from which on there is anything to say."""
+
+
+ANSWERS = {
+    Trend.LESS: "Yes: you correct it less often than at first.",
+    Trend.MORE: "No: you correct it more often than at first.",
+    Trend.UNCLEAR: "It cannot be told yet: the difference may be chance.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How many of how many."""
+
+    count: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helping:
+    """The answer, and what it rests on."""
+
+    answer: str
+    first: Share
+    newest: Share
+    change: Interval
+    """Of the newest share minus the first, in 95 of 100 cases."""
+
+
+def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], ended: int) -> Helping | None:
+    """Whether people complain of fewer requests than at first; None while too few ended.
+
+    The two windows do not overlap: of few requests, each is half.
+    """
+    size = min(WINDOW, ended // 2)
+    if ended < LEAST:
+        return None
+    then, now = _complaints(first[:size]), _complaints(newest[-size:])
+    change = difference_interval((then.count, then.of), (now.count, now.of))
+    return Helping(answer=ANSWERS[Trend.of(change)], first=then, newest=now, change=change)
+
+
+def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
+    """The share that holds in each run of `size`, by the number of the run's last turn; the newest run is
+    whole, so the first may be left out."""
+    ends = range(len(held), size - 1, -size)
+    return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
+
+
+def intervals(points: Sequence[tuple[float, float]]) -> Band:
+    """The interval of each share, in 95 of 100 cases."""
+    found = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
+    return [(x, interval.low, interval.high) for x, interval in found]
+
+
+def _complaints(requests: Sequence[PersonRequest]) -> Share:
+    return Share(count=sum(each.complaint for each in requests), of=len(requests))

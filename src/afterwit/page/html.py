@@ -1,0 +1,214 @@
+"""HTML from templates, and the headers that keep a page to itself.
+
+Every value is escaped by the template engine. Styles and scripts come from files of this server alone, so
+what a conversation says can neither become markup nor run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import Response
+
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import Versions
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
+from afterwit.store import AsyncStore
+from afterwit.version import Version
+
+HERE = Path(__file__).parent
+
+
+STATIC = HERE / "static"
+
+
+KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers send forms with the origin `null`
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+def rendered(template: str, facts: Mapping[str, Any]) -> str:
+    """The HTML of a template with these facts."""
+    return _templates().get_template(template).render(facts)
+
+
+def html(text: str, *, status: int = 200) -> Response:
+    """A page that is kept by nobody."""
+    headers = {**HEADERS, "cache-control": "no-store"}
+    return Response(text, status_code=status, media_type="text/html", headers=headers)
+
+
+@cache
+def static_file(name: str) -> tuple[bytes, str] | None:
+    """A file of the page and its media type; None if it has none of that name."""
+    known = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
+    path = known.get(name)
+    return None if path is None else (path.read_bytes(), KINDS[path.suffix])
+
+
+@cache
+def static_url(name: str) -> str:
+    """The address of a file of the page. It changes with the file, so browsers may keep what they have."""
+    found = static_file(name)
+    if found is None:
+        raise ValueError(f"the page has no file {name}")
+    return f"/ui/static/{name}?v={hashlib.sha256(found[0]).hexdigest()[:12]}"
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["static"] = static_url
+    made.filters |= {
+        "when": when,
+        "plain": plain,
+        "state_words": STATES.__getitem__,
+        "reason_words": reason,
+        "signed": signed,
+        "count": count,
+        "one_line": one_line,
+    }
+    return made
+
+
+def when(seconds: float | None) -> Markup:
+    """A time in UTC, which the page's script turns into the reader's own; nothing for None."""
+    if seconds is None:
+        return Markup("")
+    moment = time.gmtime(seconds)
+    exact, short = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment), time.strftime("%Y-%m-%d %H:%M UTC", moment)
+    return Markup('<time datetime="{}">{}</time>').format(exact, short)
+
+
+STATES: Mapping[State, str] = {
+    State.OPEN: "waits for what follows",
+    State.ANSWERED: "waits for the judge",
+    State.JUDGED: "waits to be learned from",
+    State.TRAINED: "learned",
+    State.SKIPPED: "not learned",
+}
+
+
+REASONS: Mapping[Reason, str] = {
+    Reason.NO_NEXT_STATE: "nothing followed",
+    Reason.NO_SIGNAL: "what followed said neither good nor bad",
+    Reason.ALREADY_GOOD: "it was good already",
+    Reason.ALREADY_CONFIDENT: "the model was sure of it already",
+    Reason.EMPTY_RESPONSE: "the response was empty",
+    Reason.DOUBTFUL_HINT: "its hint may be what a tool's words planted",
+    Reason.SUPERSEDED: "it was asked for again",
+    Reason.REVERTED: "what it taught was taken back",
+    Reason.FORGOTTEN: "its conversation was forgotten",
+    Reason.CLIENT_LEFT: "the client left",
+    Reason.SIDE_TURN: "a title, a summary or a review beside the conversation",
+    Reason.UNKNOWN_BRANCH: "nobody knows yet which branch went on",
+    Reason.AMBIGUOUS_PARENT: "several turns may be the one before it",
+    Reason.KEY_DOES_NOT_TEACH: "its key may not teach",
+    Reason.NOT_SAMPLED_HERE: "it was recorded elsewhere",
+    Reason.PENALTIES: "it was sampled with penalties",
+    Reason.GREEDY_WITHOUT_HINT: "it was sampled greedily, and there was no hint",
+    Reason.TRUNCATED_SAMPLING_WITHOUT_HINT: "its sampling was truncated, and there was no hint",
+    Reason.CUT_AT_LENGTH: "it was cut at its length",
+    Reason.ALL_FORCED: "all its tokens were forced",
+    Reason.RENDER_MISMATCH: "its prompt could not be rendered again as it was",
+    Reason.TOO_LONG: "it is too long to train on",
+    Reason.REVIEW_REFUSED: "a person refused it",
+    Reason.EXCLUDED: "its session teaches nothing",
+    Reason.HOLDS_SECRET: "it holds a secret",
+    Reason.STALE: "it is too old for the present weights",
+    Reason.NOT_FINITE: "its numbers were not finite",
+    Reason.HELD_BACK: "its update would have lost what people approved",
+    Reason.INVALID_VOTES: "the judge's answers could not be read",
+    Reason.JUDGE_FAILED: "the judge did not answer",
+    Reason.TEACHER_FAILED: "the teacher did not answer",
+    Reason.LEARNER_FAILED: "the learner failed",
+}
+
+
+def reason(why: Reason) -> str:
+    """Why a turn was not learned from."""
+    return REASONS.get(why, plain(why))
+
+
+def plain(name: str) -> str:
+    """A name of the code as words: `mismatch_mean` -> `mismatch mean`."""
+    return name.replace("_", " ")
+
+
+def signed(value: int | None) -> str:
+    """A reward with its sign, with a true minus."""
+    return "" if value is None else {-1: "\u22121", 0: "0", 1: "+1"}[value]
+
+
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def one_line(message: Message, width: int = 160) -> str:
+    """A message in one line: its calls, then its text."""
+    parts = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    parts.append(message.content or "")
+    text = " ".join(" ".join(parts).split())
+    return text if len(text) <= width else text[: width - 1] + "\u2026"
+
+
+class Controls(Protocol):
+    """The buttons."""
+
+    async def roll_back(self, target: int) -> Version:
+        """Take learning back to a version, and return the version that was made.
+
+        Raises SettingError if there is nothing to return to, VersionDamaged and StoreError.
+        """
+        ...
+
+
+class HomeControls:
+    """The buttons over a home: they do what the commands of the same names do."""
+
+    def __init__(self, store: AsyncStore, versions: Versions, now: Callable[[], float]) -> None:
+        self._store, self._versions, self._now = store, versions, now
+
+    async def roll_back(self, target: int) -> Version:
+        """In a thread: the files of a version are read to the end before it is restored."""
+        made = await asyncio.to_thread(roll_back, self._versions, target, now=self._now())
+        await self._store.call(lambda store: store.commit_version(made, now=self._now()))
+        return made

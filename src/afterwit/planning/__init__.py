@@ -1,0 +1,1 @@
+"""What fits on which GPU, and the lines that start it."""

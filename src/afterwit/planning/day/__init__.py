@@ -1,0 +1,1 @@
+"""A day with a given number of turns."""

@@ -1,0 +1,71 @@
+"""The terminal that commands write to: foreign words are shown there, never obeyed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+WIDE = 100
+"""Columns from which reasons are listed at length."""
+
+
+_SHOWN = "\n\t"
+
+
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
+
+
+_DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+"""Characters that lay out what follows from right to left, or back."""
+
+
+_LEFT_OUT = dict.fromkeys(code for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in _SHOWN)
+
+
+def plain(text: str) -> str:
+    """A text without the characters that a terminal obeys: escapes, other controls, changes of direction.
+
+    What stood behind an escape stays, so that it is seen; newlines and tabs stay.
+    """
+    return text.translate(_LEFT_OUT)
+
+
+class Terminal(Console):
+    """A console on which every string is `plain`, and no markup or emoji code is read in one.
+
+    Colours come from styles alone. What is left out has no width, so tables and panels keep their shape.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(plain(segment.text), segment.style)
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Print a line that is not wrapped, however long it is."""
+        self.print(text, soft_wrap=True, style=style)
+
+
+def moment(seconds: float | None) -> str:
+    """A time for people, without the date if it is today's; empty for None."""
+    return _written(seconds, "%Y-%m-%d %H:%M")
+
+
+def short_moment(seconds: float | None) -> str:
+    """As `moment`, without the year."""
+    return _written(seconds, "%m-%d %H:%M")
+
+
+def _written(seconds: float | None, other_day: str) -> str:
+    if seconds is None:
+        return ""
+    then = time.localtime(seconds)
+    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else other_day, then)

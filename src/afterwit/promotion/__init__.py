@@ -1,0 +1,1 @@
+"""Which versions may serve, and which are taken back."""

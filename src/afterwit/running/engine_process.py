@@ -1,0 +1,310 @@
+"""A model server that Afterwit started itself: its log, its start, its restarts, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from afterwit.engines.server.server import ServerCommand
+from afterwit.errors import SettingError
+from afterwit.running import parent
+from afterwit.running.learner_process import pause
+
+LOOK_S = 1.0
+
+
+LOOKS = 10
+"""Times in a row that a connection is refused, after which a server that served is ended."""
+
+
+STOP_S = 20.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+FIRST_PAUSE_S = 2.0
+
+
+STEADY_S = 60.0
+"""A server that ran this long was healthy: the next pause is the shortest again."""
+
+
+SCRATCH = "aw-"
+"""The beginning of its temporary folder's name: short, since the path of a socket ends at 103 characters."""
+
+
+log = logging.getLogger(__name__)
+
+
+class EngineProcess:
+    """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies.
+
+    Its temporary files lie in a folder of their own, because a server that is killed leaves sockets and files
+    behind. The next server of this home and name gets the same folder, so a kill of this process leaves one.
+    """
+
+    def __init__(
+        self,
+        command: ServerCommand,
+        url: str,
+        home: Path,
+        *,
+        name: str = "engine",
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        """`url` is where it will answer; its log goes to `home`, by its name."""
+        self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
+        self.name, self.log = name, home / f"{name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
+        self._scratch = Path(tempfile.gettempdir(), scratch)
+        self._watching: asyncio.Task[None] | None = None
+        self.trouble: str | None = None
+        """Why it is gone and when it starts again, for people; None: it runs, or loads."""
+
+    async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
+        """Start it, wait until it answers, and keep it running from then on. `progress` gets how far it is.
+
+        SettingError, with the cause and the end of its log, if it ends or takes too long; also if something
+        else answers at its address already.
+        """
+        if await self._answers():
+            raise SettingError(
+                f"something answers at {self._url} already: attach to it with `afterwit serve`, or choose "
+                f"another address for the {self.name} server"
+            )
+        await self._spawn(fresh=True)
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            async with asyncio.timeout(within_s):
+                while not await self._answers():
+                    if self._ended:
+                        raise SettingError(f"the {self.name} server ended before it answered. {self.words()}")
+                    progress(f"{step_of(self._logged())}, {now() - began:.0f} s")
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError as error:
+            raise SettingError(
+                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). "
+                f"{self.words()}"
+            ) from error
+        self._watching = asyncio.create_task(self._keep_alive())
+
+    async def stop(self) -> None:
+        """End it with all that it started, and nothing else."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        if (process := self._process) is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except TimeoutError:
+            log.warning("the %s server did not stop in %g s: it is killed", self.name, STOP_S)
+        self._signal(signal.SIGKILL)
+        await process.wait()
+        self._sweep()
+
+    def words(self) -> str:
+        """Why it is gone, by its log: the cause, the end, and where it is."""
+        killed = self._process is not None and self._process.returncode == -signal.SIGKILL
+        return ("It was killed, perhaps for lack of memory. " if killed else "") + end_of(
+            self._logged(), self.log
+        )
+
+    @property
+    def _ended(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
+    async def _spawn(self, *, fresh: bool) -> None:
+        own = {**self.command.environment, "TMPDIR": str(self._scratch)}
+        try:
+            with _opened(self.log, fresh=fresh) as out:
+                self._sweep()
+                self._scratch.mkdir(mode=0o700)
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", parent.__file__, str(os.getpid())),
+                    *self.command.arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    env={**_compiled(), **os.environ, **own},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._sweep()
+            raise SettingError(f"the {self.name} server cannot be started: {error}") from error
+
+    async def _keep_alive(self) -> None:
+        """Start it again when it ends, after growing pauses; also when it could not be started."""
+        loop, deaths = asyncio.get_running_loop(), 0
+        while True:
+            began = loop.time()
+            why = await self._life()
+            deaths = 1 if loop.time() - began > STEADY_S else deaths + 1
+            wait_s = pause(deaths, self._first_pause_s)
+            self.trouble = f"{why}; it starts again in {wait_s:g} s; its log is {self.log}"
+            log.warning("%s", self.trouble)
+            await asyncio.sleep(wait_s)
+
+    async def _life(self) -> str:
+        """Start it, unless it runs; wait until it ends, and clear up behind it. Returns why it is gone."""
+        served = self._process is not None
+        if not served:
+            try:
+                await self._spawn(fresh=False)
+            except SettingError as error:
+                return str(error)
+        assert self._process is not None
+        self.trouble = None
+        ended, hanging = (asyncio.create_task(each) for each in (self._process.wait(), self._left(served)))
+        try:
+            await asyncio.wait({ended, hanging}, return_when=asyncio.FIRST_COMPLETED)
+            self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+            code = await ended
+        finally:
+            for task in (ended, hanging):
+                task.cancel()
+        self._process = None
+        self._sweep()
+        return f"the {self.name} server ended ({code})"
+
+    async def _left(self, listened: bool) -> None:
+        """Return once nobody has listened at its address for a while, though somebody did.
+
+        vLLM whose engine died closes its port, and may wait for its own tasks for ever.
+        """
+        without = 0
+        while without < LOOKS:
+            await asyncio.sleep(LOOK_S)
+            if await self._listens():
+                listened, without = True, 0
+            elif listened:
+                without += 1
+
+    async def _listens(self) -> bool:
+        """Whether a connection is not refused; a busy server may take long to answer one."""
+        there = urlsplit(self._url)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                _, writer = await asyncio.open_connection(there.hostname, there.port)
+        except (TimeoutError, OSError) as error:
+            return not isinstance(error, ConnectionRefusedError)
+        writer.close()
+        return True
+
+    def _sweep(self) -> None:
+        """Remove its temporary files."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group, which may be gone."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _logged(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    async def _answers(self) -> bool:
+        timeout = aiohttp.ClientTimeout(total=10)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                async with session.get(f"{self._url}/health") as response:
+                    return response.status == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
+
+def _compiled() -> dict[str, str]:
+    """Where torch keeps what it compiled: outside the server's folder, for the next start."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"}
+
+
+def _opened(path: Path, *, fresh: bool) -> BinaryIO:
+    """The log, which only its owner may read: a server may write prompts into it."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
+    return os.fdopen(os.open(path, flags, 0o600), "ab")
+
+
+LAST_LINES, AFTER_CAUSE = 15, 3
+"""Lines of its end that an error shows: alone, and after the cause."""
+
+
+DETAILS = 4
+"""Lines of a cause beyond its first."""
+
+
+LONGEST = 400
+"""Characters of a line."""
+
+
+OWN = re.compile(
+    r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
+    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?)?"  # SGLang: [2026-11-26 01:12:50 TP0]
+)
+"""What a server writes before a line's words."""
+
+
+RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure)?(?::|$)")
+"""The line of a traceback that names what was raised."""
+
+
+BEGINS = "Traceback (most recent call last):"
+
+
+STEPS = (
+    ("ready", ("Application startup complete", "Starting vLLM server on", "fired up and ready")),
+    ("capturing graphs", ("Capturing CUDA graphs", "Capture cuda graph begin")),
+    ("making room for keys and values", ("KV cache size:", "KV cache layout", "KV Cache is allocated")),
+    ("compiling", ("Dynamo bytecode transform", "Compiling a graph", "torch.compile takes")),
+    ("loading the weights", ("Starting to load model", "Load weight begin")),
+    ("starting its engine", ("Initializing a V1 LLM engine", "Init torch distributed begin")),
+    ("reading the model's configuration", ("non-default args:", "server_args=")),
+)
+"""How far it has come, the furthest first, and what it logs then."""
+
+
+def step_of(log: str) -> str:
+    """How far a server has come that logged this."""
+    found = (step for step, words in STEPS if any(each in log for each in words))
+    return next(found, "importing its libraries")
+
+
+def cause_of(lines: Sequence[str]) -> list[str]:
+    """What the log's first traceback ends with: later ones only pass it on. [] if there is none."""
+    inside = False
+    for place, line in enumerate(lines):
+        words = OWN.sub("", line)
+        if BEGINS in words:
+            inside = True
+        elif inside and RAISED.match(words):
+            more = [OWN.sub("", each) for each in lines[place + 1 : place + 1 + DETAILS]]
+            end = next((at for at, each in enumerate(more) if not each.startswith((" ", "\t"))), len(more))
+            return [each[:LONGEST] for each in (words, *more[:end])]
+    return []
+
+
+def end_of(log: str, where: object) -> str:
+    """Why a server is gone that logged this, for people: the cause, the end, and where the log is."""
+    lines = log.splitlines()
+    if cause := cause_of(lines):
+        end = lines[-AFTER_CAUSE:]
+        return "\n".join(["It failed with:", *cause, f"The end of its log, {where}:", *end])
+    return "\n".join([f"The end of its log, {where}:", *lines[-LAST_LINES:]])

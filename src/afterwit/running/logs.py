@@ -1,0 +1,38 @@
+"""Logging to standard error: one line for each event, never a conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from afterwit.printing.terminal import plain
+
+
+class PlainFormatter(logging.Formatter):
+    """Lines without control characters: a message may name what a client or a server sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
+def log_plainly() -> None:
+    """Set up logging for a process that serves or trains."""
+    set_up(logging.INFO)
+
+
+def quiet() -> None:
+    """Set up logging for a process with a display of its own: errors only."""
+    set_up(logging.ERROR)
+
+
+def set_up(level: int) -> None:
+    """Set up logging from `level` on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[handler])
+    for name in ("uvicorn", "httpx", "openai"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with contextlib.suppress(ImportError):
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()

@@ -1,0 +1,274 @@
+"""The learner as a program: `afterwit train` in the foreground, and the process that `serve` starts.
+
+What needs torch is imported once this process is the only learner: until then it costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from afterwit import build
+from afterwit.config import Settings
+from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
+from afterwit.home.home import refuse_another_home
+from afterwit.home.model import model_folder
+from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.failures import FailureKind, failure_kind
+from afterwit.learning.health import on_person
+from afterwit.running.logs import log_plainly
+from afterwit.running.ranks import crew, launch, starts_ranks
+
+if TYPE_CHECKING:
+    from afterwit.checkpoints.versions import Versions
+    from afterwit.learning.distributed.ranks import Ranks
+    from afterwit.learning.trainer import Trainer
+    from afterwit.store import Store
+
+    Kind = Callable[..., Trainer]
+
+STAGE = "learn"
+
+
+STOP = "SIGINT,SIGTERM"
+"""Signals that end a command which trains; an update that has begun may finish."""
+
+
+LOCK_POLL_S = 1.0
+"""Seconds between two tries to become the only learner."""
+
+
+def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = None) -> None:
+    """Train over the home's store until no turn is left, or, `forever`, until SIGINT or SIGTERM.
+
+    `kind` makes the trainer, if it is not the learner's own.
+    Raises NothingLearned if no turn was left in the first place, AlreadyRunning if there is another learner.
+    """
+    log_plainly()
+    if starts_ranks(settings):
+        others = {"forever": forever, "kind": kind}
+        launch(settings.learner.processes, _rank, run, settings, home, others, signals=STOP)
+        return
+    stop = threading.Event()
+
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+
+    learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False, kind=kind)
+
+
+def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
+    """Train on an Atropos server's batches, for `steps` updates or until SIGINT or SIGTERM.
+
+    The first signal lets an update that has begun finish, the second ends it. Raises AlreadyRunning if the
+    home has another learner.
+    """
+    log_plainly()
+    if starts_ranks(settings):
+        launch(settings.learner.processes, _rank, run_atropos, settings, home, {"steps": steps}, signals=STOP)
+        return
+    stop = threading.Event()
+
+    def stopping(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stopping)
+
+    with ranked(settings, home, listen) as part:
+        if part is not None:
+            _atropos(part, home, stop, listen, steps=steps)
+
+
+def _atropos(
+    part: Part, home: Path, stop: threading.Event, loaded: Callable[[], None], *, steps: int | None
+) -> None:
+    settings, folder = part.settings, part.folder
+    with closing(build.store_of_model(settings, home, folder)) as store:
+        versions = build.versions_of(home, folder, settings.versions)
+        with versions.learning(), store.leading():
+            try:
+                versions.follow()
+                refuse_another_home(settings.store.url, store, versions)
+                store.set_status(STAGE, True, "loading the model", now=time.time())
+                trainer = _loaded(part, home)
+                loaded()
+                trainer.begin(now=time.time())
+                store.reconcile(trainer.versions.of(None).all(), now=time.time())
+                build.atropos_consumer(settings, store, trainer).run(stop.is_set, steps=steps, rest=stop.wait)
+            except AfterwitError as error:
+                store.set_status(STAGE, False, str(error), now=time.time())
+                raise
+
+
+def learn(
+    settings: Settings,
+    home: Path,
+    *,
+    stop: Callable[[], bool],
+    loaded: Callable[[], None] = lambda: None,
+    forever: bool,
+    wait: bool,
+    kind: Kind | None = None,
+) -> None:
+    """Run the learn stage in this process; call `loaded` when its model is in memory.
+
+    If another learner has the home's lock: `wait` until it is free and report who holds it, or raise
+    AlreadyRunning.
+    Our own errors are reported as the stage's status before they are raised.
+    """
+    with ranked(settings, home, loaded, kind) as part:
+        if part is not None:
+            _learn(part, home, stop, loaded, forever=forever, wait=wait)
+
+
+class Part(NamedTuple):
+    """What the process learns with that leads the learner."""
+
+    settings: Settings
+    folder: Path
+    ranks: Ranks | None
+    """None: it is the only one."""
+    kind: Kind | None
+    """What makes the trainer, if it is not the learner's own."""
+
+
+@contextmanager
+def ranked(
+    settings: Settings, home: Path, loaded: Callable[[], None], kind: Kind | None = None
+) -> Iterator[Part | None]:
+    """This process's part. None if it was another's follower, which has ended then."""
+    placed = Placed.of(os.environ)
+    if placed is None:
+        yield Part(settings, model_folder(settings.model, home), None, kind)
+        return
+    with crew(settings, home, placed) as (own, folder, group):
+        if group.rank == 0:
+            yield Part(own, folder, group, kind)
+            return
+        from afterwit.learning.distributed.joining import follow
+
+        trainer = build.trainer_of(own, home, folder, group, kind)
+        loaded()
+        follow(trainer, group)
+    yield None
+
+
+def _learn(
+    part: Part,
+    home: Path,
+    stop: Callable[[], bool],
+    loaded: Callable[[], None],
+    *,
+    forever: bool,
+    wait: bool,
+) -> None:
+    settings, folder = part.settings, part.folder
+    versions = build.versions_of(home, folder, settings.versions)
+    with closing(build.store_of_model(settings, home, folder)) as store, ExitStack() as lock:
+        if not _only_learner(lock, versions, store, stop, wait=wait):
+            return
+        try:
+            versions.follow()
+            refuse_another_home(settings.store.url, store, versions)
+            store.set_status(STAGE, True, "loading the model", now=time.time())
+            trainer = _loaded(part, home)
+            loaded()
+            before = versions.newest()
+            build.learn_stage(settings, store, trainer).run(stop, follow=forever, rest=time.sleep)
+            if not (forever or stop()) and versions.newest() == before:
+                raise NothingLearned(_why_nothing(store))
+        except NothingLearned:  # no fault of the stage
+            raise
+        except AfterwitError as error:
+            store.set_status(STAGE, False, str(error), now=time.time())
+            raise
+
+
+def _only_learner(
+    lock: ExitStack, versions: Versions, store: Store, stop: Callable[[], bool], *, wait: bool
+) -> bool:
+    """Take the learner's lock; False if `stop` came first."""
+    said = ""
+    while not stop():
+        try:
+            with ExitStack() as both:
+                both.enter_context(versions.learning())
+                both.enter_context(store.leading())
+                lock.push(both.pop_all())
+        except AlreadyRunning as error:
+            if not wait:  # the status is the other learner's
+                raise
+            if said != str(error):
+                said = str(error)
+                store.set_status(STAGE, False, f"waiting for another learner to end: {said}", now=time.time())
+            time.sleep(LOCK_POLL_S)
+        else:
+            return True
+    return False
+
+
+def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
+    """What each of the learner's processes does, if this command started several; errors are one line."""
+    try:
+        work(settings, home, **others)
+    except AfterwitError as error:
+        if os.environ["RANK"] == "0":
+            print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _loaded(part: Part, home: Path) -> Trainer:
+    """The trainer with its policy in memory, once its mathematics is seen to hold with this model.
+
+    A model in shards is not tested: the test runs in one process.
+    """
+    settings, folder = part.settings, part.folder
+    with memory_shortage_named(folder):
+        from afterwit.chat_format.render import Renderer
+        from afterwit.doctor import mathematics
+        from afterwit.doctor.finding import require
+
+        trainer = build.trainer_of(settings, home, folder, part.ranks, part.kind)
+        if settings.learner.shards == 1:
+            require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
+        return trainer
+
+
+@contextmanager
+def memory_shortage_named(folder: Path) -> Iterator[None]:
+    """Turn any error for lack of memory into a SettingError that says what would help."""
+    try:
+        yield
+    except Exception as error:  # lack of memory shows as many types
+        if failure_kind(error) is not FailureKind.MEMORY:
+            raise
+        raise SettingError(
+            f"too little memory to load {folder} for learning: free some, or use a smaller model,"
+            " learner.dtype = 'bfloat16' or learner.lora_rank above 0"
+        ) from error
+
+
+def _why_nothing(store: Store) -> str:
+    """What failed, or what the store holds instead of turns to learn from."""
+    if (pause := store.paused()) is not None:
+        return f"nothing was learned: {on_person(pause)}"
+    reported = [status for status in store.statuses() if status.stage == STAGE]
+    status = max(reported, key=lambda status: status.at)
+    if not status.ok:
+        return f"nothing was learned: {status.message}"
+    counts = store.counts()
+    states = ", ".join(f"{count} {state.value}" for state, count in counts.states.items()) or "no turns"
+    reasons = ", ".join(f"{reason.value} {count}" for reason, count in counts.reasons.items())
+    ended = f"; turns ended as {reasons}" if reasons else ""
+    return f"nothing was learned: no judged turn was left to train; the store holds {states}{ended}"

@@ -1,0 +1,113 @@
+"""`afterwit up` as a program: servers of our own, and the stages in front of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from afterwit.config import Settings
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.server.settings import SglangSettings, VllmSettings
+from afterwit.errors import SettingError
+from afterwit.home.home import make_home
+from afterwit.home.model import model_folder
+from afterwit.planning.cards import card_here, cards_here, visible
+from afterwit.planning.plan import plan
+from afterwit.planning.report import models_of
+from afterwit.planning.servers import address, lone_flags, other_servers, own_cards, policy_servers
+from afterwit.running import serve
+from afterwit.running.engine_process import EngineProcess
+from afterwit.running.serve import STAGES
+
+SERVER = {"engine": {"kind": "vllm"}}
+"""What `afterwit up` starts unless the settings name another kind."""
+
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, home: Path) -> None:
+    """Start the servers and the stages; stop all of them at SIGINT or SIGTERM.
+
+    Without a section `placement` that is one server, on the cards that this process sees.
+    """
+    if "placement" in settings.model_fields_set:
+        servers, environment = placed(settings, home)
+        os.environ |= environment  # the learner's processes inherit it; here nothing uses a card
+    else:
+        servers = (engine_process(settings, home),)
+    serve.run(settings, home, STAGES, servers=servers)
+
+
+def engine_process(settings: Settings, home: Path) -> EngineProcess:
+    """The server that the settings ask for, not started yet. SettingError if they cannot go together."""
+    engine, learner = _engine(settings), settings.learner
+    if learner.enabled and (engine.swap == "adapters") != (learner.lora_rank > 0):
+        raise SettingError(
+            f"engine.swap is {engine.swap!r}, but learner.lora_rank is {learner.lora_rank}: adapters need a "
+            "rank above 0, whole weights need 0"
+        )
+    if len(engine.urls) > 1:
+        raise SettingError(
+            f"engine.url names {len(engine.urls)} servers, and `afterwit up` starts one: to start all "
+            f"of them set placement.policy = {len(engine.urls)}, or as many cards as they have together"
+        )
+    host, port = address("engine.url", engine.urls[0])
+    folder = model_folder(settings.model, make_home(home))
+    command = LAUNCHERS[engine.kind](
+        folder.resolve(),
+        engine,
+        host=host,
+        port=port,
+        lora_rank=learner.lora_rank,
+        more=_room(settings, folder, home),
+    )
+    return EngineProcess(command, engine.urls[0], home)
+
+
+def _room(settings: Settings, folder: Path, home: Path) -> tuple[str, ...]:
+    """Flags by which the server leaves the learner its room; none for a model that cannot be counted."""
+    card = card_here()
+    try:
+        models = models_of(settings.model_copy(update={"model": str(folder)}), home)
+    except SettingError as error:
+        log.info("the server takes what memory it wants: %s", error)
+        return ()
+    return () if card is None else lone_flags(settings, models, card)
+
+
+def placed(
+    settings: Settings, home: Path, environment: Mapping[str, str] = os.environ
+) -> tuple[tuple[EngineProcess, ...], dict[str, str]]:
+    """The servers on the cards that the section `placement` gives them, not started yet; and the environment
+    variables with which Afterwit's own processes see theirs.
+
+    SettingError, with the numbers, if something does not fit or does not go together.
+    """
+    _engine(settings)
+    cards = cards_here(settings.placement, environment)
+    folder = model_folder(
+        settings.model, make_home(home)
+    )  # here from now on: the flags follow from its weights
+    models = models_of(settings.model_copy(update={"model": str(folder)}), home)
+    parts = plan(settings, models, cards)
+    servers = (*policy_servers(settings, models, parts), *other_servers(settings, models, parts))
+    processes = tuple(EngineProcess(each.command, each.url, home, name=each.name) for each in servers)
+    return processes, visible(own_cards(settings, parts))
+
+
+def _engine(settings: Settings) -> VllmSettings | SglangSettings:
+    engine = settings.engine
+    if isinstance(engine, EmbeddedSettings):
+        raise SettingError(
+            f"engine.kind is {engine.kind!r}, which starts no server: choose one of {', '.join(LAUNCHERS)}, "
+            "or use `afterwit serve`"
+        )
+    for url in engine.urls:
+        if urlsplit(url).path.strip("/"):
+            raise SettingError(f"engine.url is {url}: `afterwit up` needs it as http://127.0.0.1:8000")
+    return engine

@@ -1,1 +1,0 @@
-"""Gateway, judge, learn, publish, housekeeping. Each claims work, calls pure code and commits."""

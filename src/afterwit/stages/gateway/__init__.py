@@ -1,1 +1,0 @@
-"""The gateway: serves the model to clients, and records every turn before its last event is sent."""

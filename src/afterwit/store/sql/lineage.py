@@ -1,0 +1,277 @@
+"""The port's `Lineage` in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import orjson
+
+from afterwit.adapters import SHARED
+from afterwit.errors import StoreError
+from afterwit.lifecycle import Reason, State
+from afterwit.promotion.suite import SuiteResult
+from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
+from afterwit.store.sql.database import Component, Row, marks
+from afterwit.store.sql.orders import forget_session
+from afterwit.store.sql.turn_state import (
+    COLUMNS,
+    TurnState,
+    find_turn_state,
+    is_excluded,
+    move,
+    turn_state_of,
+    unlease,
+)
+from afterwit.version import Effect, Origin, Version
+
+TO_TRAINED: Mapping[State, tuple[State, ...]] = {
+    State.JUDGED: (State.TRAINED,),
+    State.ANSWERED: (State.JUDGED, State.TRAINED),
+    State.SKIPPED: (State.JUDGED, State.TRAINED),
+    State.TRAINED: (),
+}
+"""The moves of a turn that a manifest names, by its state: what was said of it since came too late."""
+
+
+class SqlLineage(Component):
+    def commit_version(self, version: Version, *, now: float) -> Committed:
+        with self._database.alone():
+            if self._knows(version):
+                return Committed(trained=0, unknown=0, repeated=())
+            self._write_version(version, now)
+            found = {turn: find_turn_state(self._database, turn) for turn in version.turns}
+            known = [current for current in found.values() if current is not None]
+            repeated = tuple(current.id for current in known if current.state is State.TRAINED)
+            for current in known:
+                self._train(current, now)
+            self._settle({version.number, *version.reverts, *version.returns}, now)
+            for session in version.forgets:
+                forget_session(self._database, session, now=now)
+        if version.forgets:
+            self._database.wipe()
+        return Committed(
+            trained=len(known) - len(repeated), unknown=len(found) - len(known), repeated=repeated
+        )
+
+    def _knows(self, version: Version) -> bool:
+        if self._database.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:
+            return False
+        if not self._names(version):
+            raise StoreError(
+                f"version {version.number} is known with other turns: reconcile with the manifests"
+            )
+        return True
+
+    def _names(self, version: Version) -> bool:
+        """Whether the store's version of this number was trained on the same turns."""
+        return set(self._trained_by(version.number)) == set(version.turns)
+
+    def _write_version(self, version: Version, now: float) -> None:
+        row = {
+            "number": version.number,
+            "parent": version.parent,
+            "origin": version.origin,
+            "created": version.created,
+            "restores": version.restores,
+            "reverts": orjson.dumps(version.reverts),
+            "returns": orjson.dumps(version.returns),
+            "metrics": orjson.dumps(version.metrics),
+            "suite": None if version.suite is None else orjson.dumps(version.suite),
+            "committed_at": now,
+            "adapter": version.adapter,
+        }
+        self._database.insert("versions", row)
+        effects = {effect.turn: orjson.dumps(effect) for effect in version.effects}
+        for replayed, turns in ((False, version.turns), (True, version.replayed)):
+            for turn in turns:
+                self._database.execute(
+                    "INSERT INTO trained (version, turn, replayed, effect) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT DO NOTHING",
+                    (version.number, turn, replayed, effects.get(turn)),
+                )
+
+    def _train(self, current: TurnState, now: float) -> None:
+        if current.reason is Reason.FORGOTTEN:
+            return
+        for state in TO_TRAINED[current.state]:
+            move(self._database, current, state, now=now)
+            current = find_turn_state(self._database, current.id) or current
+
+    def _settle(self, numbers: Collection[int], now: float) -> None:
+        """The turns of these versions are TRAINED if the newest weights hold them, else reverted."""
+        gone = self._gone()
+        for turn in dict.fromkeys(turn for number in sorted(numbers) for turn in self._trained_by(number)):
+            if (current := find_turn_state(self._database, turn)) is None:
+                continue
+            if self._in_weights(current, gone):
+                self._train(current, now)
+            elif current.state is State.TRAINED:
+                move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
+
+    def _in_weights(self, current: TurnState, gone: Collection[int]) -> bool:
+        rows = self._database.rows(
+            "SELECT version FROM trained WHERE turn = ? AND replayed = 0", (current.id,)
+        )
+        return any(row["version"] not in gone for row in rows)
+
+    def _gone(self) -> set[int]:
+        """The updates that rollbacks took out of the newest weights."""
+        gone: set[int] = set()
+        sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
+        for row in self._database.rows(sql, (Origin.ROLLBACK,)):
+            gone.update(orjson.loads(row["reverts"]))
+            gone.difference_update(orjson.loads(row["returns"]))
+        return gone
+
+    def _turns_of(self, number: int) -> list[TurnState]:
+        found = (find_turn_state(self._database, turn) for turn in self._trained_by(number))
+        return [current for current in found if current is not None]
+
+    def _trained_by(self, number: int) -> tuple[str, ...]:
+        """The turns that a version was trained on as new ones."""
+        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
+        return tuple(row["turn"] for row in rows)
+
+    def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
+        with self._database.alone():
+            lost = self._lost(manifests)
+            returned = sum(self._forget(row, now) for row in lost)
+            missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
+            for manifest in missing:
+                self.commit_version(manifest, now=now)
+            freed = self._free_leases(now=now, error=error)
+        return Reconciled(
+            committed=tuple(manifest.number for manifest in missing),
+            lost=tuple(row["number"] for row in lost),
+            returned=returned,
+            freed=freed,
+        )
+
+    def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
+        """Take back all leases of a learner that is gone; the turns, in the order of arrival."""
+        held = "state = 'JUDGED' AND owner IS NOT NULL"
+        with self._database.alone():
+            self._database.execute(
+                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
+                (error is not None, error),
+            )
+            rows = self._database.rows(f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq")
+            for row in rows:
+                unlease(self._database, TurnState.of(row), now=now)
+        return tuple(row["id"] for row in rows)
+
+    def _lost(self, manifests: Sequence[Version]) -> list[Row]:
+        rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
+        known = {number: _relatives(row) for number, row in rows.items()}
+        given = {m.number: {*m.reverts, *m.returns, *_present(m.parent, m.restores)} for m in manifests}
+        standing = _reachable(given.keys(), known | given)
+        standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
+        return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
+
+    def _forget(self, row: Row, now: float) -> int:
+        """Remove a lost version, and return how many of its turns wait again: pruned ones do not."""
+        turns = self._turns_of(row["number"])
+        self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
+        self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
+        self._settle({*orjson.loads(row["reverts"]), *orjson.loads(row["returns"])}, now)
+        gone = self._gone()
+        found = [turn for turn in turns if self._can_train_again(turn) and not self._in_weights(turn, gone)]
+        for current in found:
+            self._untrain(current, now)
+        return len(found)
+
+    def _can_train_again(self, current: TurnState) -> bool:
+        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,))
+        return current.state is State.TRAINED and content is not None
+
+    def _untrain(self, current: TurnState, now: float) -> None:
+        """Back to JUDGED, or to ANSWERED if its next state changed after its verdict."""
+        if is_excluded(self._database, current):
+            move(self._database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
+            return
+        move(self._database, current, State.JUDGED, now=now)
+        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
+        if verdict is None or verdict["revision"] != current.revision:
+            move(self._database, turn_state_of(self._database, current.id), State.ANSWERED, now=now)
+
+    def published(self, number: int, *, now: float) -> None:
+        with self._database.transaction():
+            known = self._database.execute(
+                "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
+            )
+            if not known:
+                raise StoreError(f"there is no version {number}")
+
+    def latest_published(self, adapter: str = SHARED) -> int:
+        row = self._database.rows(
+            "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL AND adapter = ?",
+            (adapter,),
+        )[0]
+        return row["number"] or 0
+
+    def versions(self, adapter: str | None = None) -> list[VersionRecord]:
+        only = "" if adapter is None else " WHERE v.adapter = ? OR v.number = 0"
+        rows = self._database.rows(
+            "SELECT v.*, count(t.turn) AS used, count(*) FILTER (WHERE t.replayed = 1) AS replayed"
+            f" FROM versions v LEFT JOIN trained t ON t.version = v.number{only}"
+            " GROUP BY v.number ORDER BY v.number",
+            () if adapter is None else (adapter,),
+        )
+        return [read_version(row) for row in rows]
+
+    def learned(
+        self, *, version: int | None = None, turns: Collection[str] | None = None
+    ) -> list[LearnedTurn]:
+        sql, values = "SELECT * FROM trained WHERE TRUE", list[int | str]()
+        if version is not None:
+            sql, values = f"{sql} AND version = ?", [version]
+        if turns is not None:
+            sql, values = f"{sql} AND turn IN ({marks(len(turns))})", [*values, *turns]
+        rows = self._database.rows(f"{sql} ORDER BY version, replayed, turn", values)
+        return [
+            LearnedTurn(
+                version=row["version"],
+                turn=row["turn"],
+                replayed=bool(row["replayed"]),
+                effect=None if row["effect"] is None else Effect.from_dict(orjson.loads(row["effect"])),
+            )
+            for row in rows
+        ]
+
+
+def _present(*numbers: int | None) -> set[int]:
+    return {number for number in numbers if number is not None}
+
+
+def _relatives(row: Row) -> set[int]:
+    moved = (number for column in ("reverts", "returns") for number in orjson.loads(row[column]))
+    return {*moved, *_present(row["parent"], row["restores"])}
+
+
+def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> set[int]:
+    seen: set[int] = set()
+    waiting = set(starts)
+    while waiting:
+        number = waiting.pop()
+        seen.add(number)
+        waiting |= relatives.get(number, set()) - seen
+    return seen
+
+
+def read_version(row: Row) -> VersionRecord:
+    """From a row of `versions` with its numbers of turns: `used`, of which `replayed`."""
+    return VersionRecord(
+        number=row["number"],
+        parent=row["parent"],
+        origin=Origin(row["origin"]),
+        created=row["created"],
+        restores=row["restores"],
+        reverts=tuple(orjson.loads(row["reverts"])),
+        metrics=orjson.loads(row["metrics"]),
+        committed_at=row["committed_at"],
+        published_at=row["published_at"],
+        trained=row["used"] - row["replayed"],
+        replayed=row["replayed"],
+        suite=None if row["suite"] is None else SuiteResult.from_dict(orjson.loads(row["suite"])),
+        adapter=row["adapter"],
+    )

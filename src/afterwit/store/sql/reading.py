@@ -1,0 +1,258 @@
+"""The port's `Reading` in SQL."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from afterwit.adapters import SHARED
+from afterwit.errors import StoreError, TurnAmbiguous, TurnNotFound
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
+from afterwit.store.records import Counts, Filter, Record
+from afterwit.store.sql.database import ALL, LAST_CHARACTER, Component, Database, Row, marks
+from afterwit.store.sql.growing import whole_values
+from afterwit.store.sql.rows import ACCEPTED, REFUSED, read_message, read_record
+from afterwit.teaching.sources import Votes
+from afterwit.turn import source_of
+from afterwit.verdict import Flag
+
+RECORD = (
+    "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd, v.flags, v.review FROM turns t"
+    " JOIN contents c USING (seq) LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)"
+)
+
+
+TO_PASS_ON = """
+    SELECT t.seq FROM turns t JOIN contents USING (seq)
+    WHERE t.state = 'TRAINED' AND t.adapter <> ? AND t.session NOT IN (SELECT session FROM excluded)
+    AND NOT EXISTS (
+        SELECT 1 FROM trained r JOIN versions v ON v.number = r.version WHERE r.turn = t.id AND v.adapter = ?
+    ) ORDER BY t.seq LIMIT ?
+"""
+
+
+PAGE = 64
+"""Turns read at once when listing: about a megabyte."""
+
+
+NAMED = 8
+"""Turns that an ambiguous prefix's error names."""
+
+
+def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
+    """Whole records in the order of arrival; turns whose content was pruned are left out.
+
+    StoreError that names a turn whose rows are damaged.
+    """
+    here = marks(len(seqs))
+    rows = database.rows(f"{RECORD} WHERE t.seq IN ({here}) ORDER BY t.seq", seqs)
+    votes = _grouped(database, f"SELECT * FROM votes WHERE seq IN ({here}) ORDER BY seq, place", seqs, "seq")
+    said = _grouped(database, f"SELECT * FROM feedback WHERE seq IN ({here}) ORDER BY number", seqs, "seq")
+    ids = [row["id"] for row in rows]
+    lineage = f"SELECT * FROM trained WHERE turn IN ({marks(len(ids))}) ORDER BY version"
+    trained = _grouped(database, lineage, ids, "turn")
+    whole = whole_values(database, [row["seq"] for row in rows])
+    found = []
+    for row in rows:
+        seq = row["seq"]
+        if seq not in whole:
+            continue
+        feedback = next(reversed(said[seq]), None)
+        try:
+            found.append(read_record(row, whole[seq], votes[seq], feedback, trained[row["id"]]))
+        except (ValueError, LookupError, TypeError, struct.error) as error:
+            raise StoreError(
+                f"turn {row['id']} is damaged in {database.place}: restore the store from a copy"
+            ) from error
+    return found
+
+
+def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> defaultdict[Any, list[Any]]:
+    groups: defaultdict[Any, list[Any]] = defaultdict(list)
+    for row in database.rows(sql, values):
+        groups[row[by]].append(row)
+    return groups
+
+
+class SqlReading(Component):
+    def turn(self, turn: str) -> Record:
+        row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
+        if row is None:
+            raise TurnNotFound(f"there is no turn {turn}")
+        records = records_by_seq(self._database, (row["seq"],))
+        if not records:
+            raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
+        return records[0]
+
+    def scopes(self, turns: Collection[str]) -> dict[str, str]:
+        rows = self._database.rows(
+            f"SELECT id, scope FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})",
+            tuple(turns),
+        )
+        return {row["id"]: row["scope"] for row in rows}
+
+    def messages_of(self, turns: Collection[str]) -> dict[str, Message]:
+        rows = self._database.rows(
+            "SELECT t.id, c.message FROM turns t JOIN contents c USING (seq)"
+            f" WHERE t.id IN ({marks(len(turns))})",
+            tuple(turns),
+        )
+        return {row["id"]: read_message(row["message"]) for row in rows}
+
+    def resolve(self, prefix: str) -> str:
+        found = self._database.rows(
+            "SELECT id FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (prefix, prefix + LAST_CHARACTER, NAMED + 1),
+        )
+        if not found:
+            raise TurnNotFound(f"there is no turn {prefix}")
+        ids = [row["id"] for row in found]
+        if len(ids) > 1 and ids[0] != prefix:
+            more = ", ..." if len(ids) > NAMED else ""
+            raise TurnAmbiguous(f"several turns begin with {prefix}: {', '.join(ids[:NAMED])}{more}")
+        return str(ids[0])
+
+    def turns(
+        self,
+        where: Filter | None = None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Record]:
+        clauses, values = clauses_of(where or Filter())
+        if not newest_first:
+            clauses, values = f"{clauses} AND t.seq <= ?", [*values, self._database.decided()]
+        order, past = ("DESC", "<") if newest_first else ("ASC", ">")
+        position = after if after or not newest_first else ALL
+        left = limit
+        while left is None or left > 0:
+            sql = f"SELECT t.seq FROM turns t JOIN contents USING (seq) WHERE t.seq {past} ?{clauses}"
+            size = PAGE if left is None else min(PAGE, left)
+            found = self._database.rows(f"{sql} ORDER BY t.seq {order} LIMIT {size}", (position, *values))
+            if not found:
+                return
+            records = records_by_seq(self._database, [row["seq"] for row in found])
+            yield from reversed(records) if newest_first else records
+            last = found[-1]["seq"]
+            if last == position or (last < position) != newest_first:
+                place = self._database.place
+                raise StoreError(f"{place} is damaged: turns stand out of order. Restore it from a copy.")
+            position = last
+            left = None if left is None else left - len(found)
+
+    def counts(self) -> Counts:
+        rows = self._database.rows(
+            "SELECT state, reason, count(*) AS count FROM turns GROUP BY state, reason"
+        )
+        states: dict[State, int] = defaultdict(int)
+        reasons: dict[Reason, int] = {}
+        for row in rows:
+            states[State(row["state"])] += row["count"]
+            if row["reason"] is not None:
+                reasons[Reason(row["reason"])] = row["count"]
+        invalid = self._database.rows("SELECT count(*) AS count FROM votes WHERE value IS NULL")
+        return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid[0]["count"])
+
+    def group_rewards(self, turns: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        rewards: dict[str, list[int]] = defaultdict(list)
+        for start in range(0, len(turns), PAGE):
+            part = turns[start : start + PAGE]
+            for row in self._database.rows(
+                "SELECT own.id, v.reward FROM turns own JOIN contents oc USING (seq)"
+                " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope"
+                " JOIN contents c ON c.seq = t.seq"
+                " AND coalesce(c.prompt_digest, c.prompt_ids) = coalesce(oc.prompt_digest, oc.prompt_ids)"
+                f" JOIN verdicts v ON v.seq = t.seq WHERE own.id IN ({marks(len(part))}) ORDER BY t.seq",
+                part,
+            ):
+                rewards[row["id"]].append(row["reward"])
+        return {turn: tuple(found) for turn, found in rewards.items()}
+
+    def trained_with_hints(
+        self, *, limit: int, min_version: int, seed: int, adapter: str = SHARED
+    ) -> list[Record]:
+        found = self._database.rows(
+            "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
+            " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ? AND t.adapter = ?"
+            " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
+            (min_version, adapter),
+        )
+        seqs = [row["seq"] for row in found]
+        chosen = random.Random(seed).sample(seqs, min(limit, len(seqs)))
+        return records_by_seq(self._database, chosen)
+
+    def to_pass_on(self, *, limit: int) -> list[Record]:
+        found = self._database.rows(TO_PASS_ON, (SHARED, SHARED, limit))
+        return records_by_seq(self._database, [row["seq"] for row in found])
+
+
+def clauses_of(where: Filter) -> tuple[str, list[Any]]:
+    """The conditions on `turns t` behind a WHERE, and their values."""
+    plain = {"session": where.session, "state": where.state, "reason": where.reason, "kind": where.kind}
+    chosen = {column: value for column, value in plain.items() if value is not None}
+    sql = "".join(f" AND t.{column} = ?" for column in chosen)
+    values: list[Any] = list(chosen.values())
+    if where.version is not None:
+        sql += " AND t.id IN (SELECT turn FROM trained WHERE version = ? AND replayed = 0)"
+        values.append(where.version)
+    return sql, values
+
+
+CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"') > 0"
+
+
+AGAINST_OTHERS = "instr(v.flags, 'contradict') > 0"
+"""A person's word or a failed call (`tools_contradict`)."""
+
+
+VOTES = f"""
+    SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
+        count(*) FILTER (WHERE v.reward < 0) AS rejected
+    FROM verdicts v JOIN turns t USING (seq)
+    WHERE v.signature = ? AND t.adapter = ? {{after}} AND coalesce(v.review, '') <> '{REFUSED}'
+    AND (v.flags IS NULL OR NOT {AGAINST_OTHERS} OR v.review = '{ACCEPTED}')
+    AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
+"""
+
+
+EARLIER = f"""
+    SELECT t.scope, count(*) AS count FROM verdicts v JOIN turns t USING (seq)
+    WHERE v.flags IS NOT NULL AND {CONTRADICTS} AND v.reward < 0
+    AND coalesce(v.review, '') <> '{ACCEPTED}' GROUP BY t.scope
+"""
+
+
+class SqlSources(Component):
+    def votes_on(
+        self, signature: str, *, after: str | None = None, adapter: str = SHARED
+    ) -> Mapping[str, Votes]:
+        self._database.hold(f"votes {signature}")
+        more, named = ("", ()) if after is None else ("AND v.previous = ?", (after,))
+        rows = self._database.rows(VOTES.format(after=more), (signature, adapter, *named))
+        approved, rejected = _by_source(rows, "approved"), _by_source(rows, "rejected")
+        return {source: Votes(approved=approved[source], rejected=rejected[source]) for source in approved}
+
+    def trained_since(self, at: float) -> Mapping[str, int]:
+        rows = self._database.rows(
+            "SELECT t.scope, count(*) AS count FROM versions v"
+            " JOIN trained ON trained.version = v.number AND trained.replayed = 0"
+            " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
+            (at,),
+        )
+        return _by_source(rows, "count")
+
+    def contradictions(self, source: str) -> int:
+        return _by_source(self._database.rows(EARLIER), "count")[source]
+
+
+def _by_source(rows: Sequence[Row], column: str) -> Counter[str]:
+    """The sum of a column over the rows of each source's scopes."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[source_of(row["scope"])] += row[column]
+    return found

@@ -1,0 +1,387 @@
+"""The store in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
+from afterwit.store.sql.database import ALL, Database, inserting
+from afterwit.store.sql.schema import MIGRATIONS
+from afterwit.store.sql.store import SqlStore
+
+SURVIVES_A_KILL = "NORMAL"
+"""The `synchronous` mode that keeps what was written when a process is killed, not when the power fails."""
+
+
+class SqliteStore(SqlStore):
+    """Implements the port `Store` over one file in WAL mode. Processes may open it side by side."""
+
+    _database: SqliteDatabase
+
+    @classmethod
+    def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Self:
+        """Open or create the store. `fingerprint` binds it to tokenizer and base weights; None: any store.
+
+        `synchronous`: what was written survives a killed process with "NORMAL", and a power loss too with
+        "FULL". Raises StoreMismatch for a newer schema, another fingerprint or a foreign file, which stay
+        untouched.
+        """
+        return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
+
+    def binding(self, scope: str) -> AbstractContextManager[None]:
+        """One gateway writes into a file, in one thread: nothing comes between."""
+        return nullcontext()
+
+    def copy_to(self, path: Path) -> None:
+        """SQLite's online backup."""
+        path.touch(mode=0o600)
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                self._database.copy_into(copy)
+        except sqlite3.Error as error:
+            raise in_plain_words(error, path) from error
+
+
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""What the library raises; the second, where its own words about a damaged schema are no text."""
+
+
+NO_TEXT = "Could not decode to UTF-8"
+"""How the library begins to say that a column of text is none."""
+
+
+class SqliteDatabase(Database):
+    """Used by one thread at a time. Other processes may open the same file.
+
+    One transaction writes at a time, from its first statement on: nothing else has to be locked.
+    """
+
+    EACH = "JOIN turns x ON x.seq IN ({})"
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        super().__init__(str(path))
+        self._connection = connection
+        self._depth = 0
+        self._ended_by: StoreError | None = None
+        """Why SQLite itself ended the transaction: a full disk does."""
+        self._log_to_empty = False
+        self.path = path
+        self._opened = _file_at(path)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self._depth:
+            yield
+            return
+        self._check_in_place()
+        self.execute("BEGIN IMMEDIATE")
+        self._depth += 1
+        try:
+            yield
+            self._check_not_ended()
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._depth -= 1
+            self._ended_by = None
+        self._empty_log()
+
+    def alone(self) -> AbstractContextManager[None]:
+        return self.transaction()
+
+    def together(self) -> AbstractContextManager[None]:
+        return self.transaction()
+
+    def hold(self, name: str) -> None:
+        pass
+
+    def leading(self) -> AbstractContextManager[None]:
+        """The lock of the folder of versions beside the file says that already."""
+        return nullcontext()
+
+    def tell(self) -> None:
+        """A file tells nobody: stages ask from time to time."""
+
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def decided(self) -> int:
+        return ALL
+
+    def _check_not_ended(self) -> None:
+        """Raises what ended the transaction early: nothing of it is stored, whichever part failed."""
+        if self._ended_by is not None:
+            raise self._ended_by
+
+    def _check_in_place(self) -> None:
+        """Raises StoreUnavailable if the file that is open stands elsewhere by now, or nowhere: SQLite would
+        go on writing into it, and the next start would not find what was stored."""
+        if self._opened is not None and _file_at(self.path) != self._opened:
+            raise StoreUnavailable(
+                f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
+                "runs over it and start again"
+            )
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._run(sql, values).rowcount
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        cursor = self._run(sql, values)
+        try:
+            return cursor.fetchall()
+        except BROKEN as error:  # SQLite reads as rows are fetched
+            raise self._failed(error) from error
+
+    def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
+        seq = self._run(inserting("turns", tuple(row)), tuple(row.values())).lastrowid or 0
+        self.insert("contents", {"seq": seq, **beside})
+        return seq
+
+    def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, values)
+        except BROKEN as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreError:
+        failure = in_plain_words(error, self.path)
+        if self._depth and not self._connection.in_transaction:
+            self._ended_by = self._ended_by or failure
+        return failure
+
+    def size(self) -> int:
+        """The file's pages without the free ones."""
+        pages, free, size = (
+            self.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def turns_beyond(self, max_bytes: int) -> int:
+        """A fixed number: the size is known exactly, so asking again is cheap beside removing turns."""
+        return 32 if self.size() > max_bytes else 0
+
+    def wipe(self) -> None:
+        """Move the log into the file and empty it: it holds what was deleted.
+
+        If another process still reads an older state, or the disk is full, a later call does it.
+        """
+        self._log_to_empty = True
+        self._empty_log()
+
+    def _empty_log(self) -> None:
+        if self._log_to_empty and not self._depth:
+            self._log_to_empty = False
+            with suppress(StoreUnavailable):
+                self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        return tuple(row["name"] for row in self.rows(f"PRAGMA table_info({table})"))
+
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(inserting(table, tuple(columns)), rows)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def number_on(self, table: str, column: str) -> None:
+        """The next number is that of the last row and one."""
+
+    def copy_into(self, other: sqlite3.Connection) -> None:
+        """Write all pages into another database, in one step: a reader, which no writer waits for."""
+        self._connection.backup(other)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file stands there; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def in_plain_words(error: Exception, path: Path) -> StoreError:
+    """What went wrong with the file and what to do about it; StoreUnavailable if it may pass.
+
+    Of text that is none only that is said: the error quotes it.
+    """
+    name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
+        name, error = "SQLITE_CORRUPT", ValueError("a text in it is no UTF-8")
+    if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
+        remedy = "Free some disk space; what was stored stays stored."
+        return StoreUnavailable(f"{path} could not be written: {error}. {remedy}")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreUnavailable(f"{path} is held by another process for too long: {error}.")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        remedy = "Check the permissions of the file and its folder."
+        return StoreUnavailable(f"{path} cannot be opened for writing: {error}. {remedy}")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        remedy = "Restore it from a copy, or move it away to start a new store."
+        return StoreError(f"{path} is damaged: {error}. {remedy}")
+    return StoreError(f"{path}: {error}")
+
+
+Migrations = Sequence[Sequence[str]]
+
+
+APPLICATION_ID = 0x4157_5754
+"""Marks a file as ours ("AWWT"), in its header."""
+
+
+BUSY_MS = 10_000
+"""Milliseconds that a statement waits for another process's transaction, which takes a few."""
+
+
+WAL_KEPT_BYTES = 64 * 2**20
+"""The log file shrinks to this many bytes after a checkpoint."""
+
+
+MAGIC = b"SQLite format 3\0"
+
+
+USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
+
+
+def open_database(
+    path: Path,
+    *,
+    fingerprint: str | None,
+    synchronous: str = SURVIVES_A_KILL,
+    migrations: Migrations = MIGRATIONS,
+) -> SqliteDatabase:
+    """Open the store at `path`, created if missing and bound to `fingerprint` (None: any model's).
+
+    Raises StoreMismatch for a newer schema, another fingerprint or a file that is not a store, StoreError if
+    the disk or the permissions do not allow it. The file is untouched then.
+    """
+    try:
+        if not path.exists():
+            _create(path, migrations)
+        _check_header(path, len(migrations))
+        database = SqliteDatabase(connect(path, synchronous), path)
+    except BROKEN as error:
+        raise in_plain_words(error, path) from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error
+    try:
+        _check_schema(database, len(migrations))
+        _bind(database, fingerprint)
+        migrate(database, migrations)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _create(path: Path, migrations: Migrations) -> None:
+    """Build the file beside its place, then link it in: never half a store; of two creators one wins."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    os.close(handle)
+    draft = Path(name)
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            migrate(SqliteDatabase(connection, path), migrations)
+            connection.execute("PRAGMA journal_mode = WAL")
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _check_header(path: Path, newest: int) -> None:
+    """Refuse a foreign or newer file by its header, before SQLite opens it."""
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+        raise StoreMismatch(f"{path} is not an Afterwit store. Move it away, or name another --home.")
+    (application,) = struct.unpack_from(">I", header, APPLICATION_ID_AT)
+    if application != APPLICATION_ID:
+        raise StoreMismatch(f"{path} is another program's SQLite file. Move it away, or name another --home.")
+    (schema,) = struct.unpack_from(">I", header, USER_VERSION_AT)
+    _refuse_newer(path, schema, newest)
+
+
+def _refuse_newer(path: Path, schema: int, newest: int) -> None:
+    if schema > newest:
+        raise StoreMismatch(
+            f"{path} has schema {schema}; this Afterwit knows {newest} at most. Install a newer Afterwit."
+        )
+
+
+def connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    """A connection to an existing store, unchecked."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.row_factory = sqlite3.Row
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+    connection.execute("PRAGMA secure_delete = ON")  # what was pruned must not stay readable in free pages
+    return connection
+
+
+def schema_of(database: SqliteDatabase) -> int:
+    return int(database.rows("PRAGMA user_version")[0][0])
+
+
+def _check_schema(database: SqliteDatabase, newest: int) -> None:
+    """After a crash the header may be older than the log: ask SQLite too."""
+    _refuse_newer(database.path, schema_of(database), newest)
+
+
+def _bind(database: SqliteDatabase, fingerprint: str | None) -> None:
+    """A store accepts only the first fingerprint that it was opened with."""
+    if fingerprint is None:
+        return
+    bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
+    if bound is None:
+        with database.transaction():
+            database.execute(
+                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
+            )
+        bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
+    if bound is None or bound["value"] != fingerprint:
+        raise StoreMismatch(
+            f"{database.path} belongs to another model or tokenizer: their fingerprint is "
+            f"{bound and bound['value']}, this model's {fingerprint}. Serve the model it was made with, or "
+            "name another --home."
+        )
+
+
+def migrate(database: SqliteDatabase, migrations: Migrations) -> None:
+    """Bring the schema to the newest version: all steps or none."""
+    if schema_of(database) == len(migrations):
+        return
+    with database.transaction():
+        for statements in migrations[schema_of(database) :]:
+            for statement in statements:
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {len(migrations)}")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

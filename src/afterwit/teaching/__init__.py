@@ -1,0 +1,1 @@
+"""Who may teach what, what never trains, and what waits for a person."""

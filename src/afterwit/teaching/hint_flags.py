@@ -1,0 +1,116 @@
+"""What is doubtful about hints: words that no person said, or that reach beyond the turn. Linear time.
+
+A hint becomes weights, so what it orders is obeyed in every later conversation. A person's own words may
+order what they like; what only a tool's result or the judge brought up is looked at first. Orders for other
+people or against the model's instructions are looked at whoever gave them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from afterwit.judging.questions import JudgeView
+from afterwit.verdict import Flag
+
+_LINK = re.compile(
+    r"\b(?:https?|ftp|wss?|data|javascript):[^\s\"'<>]{2,2000}|\bwww\.[^\s\"'<>]{3,2000}"
+    r"|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
+    r"|\b(?:\d{1,3}\.){3}\d{1,3}\b",
+    re.IGNORECASE,
+)
+"""Addresses: of pages, of people, of machines."""
+
+
+_COMMAND = re.compile(
+    r"\b(?:curl|wget|sudo|chmod|chown|eval|nc|ncat|ssh|scp|mkfs|crontab|powershell|iwr|base64 -d"
+    r"|rm -\w{0,8}[rf]\w{0,8}|(?:pip3?|npm|npx|gem|cargo|apt|apt-get|brew) (?:install|i|exec|x)"
+    r"|(?:ba|z)?sh -c|python3? -c)\b"
+    r"|\|\s{0,4}(?:ba|z)?sh\b|&&|\$\(|>\s{0,4}/(?:etc|dev)/",
+    re.IGNORECASE,
+)
+"""Programs that fetch, install, delete or reach other machines, and the shell's joints."""
+
+
+_STANDING = re.compile(
+    r"\b(?:all|any|every|each|other|future|later|new)\s(?:future\s|other\s|later\s)?"
+    r"(?:conversations?|sessions?|chats?|users?|customers?|clients?|people)\b"
+    r"|\b(?:from now on|forever|permanently|no matter who|regardless of who|whoever asks)\b"
+    r"|\b(?:ignore|disregard|forget|override|bypass)\s(?:all\s|any\s|the\s|your\s|these\s|those\s){0,3}"
+    r"(?:previous|earlier|prior|above|system|safety|original|other)\b"
+    r"|\bsystem prompt\b|\b(?:do not|don't|never)\s(?:tell|mention|reveal|show|inform)\s(?:\w+\s){0,2}"
+    r"(?:the\s)?(?:users?|person|owner|customer|anyone|anybody|them|him|her)\b",
+    re.IGNORECASE,
+)
+"""Orders beyond the turn: for other people and conversations, for ever, or against what a model was told."""
+
+
+_NAMED = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.+-]{1,80}){2,12}|\b[A-Za-z_][\w.]{0,80}\(")
+"""What a hint names that can be looked up: paths of several parts, and calls."""
+
+
+PLANTED = frozenset({Flag.LINK, Flag.COMMAND, Flag.STANDING_ORDER})
+"""What words of a tool can bring into a hint to be obeyed for ever."""
+
+
+def tools_alone(view: JudgeView) -> bool:
+    """Whether only tools spoke after the response."""
+    return bool(view.next_state) and all(message.role == "tool" for message in view.next_state)
+
+
+def hint_flags(hints: Iterable[str], view: JudgeView) -> tuple[Flag, ...]:
+    """What is doubtful about a turn's hints, in the order of `Flag`; none without a hint."""
+    told = list(hints)
+    if not told:
+        return ()
+    person = _folded(_of_person(view))
+    everyone = person + _folded(_of_others(view))
+    found = {flag for hint in told for flag in _flags(hint, person, everyone)}
+    if tools_alone(view):
+        found.add(Flag.TOOL_WORDS)
+    return tuple(flag for flag in Flag if flag in found)
+
+
+def unplanted(hints: Iterable[str], view: JudgeView) -> tuple[str, ...]:
+    """The hints without orders beyond the turn, and without addresses and commands that no person named.
+
+    For conversations in which tools speak and nobody reviews.
+    """
+    return tuple(hint for hint in hints if PLANTED.isdisjoint(hint_flags([hint], view)))
+
+
+def _flags(hint: str, person: str, everyone: str) -> Iterable[Flag]:
+    if _STANDING.search(hint):
+        yield Flag.STANDING_ORDER
+    if _news(_LINK, hint, person):
+        yield Flag.LINK
+    if _news(_COMMAND, hint, person):
+        yield Flag.COMMAND
+    if _news(_NAMED, _LINK.sub(" ", hint), everyone):
+        yield Flag.UNRELATED
+
+
+def _news(pattern: re.Pattern[str], hint: str, said: str) -> bool:
+    """Whether the hint has a match that nobody said."""
+    return any(match.group().casefold().rstrip("(./,;:") not in said for match in pattern.finditer(hint))
+
+
+def _of_person(view: JudgeView) -> Iterable[str]:
+    """What people said, before the response and after it."""
+    yield view.request
+    for message in (*view.context, *view.next_state):
+        if message.role != "tool" and message.role != "assistant":
+            yield message.content or ""
+
+
+def _of_others(view: JudgeView) -> Iterable[str]:
+    for message in (*view.context, view.response, *view.next_state):
+        if message.role in ("assistant", "tool"):
+            yield message.content or ""
+            yield from (f"{call.name} {call.arguments}" for call in message.tool_calls)
+    for tool in view.tools:
+        yield str(tool)
+
+
+def _folded(texts: Iterable[str]) -> str:
+    return "\n".join(texts).casefold() + "\n"

@@ -1,0 +1,141 @@
+"""Which secrets are looked for, in texts and in turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from afterwit.message import Message
+
+Kind = Literal["keys", "cards", "emails"]
+
+
+OWN = "own"
+"""What is found by a pattern of the user's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What never trains, and is replaced in what is exported as training data."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
+    """What is looked for: API keys and tokens, card numbers, e-mail addresses. A response that holds one does
+    not train, so leave out `emails` if your agents write mail."""
+    patterns: tuple[str, ...] = ()
+    """Regular expressions (Python's) of your own secrets, such as `"ACME-[0-9]{8}"`. They see every response:
+    bound their repetitions."""
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in PATTERNS:
+                raise ValueError(f"kinds has {kind!r}, which is none of {', '.join(PATTERNS)}")
+        for pattern in self.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"patterns has {pattern!r}, which is no regular expression: {error}"
+                ) from error
+
+    def found(self, texts: Iterable[str]) -> bool:
+        """Whether any of these texts holds a secret."""
+        return any(
+            is_one(match.group())
+            for text in texts
+            for _, pattern, is_one in self._wanted()
+            for match in pattern.finditer(text)
+        )
+
+    def in_message(self, message: Message) -> bool:
+        """Whether a message holds a secret: in its text, its reasoning or its calls."""
+        return self.found(texts_of(message))
+
+    def redacted(self, text: str) -> str:
+        """The text with a mark in the place of each secret, such as `[redacted: keys]`."""
+        for kind, pattern, is_one in self._wanted():
+
+            def mark(match: re.Match[str], kind: str = kind, is_one: Callable[[str], bool] = is_one) -> str:
+                return f"[redacted: {kind}]" if is_one(match.group()) else match.group()
+
+            text = pattern.sub(mark, text)
+        return text
+
+    def redacted_json(self, value: Any) -> Any:
+        """JSON with every text redacted; names of fields stay."""
+        if isinstance(value, str):
+            return self.redacted(value)
+        if isinstance(value, dict):
+            return {name: self.redacted_json(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.redacted_json(item) for item in value]
+        return value
+
+    def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], Callable[[str], bool]]]:
+        for kind in self.kinds:
+            yield kind, *PATTERNS[kind]
+        for pattern in self.patterns:
+            yield OWN, re.compile(pattern), bool
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """Everything that a message says."""
+    yield message.content or ""
+    yield message.reasoning or ""
+    for call in message.tool_calls:
+        yield call.arguments
+
+
+_KEY = re.compile(
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{36,255}|\bgithub_pat_[A-Za-z0-9_]{22,255}|\bglpat-[\w-]{20,64}"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,250}"
+    r"|\bsk-[A-Za-z0-9_-]{20,250}|\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}"
+    r"|\bAIza[\w-]{35}|\bhf_[A-Za-z0-9]{30,60}|\bnpm_[A-Za-z0-9]{36}|\bpypi-[\w-]{50,250}"
+    r"|\baw-[A-Za-z0-9_-]{20,100}"
+    r"|\beyJ[\w-]{10,2000}\.eyJ[\w-]{10,4000}\.[\w-]{10,1000}"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{1,8000}-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+    r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"
+)
+
+
+_CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
+
+
+_ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|3[47]|6(?:011|5)|35")
+"""First digits of the large issuers."""
+
+
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
+
+
+_EXAMPLE = re.compile(r"@(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)\Z", re.IGNORECASE)
+"""Addresses that are nobody's (RFC 2606)."""
+
+
+def _any(match: str) -> bool:
+    return True
+
+
+def _is_card(match: str) -> bool:
+    """By the issuer's digits and the check digit (Luhn)."""
+    digits = [int(sign) for sign in match if sign.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (
+        _ISSUERS.match("".join(map(str, digits))) is not None and (sum(digits[::-2]) + sum(doubled)) % 10 == 0
+    )
+
+
+def _is_somebodys(match: str) -> bool:
+    return _EXAMPLE.search(match) is None
+
+
+PATTERNS: Mapping[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
+    "keys": (_KEY, _any),
+    "cards": (_CARD, _is_card),
+    "emails": (_EMAIL, _is_somebodys),
+}
+"""By kind: where to look, and whether what was found is one."""

@@ -1,0 +1,80 @@
+"""Which judged turns wait for a person, and what may be learned from the others meanwhile. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.store import Record, ReviewOutcome, Store
+from afterwit.verdict import Flag
+
+AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
+"""What waits for a person under every kind of review."""
+
+
+class Review(StrEnum):
+    """Which turns a person must accept before they train."""
+
+    OFF = "off"
+    """None but those that contradict what several other sources said."""
+    FLAGGED = "flagged"
+    """Those with a flag."""
+    ALL = "all"
+    """Every one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What may be learned without a person's review."""
+
+    review: Review = Review.FLAGGED
+    tool_hints: bool = False
+    """Whether hints teach that come from what tools returned alone."""
+
+    def withholds(self, flags: Collection[Flag], *, accepted: bool, rewarded: bool) -> bool:
+        """Whether a turn waits for a person. `rewarded`: it carries a reward term, not a hint alone.
+
+        Words of tools hold no reward back: it trains without the hint.
+        """
+        if accepted:
+            return False
+        if self.review is Review.ALL or not AGAINST_OTHERS.isdisjoint(flags):
+            return True
+        hintless = not rewarded and not self.hints_teach(flags, accepted=accepted)
+        doubtful = set(flags) - {Flag.TOOL_WORDS}
+        return hintless or (self.review is Review.FLAGGED and bool(doubtful))
+
+    def hints_teach(self, flags: Collection[Flag], *, accepted: bool) -> bool:
+        """Whether a turn that is not withheld learns from its hints."""
+        return accepted or self.tool_hints or Flag.TOOL_WORDS not in flags
+
+
+WORDS: Mapping[Flag, str] = {
+    Flag.TOOL_WORDS: "the hint comes from what tools returned; no person spoke",
+    Flag.LINK: "the hint names an address that no person named",
+    Flag.COMMAND: "the hint holds a command that no person named",
+    Flag.STANDING_ORDER: "the hint orders something for other conversations or people",
+    Flag.UNRELATED: "the hint names something that nothing in the conversation names",
+    Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
+    Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
+}
+
+
+WHY: Mapping[ReviewOutcome, str] = {
+    ReviewOutcome.ACCEPTED: "accepted: it may train",
+    ReviewOutcome.REFUSED: "refused: it does not train",
+    ReviewOutcome.IN_UPDATE: "an update trains it at this moment: nothing changed",
+    ReviewOutcome.TRAINED: "it has trained already: nothing changed; `afterwit rollback` takes it back",
+    ReviewOutcome.NOT_WAITING: "it has no verdict that could train: nothing changed",
+}
+
+
+def waiting_for_review(store: Store, rule: Rule, *, now: float, limit: int | None = None) -> list[Record]:
+    """The turns that a person is asked about, oldest first."""
+    found = [
+        turn.turn
+        for turn in store.waiting(now=now)
+        if rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+    ]
+    return [store.turn(turn) for turn in found[:limit]]

@@ -1,0 +1,139 @@
+"""Whether a verdict contradicts what several other sources said. Pure.
+
+A source is who speaks: a key. One source that rewards what harms and punishes what is right
+can turn a model, so a verdict of one source against several waits for a person. Who speaks first is not seen
+here: what no two others spoke of is free to anyone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from afterwit.message import Message, ToolCall
+from afterwit.surrogates import without_halves
+
+OTHERS = 2
+"""Other sources that must have said the opposite of a kind of call."""
+
+
+TIMES_AS_OFTEN = 4
+"""How much oftener they must have said it than the same."""
+
+
+ACCIDENTS = 2
+"""Calls of a kind that failed at a source, beyond those that worked, from which such failures wait."""
+
+
+TRUSTED_UNTIL = 2
+"""Contradictions of a source from which its approvals wait for a person too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Votes:
+    """What one source said of one kind of call."""
+
+    approved: int = 0
+    rejected: int = 0
+
+
+def signature(message: Message) -> str | None:
+    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them.
+
+    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`.
+    """
+    return _kind(message.tool_calls[0]) if message.tool_calls else None
+
+
+def previous(before: Sequence[Message]) -> str:
+    """The kind of the latest call since a person last spoke: what is right after a check is wrong without it.
+
+    Empty if there was none. `before`: the conversation before a response.
+    """
+    for message in reversed(before):
+        if message.role == "user":
+            return ""
+        if message.tool_calls:
+            return _kind(message.tool_calls[0])
+    return ""
+
+
+def _kind(call: ToolCall) -> str:
+    try:
+        arguments = json.loads(without_halves(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        return f"{call.name} ?"
+    named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
+    return " ".join([call.name, *sorted(named)])
+
+
+def several(said: Mapping[str, Votes], *, source: str) -> bool:
+    """Whether enough sources other than `source` spoke that what they said counts."""
+    others = (votes for name, votes in said.items() if name != source)
+    return sum(bool(votes.approved or votes.rejected) for votes in others) >= OTHERS
+
+
+def contradicts(
+    reward: int, *, source: str, said: Mapping[str, Votes], earlier: int, spoken: bool = True
+) -> bool:
+    """Whether a verdict of `source` on a kind of call waits for a person.
+
+    `said`: what each source said of this kind. `earlier`: rejections of `source` that contradict the others
+    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked, which
+    contradicts nobody, or failed, as calls do now and then: until `ACCIDENTS` more of them failed than worked
+    at the source, that contradicts nobody either, since what is given for them and against them cancels.
+    """
+    others = [votes for name, votes in said.items() if name != source]
+    if reward > 0:
+        against = [votes.rejected for votes in others], [votes.approved for votes in others]
+        return earlier >= TRUSTED_UNTIL or (spoken and _outweighs(*against))
+    own = said.get(source, Votes())
+    if not spoken and own.rejected < own.approved + ACCIDENTS:
+        return False
+    return reward < 0 and _outweighs([v.approved for v in others], [v.rejected for v in others])
+
+
+def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
+    """Whether several sources said the opposite, by how often each did, and much oftener than the same."""
+    return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)
+
+
+class FromSource(Protocol):
+    """A turn whose source is known."""
+
+    @property
+    def source(self) -> str:
+        """Whose it is."""
+
+
+Sourced = TypeVar("Sourced", bound=FromSource)
+
+
+def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: int) -> list[Sourced]:
+    """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
+    if not limit:
+        return list(waiting)
+    given = Counter(used)
+    kept = []
+    for turn in waiting:
+        given[turn.source] += 1
+        if given[turn.source] <= limit:
+            kept.append(turn)
+    return kept
+
+
+def largest_share(size: int, *, sources: int, share: float) -> int:
+    """The most turns of one source in an update of `size` turns, if `sources` of them have turns that wait.
+
+    `share` of the update, or an equal part if that is more: two sources fill it together. All of it if there
+    is one source.
+    """
+    if size < 1 or sources < 1:
+        raise ValueError(f"an update of {size} turns of {sources} sources")
+    return max(math.ceil(size * share), math.ceil(size / sources))

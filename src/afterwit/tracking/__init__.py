@@ -1,0 +1,1 @@
+"""What the store knows of each version, given to programs outside."""

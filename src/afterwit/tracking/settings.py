@@ -1,0 +1,45 @@
+"""Settings of what is told outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from afterwit.ranges import above
+from afterwit.tracking.trackers import TRACKERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingSettings:
+    """Who is told what each version learned; the page on tracking says what they get."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    TABLES: ClassVar[Mapping[str, Iterable[str]]] = {"trackers": TRACKERS}
+    """The table whose keys a setting accepts."""
+
+    trackers: tuple[str, ...] = ()
+    """Who is told: a list. One that is added later is told the whole history. Their libraries come with the
+    extra `tracking`."""
+    project: str = "afterwit"
+    """The project that a tracker shows this home's run in; MLflow calls it an experiment."""
+    folder: str | None = None
+    """Where trackers write files; unset: `tracking` in the home."""
+    otlp_url: str | None = None
+    """An OpenTelemetry collector (OTLP over HTTP) that gets a trace of each turn that ended, such as
+    `http://127.0.0.1:4318`; unset: none does. Its library comes with the extra `otlp`."""
+    poll_s: float = 10.0
+    """Seconds between two looks for what is new."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "poll_s")
+        if not self.project:
+            raise ValueError("project is empty, but trackers need a name")
+        if self.otlp_url is not None and not self.otlp_url.startswith(("http://", "https://")):
+            raise ValueError(f"otlp_url is {self.otlp_url!r}, but must begin with http:// or https://")
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ValueError(f"trackers names {name!r}, but must name some of {', '.join(TRACKERS)}")
+        if len(set(self.trackers)) < len(self.trackers):
+            raise ValueError(f"trackers names one twice: {', '.join(self.trackers)}")

@@ -1,1 +1,0 @@
-"""Calls as models write them: JSON, Python literals, and values without quotes that a schema types."""

@@ -1,1 +1,0 @@
-"""Reading a response's text while it streams."""

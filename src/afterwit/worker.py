@@ -1,0 +1,164 @@
+"""The loop of every stage: work while there is work, wait, back off after errors, stop on request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from afterwit.errors import AfterwitError
+from afterwit.retry import BackOff
+
+Report = Callable[[bool, str], Awaitable[object]]
+"""Stores a stage's health: whether it is healthy, and a sentence for people."""
+
+
+WORKING = "working"
+
+
+log = logging.getLogger(__name__)
+
+
+class WakeSignal:
+    """Wakes any number of waiters. Each compares with the count it knew, so none misses a signal."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How often it was set."""
+        self._next = asyncio.Event()
+
+    def set(self) -> None:
+        """Wake all waiters. Call it on the event loop's thread."""
+        self.count += 1
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def after(self, count: int) -> None:
+        """Wait until it was set more than `count` times."""
+        while self.count <= count:
+            await self._next.wait()
+
+
+class Signals:
+    """What an idle stage waits for."""
+
+    def __init__(self) -> None:
+        self.wake = WakeSignal()
+        """There may be work."""
+        self.stop = asyncio.Event()
+        """Finish the current step, then return."""
+
+    async def rest(self, seconds: float, *, heard: int | None = None) -> None:
+        """Wait `seconds`; end early on `stop`, and on `wake` if it was set more than `heard` times.
+
+        Without `heard`, `wake` does not end it.
+        """
+        wanted = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
+        waits = [asyncio.ensure_future(waiting) for waiting in wanted]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+class StageHealth:
+    """A stage's health; reported when it changes. The loops of one stage share it."""
+
+    def __init__(
+        self, stage: str, report: Report, *, warning: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`warning` says what is wrong although no step fails; None: nothing."""
+        self.stage = stage
+        self._report = report
+        self._warning = warning
+        self._reported: tuple[bool, str] | None = None
+
+    async def healthy(self) -> None:
+        warning = self._warning()
+        await self._changed(warning is None, warning or WORKING)
+
+    async def failed(self, error: Exception) -> None:
+        log.warning("%s: %s%s", self.stage, described(error), frames(error))
+        await self._changed(False, described(error))
+
+    async def _changed(self, ok: bool, message: str) -> None:
+        if self._reported == (ok, message):
+            return
+        try:
+            await self._report(ok, message)
+        except AfterwitError as error:  # the store is the only place for a status; the log still has it
+            log.warning("%s: its status cannot be stored: %s", self.stage, error)
+        else:
+            self._reported = (ok, message)
+
+
+def described(error: Exception) -> str:
+    """Our own errors' message; only the type of a foreign error: its message may quote a conversation."""
+    return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__} (see the log)"
+
+
+def frames(error: Exception) -> str:
+    """The traceback of a foreign error without its message, for the log; empty for our own errors."""
+    return (
+        "" if isinstance(error, AfterwitError) else "\n" + "".join(traceback.format_tb(error.__traceback__))
+    )
+
+
+async def work(
+    step: Callable[[], Awaitable[bool]],
+    *,
+    signals: Signals,
+    health: StageHealth,
+    poll_s: float,
+    back_off: BackOff,
+    lasting: tuple[type[Exception], ...] = (),
+) -> None:
+    """Call `step` until `signals.stop` is set: again at once if it returned True, else after `poll_s`.
+
+    An exception ends the step, not the loop: it becomes the stage's health, and the next step waits for the
+    back-off. An error of a `lasting` type stays the stage's health until a step returns True; any other until
+    a step returns.
+    """
+    failures = 0
+    clears = True  # the first step that returns reports that the stage works
+    while not signals.stop.is_set():
+        heard = signals.wake.count
+        try:
+            busy = await step()
+        except Exception as error:  # the other stages go on, and this one tries again
+            failures, clears = failures + 1, not isinstance(error, lasting)
+            await health.failed(error)
+            await signals.rest(back_off.after(failures))
+            continue
+        if busy or clears:
+            await health.healthy()
+            failures, clears = 0, False
+        if not busy:
+            await signals.rest(poll_s, heard=heard)
+
+
+@asynccontextmanager
+async def renewing(
+    renew: Callable[[], Awaitable[object]],
+    *,
+    every_s: float,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> AsyncIterator[None]:
+    """Renew a lease while the body runs. A failed renewal is only logged: the commit notices a lost lease."""
+
+    async def renew_on_time() -> None:
+        while True:
+            await sleep(every_s)
+            try:
+                await renew()
+            except AfterwitError as error:
+                log.warning("a lease could not be renewed: %s", error)
+
+    task = asyncio.create_task(renew_on_time())
+    try:
+        yield
+    finally:
+        task.cancel()

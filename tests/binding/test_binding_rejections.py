@@ -1,0 +1,64 @@
+"""Replies that a client takes out or edits."""
+
+from __future__ import annotations
+
+from afterwit.turn import Kind
+from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk
+
+
+def test_an_edited_message_becomes_the_next_state_once_its_branch_goes_on():
+    memory = Memory()
+    first = memory.ask(talk(HI), HELLO)
+    edited = says("user", "No, the other one")
+    memory.ask(talk(HI, HELLO, MORE), SURE)
+    branch = memory.ask(talk(HI, HELLO, edited), SURE)
+    assert first.next_state == (MORE,)
+    memory.ask(talk(HI, HELLO, edited, SURE, HI), HELLO)
+    assert branch.kind is Kind.MAIN
+    assert first.next_state == (edited,)
+
+
+def test_a_second_child_beside_a_line_that_went_on_is_unknown():
+    memory = Memory()
+    first = memory.ask(talk(HI), HELLO)
+    main = memory.ask(talk(HI, HELLO, MORE), SURE)
+    memory.ask(talk(HI, HELLO, MORE, SURE, HI), HELLO)
+    beside = memory.ask(talk(HI, HELLO, says("user", "Rate this conversation")), SURE)
+    assert (main.kind, beside.kind) == (Kind.MAIN, Kind.UNKNOWN)
+    assert first.next_state == (MORE,)
+
+
+def test_a_deleted_reply_is_answered_by_the_complaint():
+    memory = Memory()
+    complaint = says("user", "Every response MUST include a tool call.")
+    rejected = memory.ask(talk(HI), HELLO)
+    after = memory.ask(talk(HI, complaint), calls("read"))
+    assert after.binding.rejects == rejected.id
+    assert rejected.next_state == (complaint,)
+    assert (rejected.kind, after.kind) == (Kind.MAIN, Kind.MAIN)
+    assert after.binding.session == rejected.binding.session
+
+
+def test_an_edited_reply_is_answered_by_nobody():
+    memory = Memory()
+    edited = memory.ask(talk(HI), HELLO)
+    after = memory.ask(talk(HI, says("assistant", "Something else"), MORE), SURE)
+    assert after.binding.parent is None
+    assert edited.next_state == ()
+
+
+def test_a_reply_whose_conversation_went_on_was_not_rejected():
+    memory = Memory()
+    went_on = memory.ask(talk(HI), HELLO)
+    memory.ask(talk(HI, HELLO, MORE), SURE)
+    other = memory.ask(talk(HI, MORE), SURE)
+    assert other.binding.rejects is None
+    assert went_on.next_state == (MORE,)
+
+
+def test_an_empty_response_is_not_rejected_by_its_absence():
+    memory = Memory()
+    empty = memory.ask(talk(HI), says("assistant", ""))
+    after = memory.ask(talk(HI, MORE), SURE)
+    assert (after.binding.rejects, after.binding.parent) == (None, empty.id)
+    assert empty.next_state == (MORE,)

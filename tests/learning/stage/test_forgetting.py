@@ -1,0 +1,194 @@
+"""A forgotten session leaves the weights that a run without its turns would have made, to the bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from afterwit.errors import TurnNotFound
+from afterwit.lifecycle import Reason, State
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.promotion.events import Event, EventKind
+from afterwit.turn import JudgedTurn
+from afterwit.version import Origin
+from tests.learning.stage.learning import Place, fill
+
+WAYS = [{}, {"lora_rank": 4, "teacher": "ema"}]
+GONE = "gone"
+
+
+def busy(place: Place, way: dict[str, object]) -> Place:
+    """With everything that reads the past: epochs, replay, a running baseline."""
+    objective = ObjectiveSettings(baseline="running", beta=0.1)
+    return replace(place.but(epochs=2, replay=2, batch=2, keep_versions=20, **way), objective=objective)
+
+
+def of_session(samples: Sequence[JudgedTurn], session: str) -> list[JudgedTurn]:
+    return [replace(sample, turn=replace(sample.turn, session=session)) for sample in samples]
+
+
+def learned(place: Place, samples: Callable[..., list[JudgedTurn]], *batches: Sequence[int]) -> None:
+    """Batch by batch; turns 2 and 5 are of the session that will be forgotten."""
+    for numbers in batches:
+        for number in numbers:
+            fill(place, of_session(samples(number), GONE if number in (2, 5) else f"s{number}"))
+        place.drain()
+
+
+def forget(place: Place, session: str = GONE, *, replay: bool = True) -> list[str]:
+    with place.store() as store:
+        store.order_forgetting(session, replay=replay, now=1.0)
+        stage = place.learn(store)
+        stage.begin()
+        return stage.forget()
+
+
+def tensors(place: Place, number: int | None = None) -> dict[str, bytes]:
+    number = place.versions.newest() if number is None else number
+    return {path.name: path.read_bytes() for path in place.versions.place(number).glob("*.safetensors")}
+
+
+def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[int] | None = None) -> None:
+    """Have `other` train the same batches as `place` did, from the same store, without these turns."""
+    if not (other.home / "store.db").exists():
+        shutil.copy(place.home / "store.db", other.home)
+    with place.store() as store, other.store() as unused:
+        trainer = other.trainer()
+        trainer.begin(now=1.0)
+        claims = other.learn(unused)._claims
+        for version in place.versions.all()[1:]:
+            if version.origin is not Origin.UPDATE or version.number not in (versions or [version.number]):
+                continue
+            new, again = (
+                trainer.build(
+                    claims.samples([store.turn(turn) for turn in turns if turn not in gone]),
+                    version=version.parent,
+                )[0]
+                for turns in (version.turns, version.replayed)
+            )
+            if new:
+                trainer.train(new, again, now=1.0, progress=lambda phase: None)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["whole", "lora"])
+def test_the_weights_are_to_the_bit_those_of_a_run_without_the_session(
+    place: Place, samples: Callable[..., list[JudgedTurn]], way: dict[str, object]
+) -> None:
+    place = busy(place, way)
+    learned(place, samples, (0, 1), (2, 3), (4, 5), (6, 7))
+    other = replace(place, home=place.home / "other")
+    other.home.mkdir()
+    without(place, other, {"turn0002", "turn0005"})
+    newest = place.versions.newest()
+    said = forget(place)
+    assert "is forgotten: version 5 is version 1 and 3 updates run again without it" in said[0]
+    made = place.versions.get(newest + 1)
+    assert made is not None
+    assert (made.origin, made.begins, made.replays, made.forgets) == (Origin.REPLAY, 1, (2, 3, 4), (GONE,))
+    assert made.without == ("turn0002", "turn0005")
+    assert tensors(place) == tensors(other)
+    assert [number for number in range(1, 6) if place.versions.has_weights(number)] == [1, 5]
+    with place.store() as store:
+        for turn in made.without:
+            with pytest.raises(TurnNotFound):
+                store.turn(turn)
+        assert store.turn("turn0003").state is State.TRAINED
+        assert store.counts().reasons == {Reason.FORGOTTEN: 2}
+        assert store.forget_orders() == []
+
+
+def test_what_is_learned_behind_it_and_forgotten_again_leaves_the_first_session_out(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    place = busy(place, {})
+    learned(place, samples, (0, 1), (2, 3), (4, 5), (6, 7))
+    forget(place)
+    learned(place, samples, (8, 9))
+    other = replace(place, home=place.home / "other")
+    other.home.mkdir()
+    without(place, other, {"turn0002", "turn0005", "turn0004"})
+    said = forget(place, "s4")
+    assert "is forgotten" in said[0]
+    made = place.versions.all()[-1]
+    assert made.replays == (2, 4, 6)
+    assert made.begins == 1
+    assert tensors(place) == tensors(other)
+
+
+def test_each_update_runs_again_under_the_settings_that_it_had(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    first = busy(place, {})
+    later = first.but(lr=3e-3, beta2=0.9)
+    learned(first, samples, (0, 1), (2, 3))
+    learned(later, samples, (4, 6))
+    other = replace(first, home=first.home / "other")
+    other.home.mkdir()
+    without(first, other, {"turn0002"}, versions=(1, 2))
+    without(first, replace(later, home=other.home), {"turn0002"}, versions=(3,))
+    assert "2 updates run again" in forget(later)[0]
+    assert tensors(first) == tensors(other)
+
+
+def test_an_update_under_the_brake_runs_again_under_it(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    place = busy(place, {})
+    learned(place, samples, (0, 1))
+    with place.store() as store:
+        store.decided(Event(kind=EventKind.HOLD, at=1.0, version=9, evidence=21.0, words="lost"))
+    learned(place, samples, (2, 3), (4, 6))
+    found = [version.recipe for version in place.versions.all()[1:] if version.recipe is not None]
+    assert [recipe.learner["lr"] for recipe in found] == pytest.approx([1e-3, 1e-3 / 3, 1e-3 / 3])
+    other = replace(place.but(lr=1e-3 / 3), home=place.home / "other")
+    other.home.mkdir()
+    braked = replace(place.objective, beta=0.3)
+    without(place, replace(other, settings=place.settings), {"turn0002"}, versions=(1,))
+    without(place, replace(other, objective=braked), {"turn0002"}, versions=(2, 3))
+    assert "2 updates run again" in forget(place)[0]
+    assert tensors(place) == tensors(other)
+
+
+def test_a_session_that_taught_alone_leaves_the_base(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, of_session(samples(0, 1), GONE))
+    place.drain()
+    assert "version 2 has the weights of version 0" in forget(place)[0]
+    assert not place.versions.has_weights(1)
+
+
+def test_a_session_that_taught_nothing_is_only_deleted(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, samples(0, 1))
+    place.drain()
+    fill(place, of_session(samples(2), GONE))
+    assert "no weights held it" in forget(place)[0]
+    assert place.versions.newest() == 1
+    with place.store() as store, pytest.raises(TurnNotFound):
+        store.turn("turn0002")
+
+
+def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    place = place.but(batch=2)
+    learned(place, samples, (2, 3), (4, 6))
+    with place.store() as store:
+        store._database.execute(  # type: ignore[attr-defined]
+            "DELETE FROM contents WHERE seq = (SELECT seq FROM turns WHERE id = 'turn0006')"
+        )
+    before = tensors(place)
+    assert "the content of turn turn0006 is gone" in forget(place)[0]
+    assert place.versions.newest() == 2
+    assert tensors(place) == before
+    with place.store() as store:
+        assert store.turn("turn0002").state is State.TRAINED
+        assert store.forget_orders()[0].error is not None
+    assert "version 3 has the weights of version 0" in forget(place, replay=False)[0]
+    with place.store() as store:
+        assert store.turn("turn0003").reason is Reason.REVERTED

@@ -1,0 +1,106 @@
+"""What a turn taught, computed again by the update's own code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.explain import Explained, explain
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
+from afterwit.lifecycle import Reason
+from afterwit.objective.choices import OBJECTIVES
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.turn import JudgedTurn
+from tests.fakes.judged_samples import a_sample
+from tests.learning.updates import quiet
+
+SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512, keep_versions=5)
+
+
+def learned(
+    home: Path, base: Path, renderer: Renderer, updates: int = 2, **chosen: object
+) -> tuple[Trainer, JudgedTurn]:
+    """A learner after some updates, and the turn of its first one."""
+    names = {field: chosen.pop(field) for field in ("teacher",) if field in chosen}
+    trainer = Trainer(
+        Versions(root=home, base=base),
+        renderer,
+        settings=replace(SETTINGS, **names),
+        objective=ObjectiveSettings(**chosen),
+    )
+    trainer.begin(now=0.0)
+    first = a_sample(renderer, 0)
+    for number in range(updates):
+        items, _ = trainer.build([first if number == 0 else a_sample(renderer, number)])
+        trainer.train(items, [], now=1.0, progress=quiet)
+    return trainer, first
+
+
+def explained(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Explained:
+    found = explain(trainer, sample, trained_in)
+    assert isinstance(found, Explained)
+    return found
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objectives_terms_are_explained_per_token(
+    objective: str, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer, sample = learned(tmp_path, base, renderer, 1, objective=objective, beta=0.0)
+    found = explained(trainer, sample, 1)
+    assert set(found.terms) == set(OBJECTIVES[objective].terms)
+    for per_token in found.terms.values():
+        assert len(per_token) == len(sample.turn.sampled.ids)
+        assert any(any(token.values) for token in per_token)
+
+
+@pytest.mark.parametrize("teacher", ["base", "live", "ema"])
+def test_it_is_what_the_update_computed_with_the_weights_it_started_from(
+    teacher: str, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    """The mean |log pi_T - log pi_old| that the manifest holds, for a turn of an update after the first."""
+    objective = {"objective": "token_opd", "beta": 0.0, "hint_selection": "sequence_optimal"}
+    trainer, _ = learned(tmp_path, base, renderer, 3, teacher=teacher, **objective)
+    found = explained(trainer, a_sample(renderer, 1), 2)
+    assert (found.weights, found.exact) == (1, True)
+    gaps = [abs(token.values[0]) for token in found.terms["opd"]]
+    version = trainer.versions.get(2)
+    assert version is not None
+    assert sum(gaps) / len(gaps) == pytest.approx(version.metrics["teacher_gap"], rel=1e-4)
+
+
+def test_top_k_shows_the_ids_that_were_moved_and_the_hint_that_was_chosen(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer, sample = learned(tmp_path, base, renderer, 1, k=3, hint_selection="longest")
+    found = explained(trainer, sample, 1)
+    assert found.hints == (max(sample.verdict.hints, key=len),)
+    assert {len(token.ids) for token in found.terms["opd"]} == {3}
+    assert [token.values for token in found.terms["rl"]] == [(-1.0,)] * len(sample.turn.sampled.ids)
+
+
+def test_weights_that_are_gone_are_said_to_be_gone(base: Path, renderer: Renderer, tmp_path: Path) -> None:
+    trainer, _ = learned(tmp_path, base, renderer, 3)
+    trainer.versions.prune(1)
+    found = explained(trainer, a_sample(renderer, 1), 2)
+    assert (found.weights, found.exact) == (3, False)
+
+
+def test_a_turn_that_trained_is_explained_however_old_it_is(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer, _ = learned(tmp_path, base, renderer, 3)
+    trainer.versions.prune(1)
+    trainer.settings = replace(trainer.settings, max_staleness=1)
+    assert explained(trainer, a_sample(renderer, 1), 2).weights == 3
+    assert explain(trainer, a_sample(renderer, 1), None) is Reason.STALE
+
+
+def test_a_turn_that_cannot_train_says_why(base: Path, renderer: Renderer, tmp_path: Path) -> None:
+    trainer, sample = learned(tmp_path, base, renderer, 1, objective="rl")
+    assert explain(trainer, replace(sample, rl=False), None) is Reason.NO_SIGNAL

@@ -1,0 +1,84 @@
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from afterwit.learning.load import load_model, recompute_activations
+from afterwit.learning.rows import Row
+from afterwit.learning.score import probe, response_logits, stream_logits
+from tests.fakes.models import tiny_llama
+
+CPU = torch.device("cpu")
+
+
+def rows(count: int = 5) -> list[Row]:
+    random = Random(1)
+    return [
+        Row(
+            prompt=tuple(random.randrange(300) for _ in range(random.randrange(1, 20))),
+            response=tuple(random.randrange(300) for _ in range(random.randrange(1, 9))),
+        )
+        for _ in range(count)
+    ]
+
+
+def one_by_one(model: PreTrainedModel, row: Row) -> torch.Tensor:
+    """Plain Hugging Face: the whole row alone, every position's logits, then the response's."""
+    ids = torch.tensor([[*row.prompt, *row.response]])
+    return model(input_ids=ids).logits[0, len(row.prompt) - 1 : -1]
+
+
+@pytest.fixture(scope="module", params=["qwen3", "llama"])
+def model(
+    request: pytest.FixtureRequest, base: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PreTrainedModel:
+    folder = base if request.param == "qwen3" else tiny_llama(tmp_path_factory.mktemp("llama"))
+    return load_model(folder, dtype=torch.float64, device=CPU)
+
+
+def test_a_padded_pass_gives_each_row_the_logits_that_it_has_alone(model: PreTrainedModel) -> None:
+    for row, logits_TV in zip(rows(), response_logits(model, rows()), strict=True):
+        torch.testing.assert_close(logits_TV, one_by_one(model, row), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [1, 40, 10_000])
+def test_a_stream_gives_rows_in_their_order_however_it_is_cut(model: PreTrainedModel, limit: int) -> None:
+    streamed = list(stream_logits(model, rows(), limit))
+    assert not any(logits_TV.requires_grad for logits_TV in streamed)
+    for row, logits_TV in zip(rows(), streamed, strict=True):
+        torch.testing.assert_close(logits_TV, one_by_one(model, row), rtol=0, atol=1e-12)
+
+
+def test_scoring_leaves_no_trace_in_the_model(model: PreTrainedModel) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    before = model(input_ids=ids).logits
+    response_logits(model, rows())
+    assert torch.equal(model(input_ids=ids).logits, before)
+
+
+def test_the_probe_is_what_plain_transformers_gives(base: Path) -> None:
+    found = probe(load_model(base, dtype=torch.float32, device=CPU))
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.no_grad():
+        logprobs = torch.log_softmax(model(torch.tensor([found.ids])).logits[0, :-1], dim=-1)
+    expected = logprobs.gather(-1, torch.tensor(found.ids[1:])[:, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(found.logprobs), expected, rtol=0, atol=1e-5)
+
+
+def test_recomputing_activations_changes_neither_logits_nor_gradients(base: Path) -> None:
+    plain = load_model(base, dtype=torch.float64, device=CPU)
+    frugal = load_model(base, dtype=torch.float64, device=CPU)
+    recompute_activations(frugal)
+    for model in (plain, frugal):
+        torch.cat(response_logits(model, rows())).square().sum().backward()
+    for one, other in zip(plain.parameters(), frugal.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_training_mode_has_no_dropout(tmp_path: Path) -> None:
+    folder = tiny_llama(tmp_path, attention_dropout=0.5)
+    model = load_model(folder, dtype=torch.float64, device=CPU).train()
+    first, second = (torch.cat(response_logits(model, rows())) for _ in range(2))
+    assert torch.equal(first, second)

@@ -1,0 +1,311 @@
+"""The page without a browser: who gets in, what each view says, and that nothing said becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import httpx
+import pytest
+
+from afterwit.message import Conversation, Message
+from afterwit.promotion.events import Event, EventKind
+from afterwit.store import Store
+from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
+from tests.gateway.serving import Serving
+from tests.page.pages import Tags, played, token_of
+from tests.store.examples import add, add_judged
+
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{7*7}} &amp; \"'"
+VIEWS = (
+    "",
+    "/sessions",
+    "/sessions/session",
+    "/turns",
+    "/turns/t1",
+    "/versions",
+    "/versions/1",
+    "/judge",
+    "/curves",
+    "/log",
+)
+
+
+async def test_a_browser_that_asks_for_the_root_is_led_to_the_page(browser: httpx.AsyncClient):
+    answer = await browser.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+    assert (await browser.get("/", headers={"accept": "*/*"})).json()["name"] == "afterwit"
+
+
+async def test_an_empty_store_says_where_to_point_an_agent(browser: httpx.AsyncClient, gateway: Serving):
+    for view in ("", "/sessions", "/turns", "/versions", "/judge", "/curves", "/log"):
+        assert (await browser.get(f"/ui{view}")).status_code == 200
+    assert gateway.url in Tags((await browser.get("/ui")).text).words.replace(" ", "")
+
+
+async def test_every_view_has_a_heading_a_language_and_nothing_inline(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    for view in VIEWS:
+        answer = await browser.get(f"/ui{view}")
+        assert answer.status_code == 200, answer.text
+        page = Tags(answer.text)
+        assert [tag for tag, _ in page.tags].count("h1") == 1
+        assert ("html", {"lang": "en"}) in page.tags
+        for tag, attributes in page.tags:
+            assert "style" not in attributes
+            assert not any(name.startswith("on") for name in attributes)
+            if tag in ("script", "link", "img"):
+                assert (attributes.get("src") or attributes.get("href") or "").startswith("/ui/static/")
+        named = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+        assert len(named) == len(set(named))
+
+
+async def test_a_strict_policy_and_no_cache_are_on_every_page(browser: httpx.AsyncClient):
+    headers = (await browser.get("/ui")).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_files_of_the_page_are_kept_by_browsers_and_nothing_else_is_there(browser: httpx.AsyncClient):
+    page = Tags((await browser.get("/ui")).text)
+    links = [
+        attributes.get("src") or attributes.get("href")
+        for tag, attributes in page.tags
+        if tag in ("script", "link")
+    ]
+    assert len(links) == 3
+    for link in links:
+        answer = await browser.get(link or "")
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    for name in ("nothing.css", "..%2Fapp.py", "layout.html"):
+        assert (await browser.get(f"/ui/static/{name}")).status_code == 404
+
+
+async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_back(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    words = " ".join(Tags((await browser.get("/ui")).text).words.split())
+    assert "Yes: 1 turn so far." in words
+    assert "Too early to say. Somebody replied to 0 requests so far." in words
+    assert "for the learner 1" in words
+    assert "An update was held back." in words
+    assert "Version 1 is served." in words
+
+
+async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    fault = "This model cannot judge: 0 of 3 probe answers carried a readable vote."
+
+    async def first_card() -> str:
+        page = (await browser.get("/ui")).text
+        return page[page.index("q-learning") : page.index("q-helping")]
+
+    await gateway.store.call(lambda store: store.set_status("learn", True, "it waits", now=1.0))
+    await gateway.store.call(lambda store: store.set_status("judge", False, fault, now=1.0))
+    card = await first_card()
+    assert 'class="answer problem">Not yet, and the judge has a problem.' in card
+    assert f'<p class="problem">{fault}' in card
+    await gateway.store.call(played)
+    assert "Only from what needs no judge." in await first_card()
+    await gateway.store.call(lambda store: store.set_status("judge", True, "working", now=2.0))
+    assert 'class="answer">Yes: 1 turn so far.' in await first_card()
+    assert '<p class="note">it waits' in await first_card()
+
+
+async def test_a_hint_in_the_persons_own_words_is_marked_as_such(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    words = "Keep it short."
+    vote = Vote(question=Question.OWN_WORDS, words="a complaint", value=-1, hint=words)
+    verdict = Verdict(reward=-1, source=Source.READ, hints=(words,), votes=(vote,))
+    await gateway.store.call(lambda store: add_judged(store, "own", verdict))
+    page = " ".join(Tags((await browser.get("/ui/turns/own")).text).words.split())
+    assert "decided by how the reply was read" in page
+    assert "hint, in the person's own words Keep it short." in unescape(page)
+
+
+async def test_a_turn_shows_its_tokens_votes_hints_and_what_followed(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.ask()
+    turn = (await gateway.records())[0].turn.id
+    await gateway.store.call(
+        lambda store: store.feedback(turn, Feedback(reward=-1, text="Too short."), now=1.0)
+    )
+    page = (await browser.get(f"/ui/turns/{turn[:10]}")).text
+    tokens = re.findall(r'<span class="t none d(\d) v3"[^>]*>([^<]*)</span>', page)
+    assert "".join(unescape(text) for _, text in tokens).startswith("Hello there.")
+    assert "Too short." in page
+    await gateway.store.call(played)
+    page = " ".join(Tags((await browser.get("/ui/turns/t1")).text).words.split())
+    assert "No, the other file." in page
+    assert "hint Open the file that was named." in page
+    assert "hint not valid (no box)" in page
+    assert "version 1" in page
+
+
+async def test_what_was_said_is_never_markup(browser: httpx.AsyncClient, gateway: Serving):
+    def say(store: Store) -> None:
+        said = Message(role="user", content=HOSTILE)
+        vote = Vote(question=Question.HINT, words=HOSTILE, value=None, rejected=HOSTILE)
+        verdict = Verdict(reward=-1, source=Source.VOTES, hints=(HOSTILE,), votes=(vote,))
+        add_judged(
+            store,
+            "bad",
+            verdict,
+            session=HOSTILE,
+            scope=HOSTILE + "/x",
+            conversation=Conversation(messages=(said,)),
+            message=Message(role="assistant", content=HOSTILE),
+        )
+        store.answer("bad", [said], answered_by=None, now=1.0)
+        store.set_status("learn", False, HOSTILE, now=1.0)
+        store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=1.0, words=HOSTILE))
+
+    await gateway.store.call(say)
+    pages = [
+        await browser.get(f"/ui{view}")
+        for view in ("", "/sessions", "/turns", "/turns/bad", "/versions", "/log")
+    ]
+    link = re.search(r'href="(/ui/sessions/[^"]+)"', pages[1].text)
+    assert link is not None
+    pages.append(await browser.get(unescape(link[1])))
+    pages.append(await browser.get("/ui/turns?state=%3Cscript%3E&reason=%3Cb%3E&before=%3Ci%3E&version=x"))
+    for page in pages:
+        assert page.status_code == 200
+        read = Tags(page.text)
+        assert all("live.js" in (attributes["src"] or "") for tag, attributes in read.tags if tag == "script")
+        assert "img" not in [tag for tag, _ in read.tags]
+    assert "49" not in Tags(pages[3].text).words
+    assert HOSTILE in Tags(pages[3].text).words
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 5_000, "-1", "x", "\u00b2"])
+async def test_a_number_that_nothing_has_is_not_found(browser: httpx.AsyncClient, number: str):
+    assert (await browser.get(f"/ui/versions/{number}")).status_code == 404
+    for field in ("/ui/turns?before=", "/ui/turns?version=", "/ui/versions?made="):
+        assert (await browser.get(f"{field}{number}")).status_code == 200
+
+
+async def test_lists_go_on_where_the_page_before_ended(browser: httpx.AsyncClient, gateway: Serving):
+    def many(store: Store) -> None:
+        for number in range(120):
+            add(store, f"turn{number:03}", session=f"session{number:03}", now=float(number))
+
+    await gateway.store.call(many)
+    for view, kind in (("/ui/turns", "turns/turn"), ("/ui/sessions", "sessions/session")):
+        seen: list[str] = []
+        address: str | None = view
+        while address is not None:
+            page = (await browser.get(address)).text
+            seen += re.findall(rf"/ui/{kind}(\d+)", page)
+            older = re.search(r'rel="next" href="([^"]+)"', page)
+            address = None if older is None else unescape(older[1])
+        assert seen == [f"{number:03}" for number in reversed(range(120))]
+
+
+async def test_what_is_not_there_is_said(browser: httpx.AsyncClient, gateway: Serving):
+    for view in ("/turns/none", "/sessions/none", "/versions/9", "/nothing"):
+        answer = await browser.get(f"/ui{view}")
+        assert answer.status_code == 404
+        assert "There is nothing here" in answer.text
+
+
+async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.store.call(played)
+    await gateway.add_key("reader", "read")
+    answers = [await browser.get(f"/ui{view}") for view in (*VIEWS, "/nothing", "/turns/none")]
+    answers.append(await browser.post("/ui/versions/0/rollback"))
+    answers.append(await browser.post("/ui/learning/pause"))
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.text for answer in answers}) == 1
+    assert "afterwit keys add" in answers[0].text
+    assert "t1" not in answers[0].text
+
+
+async def test_a_key_signs_in_if_it_may_read_and_its_visit_ends_with_it(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    await gateway.add_key("reader", "read")
+    await gateway.add_key("agent", "chat", "teach")
+    form = token_of(await browser.get("/ui"))
+    refused = [
+        await browser.post("/ui/sign-in", data={"form": form, "key": key}) for key in ("aw-agent", "aw-x", "")
+    ]
+    assert {answer.status_code for answer in refused} == {401}
+    assert len({answer.text for answer in refused}) == 1
+    signed = await browser.post("/ui/sign-in", data={"form": form, "key": " aw-reader "})
+    cookie = signed.headers["set-cookie"].lower()
+    assert signed.status_code == 303
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "aw-reader" not in cookie
+    assert "Sign out reader" in (await browser.get("/ui")).text
+    await gateway.store.call(lambda store: store.revoke_key("reader", now=1.0))
+    gateway.clock.at += 10.0
+    assert (await browser.get("/ui")).status_code == 401
+
+
+@pytest.mark.parametrize("way", ["/ui/sign-in", "/ui/sign-out"])
+async def test_a_form_that_cannot_be_taken_leads_back_to_the_way_in_with_the_reason(
+    browser: httpx.AsyncClient, gateway: Serving, way: str
+):
+    await gateway.add_key("reader", "read")
+    stale = await browser.post(way, data={"form": "of another visit", "key": "aw-reader"})
+    strange = await browser.post(way, json={"key": "aw-reader"})
+    for answer, status, reason in (
+        (stale, 403, "This form was made for another visit, or before a restart: load the page again."),
+        (strange, 415, "A form sends application/x-www-form-urlencoded."),
+    ):
+        assert answer.status_code == status
+        assert reason in Tags(answer.text).words
+        assert 'action="/ui/sign-in"' in answer.text
+
+
+async def test_a_visit_ends_by_signing_out_and_after_its_time(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.add_key("reader", "read")
+    for leave in (True, False):
+        browser.cookies.clear()
+        form = token_of(await browser.get("/ui"))
+        await browser.post("/ui/sign-in", data={"form": form, "key": "aw-reader"})
+        page = await browser.get("/ui")
+        assert page.status_code == 200
+        if leave:
+            kept = browser.cookies.get("afterwit-page")
+            assert (await browser.post("/ui/sign-out", data={"form": token_of(page)})).status_code == 303
+            browser.cookies.set("afterwit-page", kept or "", path="/ui")
+        else:
+            gateway.clock.at += 13 * 3600.0
+        assert (await browser.get("/ui")).status_code == 401
+
+
+async def test_a_key_in_the_header_opens_the_page_too(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.add_key("reader", "read")
+    await gateway.add_key("agent", "chat")
+    assert (await browser.get("/ui", headers={"x-api-key": "aw-reader"})).status_code == 200
+    assert (await browser.get("/ui", headers={"x-api-key": "aw-agent"})).status_code == 401
+
+
+async def test_the_judges_page_says_what_is_known_and_what_is_wrong(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    assert "Nothing has been judged yet." in (await browser.get("/ui/judge")).text
+    await gateway.store.call(played)
+    words = Tags((await browser.get("/ui/judge")).text).words
+    assert "Nothing is surely wrong with it." in words
+    assert "1 of 3 (6% to 79%)" in words
+    doubted = {"judge": "x", "probes": [[-1, 1]] * 8, "lifts": [], "shares": {"swayed": 1.0}}
+    await gateway.store.call(lambda store: store.set_note("judge", json.dumps(doubted)))
+    assert "flattery changes the judge&#39;s vote in 8 of 8" in (await browser.get("/ui/judge")).text
+    metrics = await browser.get("/metrics")
+    assert 'afterwit_judge_share{check="swayed"} 1.0' in metrics.text

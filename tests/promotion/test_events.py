@@ -1,0 +1,68 @@
+import pytest
+
+from afterwit.promotion.events import (
+    Event,
+    EventKind,
+    alarms_in_a_row,
+    braked,
+    confirmed,
+    held_in_a_row,
+    pace,
+)
+
+HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM
+
+
+def events(*kinds: tuple[EventKind, int]) -> list[Event]:
+    return [
+        Event(kind=kind, at=float(at), version=version, evidence=1.0, words="")
+        for at, (kind, version) in enumerate(kinds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("beta", "kinds", "expected"),
+    [
+        (0.0, [], 0.0),
+        (0.0, [(HOLD, 1)], 0.1),
+        (0.05, [(HOLD, 1)], 0.15),
+        (0.0, [(HOLD, 1), (ALARM, 2), (HOLD, 3)], 0.3),
+        (0.5, [(HOLD, 1)], 0.5),
+        (0.0, [(HOLD, 1), (CONFIRM, 2)], 0.0),
+        (0.0, [(CONFIRM, 2), (HOLD, 1)], 0.1),
+    ],
+)
+def test_each_hold_or_alarm_since_the_last_confirmation_pulls_the_brake(beta, kinds, expected):
+    assert braked(beta, events(*kinds)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], 1.0),
+        ([CONFIRM], 1.0),
+        ([HOLD], 1 / 3),
+        ([ALARM, HOLD, HOLD, HOLD], 1 / 9),
+        ([HOLD, CONFIRM], 1.25 / 3),
+        ([HOLD, *[CONFIRM] * 5], 1.0),
+    ],
+)
+def test_the_step_size_falls_fast_and_recovers_slowly(kinds, expected):
+    assert pace(events(*((kind, 1) for kind in kinds))) == pytest.approx(expected)
+
+
+def test_an_alarm_falls_back_to_the_last_confirmed_version_or_to_the_base():
+    assert confirmed(events((HOLD, 7))) == 0
+    assert confirmed(events((CONFIRM, 3), (CONFIRM, 5), (HOLD, 7))) == 5
+
+
+def test_alarms_in_a_row_have_no_confirmation_between_them():
+    assert alarms_in_a_row([]) == 0
+    assert alarms_in_a_row(events((ALARM, 1), (HOLD, 2), (ALARM, 3))) == 2
+    assert alarms_in_a_row(events((ALARM, 1), (CONFIRM, 2), (ALARM, 3))) == 1
+
+
+def test_holds_in_a_row_begin_with_the_same_version():
+    assert held_in_a_row([]) == 0
+    assert held_in_a_row(events((HOLD, 1), (CONFIRM, 1))) == 0
+    assert held_in_a_row(events((HOLD, 1), (HOLD, 2), (HOLD, 2))) == 2

@@ -1,0 +1,292 @@
+"""An update is asked for what people approved before it becomes a version."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from afterwit.chat_format.render import Renderer
+from afterwit.judging.hinted_prompts import Placement, hinted_prompts
+from afterwit.learning.phase import Phase
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message, ToolCall
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.items import Doubt, Item
+from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import Standing
+from afterwit.store import Store
+from afterwit.turn import JudgedTurn, Sampled
+from afterwit.version import Origin
+from tests.fakes.judged_samples import HINTS, store_judged
+from tests.learning.stage.learning import Place, fill, learn_and_die, states, status
+
+WORDS = 6
+RUIN = 3.0
+"""A step that no model survives."""
+
+
+def approved(number: int, ids: tuple[int, ...]) -> Item:
+    return Item(
+        turn=f"approved{number}",
+        stratum="text",
+        source=f"person{number}",
+        version=0,
+        since=float(number),
+        prompt_ids=(5 + number, 6, 7),
+        ids=ids,
+        sure=(True,) * len(ids),
+    )
+
+
+def chosen(place: Place, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """What the newest version would say: its likeliest tokens."""
+    model, ids = place.trainer().policy().model, list(prompt)
+    with torch.no_grad():
+        for _ in range(WORDS):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return tuple(ids[len(prompt) :])
+
+
+def least_sure(place: Place, prompt: tuple[int, ...], ids: tuple[int, ...]) -> float:
+    """The least probability that the newest version gives one of these tokens."""
+    model = place.trainer().policy().model
+    with torch.no_grad():
+        given = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].softmax(dim=-1)
+    return float(given[range(len(ids)), list(ids)].min())
+
+
+def contradicting(place: Place, renderer: Renderer, samples: Iterable[JudgedTurn]) -> list[JudgedTurn]:
+    """The first five whose likeliest response the model is sure of, and would not give after the hint."""
+
+    def contradicts(sample: JudgedTurn) -> bool:
+        ((_, hinted),), _ = hinted_prompts(sample.turn, HINTS[:1], renderer, Placement.LAST_USER, 512)
+        ids = chosen(place, sample.turn.prompt_ids)
+        sure = least_sure(place, sample.turn.prompt_ids, ids)
+        return sure > 0.7 and least_sure(place, hinted, ids) < 0.3
+
+    return list(islice(filter(contradicts, samples), 5))
+
+
+def approve(place: Place, store: Store, count: int = 5) -> None:
+    """People approved what the model says anyway."""
+    for number in range(count):
+        keep(store, approved(number, chosen(place, (5 + number, 6, 7))))
+
+
+def keep(store: Store, item: Item) -> None:
+    ended = Episode(
+        turn=item.turn,
+        session="s",
+        source=item.source,
+        version=0,
+        bad=None,
+        complaint=False,
+        kind="text",
+        approved=(),
+    )
+    store.end_episode(ended, [item], steps=[item.turn], now=item.since)
+
+
+def thank(place: Place, store: Store, samples: list[JudgedTurn], *, source: str, since: float = 10.0) -> None:
+    """A person approved what the model says anyway, in turns that the store holds."""
+    for sample in samples:
+        ids = chosen(place, sample.turn.prompt_ids)
+        sure = Sampled(
+            ids=ids, logprobs=(-0.01,) * len(ids), versions=(0,) * len(ids), forced=(False,) * len(ids)
+        )
+        turn = replace(sample.turn, sampled=sure, scope=source)
+        store.add_turn(
+            turn,
+            prompt_hash=turn.id.encode().ljust(32, b"p"),
+            full_hash=turn.id.encode().ljust(16, b"f"),
+            depth=1,
+            full_depth=2,
+            delivered=True,
+            reason=None,
+            now=since,
+        )
+        keep(store, Item.of(turn, since=since))
+
+
+def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place):
+    trainer = place.trainer()
+    policy = trainer.policy()
+    same = approved(1, chosen(place, (6, 6, 7)))
+    other = approved(2, tuple((id + 1) % 400 for id in chosen(place, (7, 6, 7))))
+    assert trainer.kept(policy, [same, other]) == [(same, True), (other, False)]
+    assert trainer.kept(policy, []) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "since", "held"),
+    [("test", 10.0, False), ("somebody else", 10.0, True), ("test", 1500.0, True)],
+    ids=["what they complain of now", "what others approved", "what they approved after that complaint"],
+)
+def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing_else(
+    place, samples, renderer, source, since, held
+):
+    place = place.but(lr=RUIN)
+    with place.store() as store:
+        thanked = contradicting(place, renderer, samples(*range(50, 90)))
+        thank(place, store, thanked, source=source, since=since)
+    fill(place, samples(*range(4)))
+    place.drain()
+    assert set(states(place).values()) == {State.OPEN, Reason.HELD_BACK if held else State.TRAINED}
+    with place.store() as store:
+        assert len(store.suite()) == (5 if held else 0)
+        assert [event.kind for event in store.events()] == ([EventKind.HOLD] if held else [])
+
+
+@pytest.mark.parametrize("hints", [(), HINTS], ids=["no hint", "a hint about another kind"])
+def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(place, samples, renderer, hints):
+    place = place.but(lr=1e-6)
+    with place.store() as store:
+        thank(place, store, contradicting(place, renderer, samples(*range(50, 90))), source="test")
+    call = Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", name="run", arguments="{}"),))
+    said = {"message": call} if hints else {}
+    fill(place, [replace(each, turn=replace(each.turn, **said)) for each in samples(*range(4), hints=hints)])
+    place.drain()
+    assert set(states(place).values()) == {State.OPEN, State.TRAINED}
+    with place.store() as store:
+        assert len(store.suite()) == 5
+
+
+def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, samples, renderer):
+    with place.store() as store:
+        thank(place, store, contradicting(place, renderer, samples(*range(50, 90)))[:1], source="test")
+        (item,) = store.suite()
+        turn = store.turn(item.turn).sampled_turn
+    trainer = place.trainer()
+    doubt = Doubt(item=item, turn=turn, hint=HINTS[0])
+    assert trainer.contradicted([doubt]) == {item.turn}
+    lost = replace(item, ids=tuple((id + 1) % 400 for id in item.ids))
+    assert trainer.contradicted([replace(doubt, item=lost)]) == frozenset()
+    elsewhere = replace(turn, prompt_ids=(1, *turn.prompt_ids))
+    assert trainer.contradicted([replace(doubt, turn=elsewhere)]) == frozenset()
+
+
+def test_an_update_that_loses_what_was_approved_becomes_no_version(place, samples):
+    place = place.but(lr=RUIN)
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(4)))
+    place.drain()
+    assert place.versions.newest() == 0
+    assert set(states(place).values()) == {Reason.HELD_BACK}
+    with place.store() as store:
+        (event,) = store.events()
+        said = status(store)
+    assert (event.kind, event.version) == (EventKind.HOLD, 0)
+    assert event.evidence > 20
+    assert said.ok is False
+    assert "held back" in said.message
+
+
+def test_held_turns_go_back_on_request(place, samples):
+    place = place.but(lr=RUIN)
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(4)))
+    place.drain()
+    with place.store() as store:
+        assert store.requeue(now=place.clock()) == 4
+    assert set(states(place).values()) == {State.JUDGED}
+
+
+def test_a_gentle_update_is_clean_and_says_so(place, samples):
+    place = place.but(lr=1e-6)
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(4)))
+    place.drain()
+    suite = place.versions.all()[-1].suite
+    assert suite is not None
+    assert (suite.standing, suite.lost) == (Standing.CLEAN, {"text": (0, 5)})
+
+
+def test_switched_off_every_finite_update_is_served(place, samples):
+    place = replace(place.but(lr=RUIN), promotion=PromotionSettings(enabled=False))
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(4)))
+    place.drain()
+    assert place.versions.newest() == 1
+    assert place.versions.all()[-1].suite is None
+
+
+def test_after_eight_holds_in_a_row_learning_waits_for_a_person(place, samples):
+    place = place.but(lr=RUIN, batch=1, min_batch=1, batches_per_update=1)
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(10)))
+    place.drain()
+    found = list(states(place).values())
+    assert (found.count(Reason.HELD_BACK), found.count(State.JUDGED)) == (8, 2)
+    with place.store() as store:
+        pause = store.resume()
+    assert pause is not None
+    assert pause.words.startswith("8 updates in a row were held back")
+    place.drain()
+    assert set(states(place).values()) == {Reason.HELD_BACK}
+
+
+@pytest.mark.parametrize("phase", [Phase.SCORING, Phase.STEPPED])
+def test_a_kill_before_a_hold_leaves_the_turns_waiting(place, samples, processes, phase):
+    place = place.but(lr=RUIN)
+    with place.store() as store:
+        approve(place, store)
+    fill(place, samples(*range(4)))
+    child = processes.Process(target=learn_and_die, args=(place, phase, 1))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert set(states(place).values()) == {State.JUDGED}
+    place.drain()
+    assert set(states(place).values()) == {Reason.HELD_BACK}
+    with place.store() as store:
+        assert [event.kind for event in store.events()] == [EventKind.HOLD]
+
+
+def test_an_alarm_takes_back_what_was_learned(place, samples):
+    place = place.but(lr=1e-6)
+    fill(place, samples(*range(8)))
+    place.drain()
+    assert place.versions.newest() == 2
+    with place.store() as store:
+        store.decided(Event(kind=EventKind.ALARM, at=1.0, version=2, evidence=21.0, words="too many"))
+    fill(place, samples(*range(8, 12)))
+    place.drain()
+    versions = place.versions.all()
+    assert [(version.origin, version.restores) for version in versions[3:]] == [
+        (Origin.ROLLBACK, 0),
+        (Origin.UPDATE, None),
+    ]
+    found = states(place)
+    assert {found[f"turn{number:04d}"] for number in range(8)} == {Reason.REVERTED}
+    assert {found[f"turn{number:04d}"] for number in range(8, 12)} == {State.TRAINED}
+
+
+def test_the_brake_adds_the_reference_and_takes_two_thirds_of_the_rate(place, samples):
+    place = replace(place.but(lr=1e-6), objective=replace(place.objective, beta=0.0))
+    with place.store() as store:
+        store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=21.0, words="lost"))
+    fill(place, samples(*range(4)))
+    place.drain()
+    newest = place.versions.all()[-1]
+    assert "kl" in " ".join(newest.metrics)
+    assert newest.recipe is not None
+    assert newest.recipe.learner["lr"] == pytest.approx(1e-6 / 3)
+    with place.store() as store:
+        stage = place.but(min_batch=1, max_wait_s=0.0).learn(store)
+        stage.begin()
+        store_judged(store, samples(4))
+        assert stage.step()
+        said = status(store)
+    assert said.ok
+    assert "the brake is on: learner.lr is 3.3e-07 and objective.beta 0.1" in said.message

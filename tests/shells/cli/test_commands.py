@@ -1,0 +1,229 @@
+"""What the commands do to a home, and what they say if they cannot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit import build
+from afterwit.build.home import store_of_home
+from afterwit.cli.app import EXTRAS, app, main
+from afterwit.config import load
+from afterwit.demo.worlds import world_named
+from afterwit.errors import SettingError, StoreMismatch
+from afterwit.gateway.auth import hash_key
+from afterwit.home.home import remember_model
+from afterwit.store.sqlite import SqliteStore
+
+run = CliRunner()
+
+
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant() -> None:
+    for command in ("serve", "train", "doctor"):
+        assert "--model" in run.invoke(app, [command, "--modle", "x"], env={"COLUMNS": "160"}).stderr
+
+
+def test_versions_mark_the_one_that_is_served(home: Path) -> None:
+    text = run.invoke(app, ["versions", "--home", str(home)], env={"COLUMNS": "160"}).stdout
+    assert "1 *" in text
+    rows = run.invoke(app, ["versions", "--json", "--home", str(home)]).stdout.splitlines()
+    assert [json.loads(row)["trained"] for row in rows] == [0, 1]
+
+
+def test_export_writes_every_turn_whole(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "turns.jsonl"
+    out.touch(mode=0o644)
+    result = run.invoke(app, ["export", str(out), "--home", str(home)])
+    turns = [json.loads(line) for line in out.read_text().splitlines()]
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert "4 turns written" in result.stderr
+    assert all(len(turn["ids"]) == len(turn["logprobs"]) == len(turn["token_versions"]) for turn in turns)
+
+
+def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
+    key = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)]).stdout.strip()
+    assert key.startswith("aw-")
+    listed = run.invoke(app, ["keys", "list", "--home", str(home)]).stdout
+    assert "laptop" in listed
+    assert key not in listed
+    assert all(key.encode() not in path.read_bytes() for path in home.glob("store.db*"))
+    assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).exit_code == 0
+
+
+def test_a_rotated_key_keeps_its_name_and_scopes_and_the_old_one_is_gone(home: Path) -> None:
+    old = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)]).stdout.strip()
+    new = run.invoke(app, ["keys", "rotate", "laptop", "--home", str(home)]).stdout.strip()
+    assert new.startswith("aw-")
+    assert new != old
+    with store_of_home(home) as store:
+        (key,) = store.keys()
+    assert (key.name, key.scopes, key.hash) == ("laptop", frozenset({"chat"}), hash_key(new))
+    assert run.invoke(app, ["keys", "rotate", "phone", "--home", str(home)]).exit_code != 0
+
+
+def test_a_revoked_key_is_not_brought_back_by_rotating_it(home: Path) -> None:
+    for order in ("add", "revoke"):
+        run.invoke(app, ["keys", order, "laptop", "--home", str(home)])
+    refused = run.invoke(app, ["keys", "rotate", "laptop", "--home", str(home)])
+    assert "`afterwit keys add laptop` makes a new one" in str(refused.exception)
+    with store_of_home(home) as store:
+        (key,) = store.keys()
+    assert key.revoked is not None
+
+
+def test_revoking_the_only_key_says_who_may_call_now(home: Path) -> None:
+    for name in ("laptop", "phone"):
+        run.invoke(app, ["keys", "add", name, "--home", str(home)])
+    one_left = run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).stdout
+    assert one_left == "the key 'laptop' is refused from now on\n"
+    said = run.invoke(app, ["keys", "revoke", "phone", "--home", str(home)]).stdout
+    assert "this machine may now call without one" in said
+
+
+def test_a_key_can_be_made_before_the_first_start_and_the_store_then_takes_a_model(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    key = run.invoke(app, ["keys", "add", "laptop", "--home", str(home)]).stdout.strip()
+    assert key.startswith("aw-")
+    for fingerprint in ("a model", None):
+        store = SqliteStore.open(home / "store.db", fingerprint=fingerprint)
+        (kept,) = store.keys()
+        assert kept.name == "laptop"
+        store.close()
+    with pytest.raises(StoreMismatch):
+        SqliteStore.open(home / "store.db", fingerprint="another model")
+
+
+def test_a_store_of_another_model_names_the_model_that_it_was_made_with(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    SqliteStore.open(home / "store.db", fingerprint="another model").close()
+    remember_model(home, tmp_path / "first")
+    with pytest.raises(StoreMismatch, match=r"It was made with .*first"):
+        build.store_of_model(load(home=home), home, world_named("tools").folder / "model")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["turns", "--state", "lost"], "--state lost: it must be one of OPEN, ANSWERED"),
+        (["keys", "add", "x", "--scope", "all"], "--scope all: it must be one of chat, teach"),
+        (["rollback", "1"], "no model"),
+        (["serve"], "no model"),
+        (["serve", "a/b", "--model", "c/d"], "two models are named, a/b and --model c/d"),
+        (["serve", "http://127.0.0.1:8000/v1"], "is the address of a server, not a model: name the model"),
+        (["serve", "llama3:8b"], "looks like an Ollama name"),
+        (["serve", "models/llama.Q4.gguf"], "holds quantised GGUF weights"),
+        (["serve", "/nowhere/model"], "there is no model at /nowhere/model"),
+        (["serve", "/nowhere/model", "--set", "judge.vote=1"], "did you mean judge.votes"),
+        (["serve", "--stages", "gateway,juge"], "--stages juge: the stages are gateway, judge, learn"),
+        (["show", "nobody"], "there is no turn nobody"),
+        (["train", "--config", "/nowhere.toml"], "there is no configuration file /nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    home: Path, command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--home", str(home)])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_home_without_a_store_is_told_how_to_get_one(tmp_path: Path) -> None:
+    result = run.invoke(app, ["turns", "--home", str(tmp_path)])
+    assert isinstance(result.exception, SettingError)
+    assert "start `afterwit serve` first" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["turns"], ["keys", "add"]])
+def test_help_imports_nothing_but_the_commands(command: list[str]) -> None:
+    code = f"""
+import sys
+from afterwit.cli.app import app
+app([*{command!r}, "--help"], standalone_mode=False)
+print(*sorted(name for name in sys.modules if sys.modules[name] is not None))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = done.stdout.splitlines()[-1].split()
+    ours = {".".join(name.split(".")[:3]) for name in imported if name.startswith("afterwit.")}
+    assert ours == {
+        "afterwit.apps",
+        "afterwit.cli.app",
+        "afterwit.core",
+        "afterwit.errors",
+        "afterwit.recipes",
+    }
+    heavy = {
+        "torch",
+        "transformers",
+        "numpy",
+        "tokenizers",
+        "jinja2",
+        "aiohttp",
+        "starlette",
+        "uvicorn",
+        "sqlite3",
+    }
+    assert heavy.isdisjoint(imported)
+
+
+def refusals(commands: list[list[str]], *, missing: set[str]) -> list[tuple[int, str]]:
+    """Exit status and last words of each command, in one process that lacks some modules."""
+    code = f"""
+import contextlib, io, json, sys
+sys.modules.update(dict.fromkeys({sorted(missing)!r}))
+from afterwit.cli.app import main
+ended = []
+for command in {commands!r}:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main(command)
+        except SystemExit as end:
+            ended.append((end.code, said.getvalue().splitlines()[-1]))
+print(json.dumps(ended))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [(status, words) for status, words in json.loads(done.stdout.splitlines()[-1])]
+
+
+def test_without_the_extra_local_every_command_that_needs_it_names_it(model: Path, tmp_path: Path) -> None:
+    commands = ["serve M --port 0", "serve M --stages learn", "train M", "doctor M", "serve some/model"]
+    typed = [[*command.replace("M", str(model)).split(), "--home", str(tmp_path)] for command in commands]
+    ended = refusals(typed, missing=EXTRAS["local"])
+    assert [status for status, _ in ended] == [2] * len(commands)
+    assert [words for _, words in ended if not words.endswith("pip install '.[local]' in a clone")] == []
+
+
+def test_without_the_extra_demo_the_demo_names_it(tmp_path: Path) -> None:
+    ((status, words),) = refusals([["demo", "--out", str(tmp_path)]], missing=EXTRAS["demo"])
+    assert status == 2
+    assert words.endswith("pip install '.[demo]' in a clone")
+
+
+def test_without_any_extra_the_home_can_be_read_and_written(home: Path) -> None:
+    missing = sorted(name for names in EXTRAS.values() for name in names)
+    commands = [
+        "turns",
+        "show last --no-advantages",
+        "versions",
+        "keys list",
+        "keys add k",
+        "requeue",
+        "export",
+    ]
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))
+from afterwit.cli.app import app
+for command in {commands!r}:
+    app([*command.split(), "--home", {str(home)!r}], standalone_mode=False)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

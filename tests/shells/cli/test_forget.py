@@ -1,0 +1,137 @@
+"""`afterwit forget`: alone, or beside a learner that runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.build.home import store_of_home, store_of_model, versions_of
+from afterwit.chat_format.render import Renderer
+from afterwit.cli.app import app
+from afterwit.config import load
+from afterwit.errors import TurnNotFound
+from afterwit.home.home import remember_model
+from afterwit.running.train import learn
+from afterwit.store.sqlite import SqliteStore
+from tests.fakes.judged_samples import a_sample, store_judged
+
+run = CliRunner()
+
+
+@pytest.fixture
+def lived(model: Path, tmp_path: Path) -> Path:
+    """A home in which the session `talk` taught version 1 together with another one."""
+    (tmp_path / "config.toml").write_text("[learner]\nthreads = 1\nmismatch_alarm = 100.0\n")
+    settings = load(home=tmp_path, below={"model": str(model)}, environment={})
+    store = store_of_model(settings, tmp_path, model)
+    remember_model(tmp_path, model)
+    first, second = (a_sample(Renderer.load(model), number) for number in (0, 1))
+    store_judged(store, [replace(first, turn=replace(first.turn, session="talk")), second])
+    store.close()
+    learn(settings, tmp_path, stop=lambda: False, forever=False, wait=False)
+    return tmp_path
+
+
+def forget(home: Path, *arguments: str) -> str:
+    found = run.invoke(app, ["forget", *arguments, "--home", str(home)])
+    return f"{found.stdout}{found.exception or ''}"
+
+
+def test_a_session_is_forgotten_where_no_learner_runs(lived: Path, model: Path) -> None:
+    listed = run.invoke(app, ["ledger", "1", "--answers", "--json", "--home", str(lived)]).stdout
+    assert {"before", "after"} == json.loads(listed.splitlines()[0])["answers"].keys()
+    words = "session talk is forgotten: version 2 is version 0 and 1 update run again without it"
+    assert words in forget(lived, "talk")
+    versions = versions_of(lived, model)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 2]
+    with store_of_home(lived) as store, pytest.raises(TurnNotFound):
+        store.turn("turn0000")
+    assert "nothing of session talk is stored any more" in forget(lived, "talk")
+    assert "there is no session nobody" in forget(lived, "nobody")
+
+
+def test_a_turn_names_its_session(lived: Path) -> None:
+    assert "session talk is forgotten" in forget(lived, "turn0000")
+    assert "is forgotten" in forget(lived, "last")
+
+
+def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
+    said: list[str] = []
+    with versions_of(lived, model).learning():
+        waiting = threading.Thread(target=lambda: said.append(forget(lived, "talk")))
+        waiting.start()
+        store = SqliteStore.open(lived / "store.db", fingerprint=None)
+        while not store.forget_orders():
+            time.sleep(0.01)
+        store.forget("talk", now=1.0)
+        store.close()
+        waiting.join()
+    assert "session talk is forgotten; the learner that runs has seen to it" in said[0]
+
+
+def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: Path) -> None:
+    manifest = versions_of(lived, model).place(1) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"recipe": None}))
+    words = forget(lived, "talk")
+    assert "its manifest does not say how" in words
+    assert "nothing was changed. `afterwit forget talk --no-replay`" in words
+    with store_of_home(lived) as store:
+        assert store.forget_orders() == []
+    assert "version 2 has the weights of version 0" in forget(lived, "talk", "--no-replay")
+
+
+@pytest.fixture
+def people(model: Path, tmp_path: Path) -> Path:
+    """A home in which Ann taught versions 1 and 3 in two sessions, and Bob version 2."""
+    (tmp_path / "config.toml").write_text(
+        '[learner]\nthreads = 1\nmismatch_alarm = 100.0\nbatch = 1\nmin_batch = 1\nadapters = "per_key"\n'
+    )
+    settings = load(home=tmp_path, below={"model": str(model)}, environment={})
+    store = store_of_model(settings, tmp_path, model)
+    remember_model(tmp_path, model)
+    for number, key in enumerate(("ann", "bob", "ann")):
+        sample = a_sample(Renderer.load(model), number)
+        turn = replace(sample.turn, adapter=f"key:{key}", scope=f"{key}/agent")
+        store_judged(store, [replace(sample, turn=turn)], now=2000.0 + number)
+    store.close()
+    learn(settings, tmp_path, stop=lambda: False, forever=False, wait=False)
+    return tmp_path
+
+
+def test_an_adapter_is_forgotten_with_all_that_taught_it(people: Path, model: Path) -> None:
+    listed = run.invoke(app, ["versions", "--json", "--adapter", "key:ann", "--home", str(people)]).stdout
+    assert [json.loads(line)["number"] for line in listed.splitlines()] == [0, 1, 3]
+    table = run.invoke(app, ["versions", "--home", str(people)]).stdout
+    assert "adapter" in table
+    assert "key:bob" in table
+    said = forget(people, "--adapter", "key:ann")
+    assert said.count("version 4 has the weights of version 0") == 2
+    versions = versions_of(people, model)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 2, 4]
+    assert versions.weights(4) == model.resolve()
+    with store_of_home(people) as store:
+        assert [record.turn.id for record in store.turns()] == ["turn0001"]
+    assert "nothing of an adapter key:ann is stored; with versions there are: key:ann, key:bob" in forget(
+        people, "--adapter", "key:ann"
+    )
+
+
+def test_a_rollback_of_the_base_says_whose(people: Path, model: Path) -> None:
+    command = ["rollback", "0", "--adapter", "key:ann", "--home", str(people)]
+    assert "version 4 of key:ann has the weights of version 0; updates taken back: 1, 3" in (
+        run.invoke(app, command).stdout
+    )
+    assert versions_of(people, model).of("key:bob").newest() == 2
+    status = run.invoke(app, ["status", "--home", str(people)]).stdout
+    assert "2 of somebody's own have learned something" in status
+
+
+def test_a_session_or_an_adapter_is_named_and_not_both(people: Path) -> None:
+    for arguments in ((), ("talk", "--adapter", "key:ann")):
+        assert "name a session, or an adapter with --adapter" in forget(people, *arguments)

@@ -1,0 +1,78 @@
+"""What a command says if the machine refuses it something, or a person mistypes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.cli.app import app, main
+
+run = CliRunner()
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line of a command that fails."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("afterwit: ")
+    assert line.count("\n") == 1
+    return line
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="the system has no full device")
+@pytest.mark.parametrize("format", ["turns", "sft"])
+def test_an_export_to_a_full_disk_is_a_line(
+    home: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    line = said(capsys, "export", "/dev/full", "--format", format, "--home", str(home))
+    assert os.strerror(errno.ENOSPC) in line
+
+
+@pytest.mark.parametrize("command", ["show", "exclude", "pause"])
+def test_an_argument_that_is_no_text_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert r"the argument '\udcff\udcfe' is no UTF-8" in said(
+        capsys, command, os.fsdecode(b"\xff\xfe"), "--home", str(home)
+    )
+
+
+@pytest.mark.parametrize("command", ["turns", "export"])
+@pytest.mark.parametrize("number", [2**63, 10**30, -1])
+def test_a_version_that_no_store_can_hold_is_refused(home: Path, command: str, number: int) -> None:
+    result = run.invoke(app, [command, "--version", str(number), "--home", str(home)])
+    assert (result.exit_code, "--version" in result.stderr) == (2, True)
+
+
+def test_a_picture_that_cannot_be_written_is_a_line(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    for place in (tmp_path / "nowhere" / "a.png", tmp_path):
+        line = said(capsys, "progress", "--png", str(place), "--home", str(home))
+        assert f"{place} cannot be written" in line
+
+
+def test_a_backup_takes_no_place_but_a_files(home: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for place in (pipe, Path("/dev/null"), tmp_path):
+        result = run.invoke(app, ["backup", str(place), "--home", str(home)])
+        assert "is no file" in str(result.exception)
+    assert pipe.is_fifo()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_backup_follows_a_link_to_the_file_that_it_replaces(home: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "elsewhere" / "first.tar", tmp_path / "newest.tar"
+    real.parent.mkdir()
+    link.symlink_to(real)
+    assert run.invoke(app, ["backup", str(link), "--home", str(home)]).exit_code == 0
+    assert link.is_symlink()
+    assert real.stat().st_size > 0

@@ -1,0 +1,88 @@
+"""Settings: which source wins, and what a mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterwit.config import known_names, load
+from afterwit.errors import SettingError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text("[judge]\nvotes = 5\n\n[learner]\nlr = 1e-4\nbatch = 8\n")
+    return tmp_path
+
+
+def test_flags_beat_the_environment_which_beats_the_file(home: Path) -> None:
+    environment = {"AFTERWIT_LEARNER__LR": "2e-4", "AFTERWIT_LEARNER__BATCH": "6", "OTHER": "x"}
+    settings = load(home=home, pairs=["learner.batch=5"], environment=environment)
+    assert (settings.judge.votes, settings.learner.lr, settings.learner.batch) == (5, 2e-4, 5)
+
+
+def test_a_recipe_lies_below_the_file(home: Path) -> None:
+    settings = load(home=home, below={"judge": {"votes": 1, "temperature": 0.2}}, environment={})
+    assert (settings.judge.votes, settings.judge.temperature) == (5, 0.2)
+
+
+def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
+    (home / "config.toml").write_text(
+        "[judge]\nvotes = 5\n\n[learner]\nlearning_rat = 1\n[judges]\nvotes = 1\n"
+    )
+    with pytest.raises(SettingError, match=r"learner.learning_rat in .*config.toml, line 5"):
+        load(home=home, environment={})
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("judge.vote=3", "did you mean judge.votes"),
+        ("judg.votes=3", "did you mean judge"),
+        ("gateway.port=1", "did you mean serve.port?"),
+        ("learner.w_rl=1", "did you mean objective.w_rl?"),
+        ("judge.votes=many", "judge.votes = 'many' on the command line"),
+        ("objective.subset=studnet", "objective.subset = 'studnet' on the command line"),
+        ("learner.batch=0", "learner.batch = '0' on the command line: batch is 0, but must be at least 1"),
+        ("judge.votes", "write it as section.name=value"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_that_helps(home: Path, flag: str, said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        load(home=home, pairs=[flag], environment={})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_environment_variable_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="AFTERWIT_JUDGE__VOTE"):
+        load(home=tmp_path, environment={"AFTERWIT_JUDGE__VOTE": "3"})
+
+
+@pytest.mark.parametrize("name", ["AFTERWIT_CONFIG", "AFTERWIT_KEY"])
+def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingError, match=rf"unknown setting .*\({name}\)"):
+        load(home=tmp_path, environment={name: "x"})
+
+
+def test_broken_toml_is_told_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[judge\n")
+    with pytest.raises(SettingError, match=r"config.toml is not valid TOML"):
+        load(home=tmp_path, environment={})
+
+
+def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
+    sections = {name.partition(".")[0] for name in known_names() if "." in name}
+    for section in sections:
+        with pytest.raises(SettingError, match=f"unknown setting {section}.nonsense"):
+            load(home=tmp_path, pairs=[f"{section}.nonsense=1"], environment={})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store.keep_gb", "store.keep_days", "store.next_state_hours", "engine.keep_gib", "learner.max_wait_s"],
+)
+def test_what_is_counted_in_whole_units_has_an_end(home: Path, name: str) -> None:
+    with pytest.raises(SettingError, match=f"{name.partition('.')[2]} is inf, but must be below inf"):
+        load(home=home, pairs=[f"{name}=inf"], environment={})

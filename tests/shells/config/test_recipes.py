@@ -1,0 +1,152 @@
+"""Each recipe says what was published, all of it, whatever the defaults are."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import afterwit
+from afterwit import config, recipes
+from afterwit.cli.app import main
+from afterwit.config import Settings
+from afterwit.demo.settings import choose
+from afterwit.demo.worlds import WORLDS
+from afterwit.errors import SettingError
+from afterwit.teaching.review import Review
+
+NOWHERE = Path("/nonexistent")
+ALIKE: dict[str, Any] = {
+    "gateway.force_temperature": 0.6,
+    "gateway.max_tokens": 8192,
+    "judge.temperature": 0.6,
+    "judge.accept": "any",
+    "judge.max_candidates": 3,
+    "judge.placement": "last_user",
+    "objective.beta": 0.0,
+    "objective.c_h": 0.0,
+    "objective.aggregation": "batch",
+    "objective.routing": "all",
+    "learner.beta1": 0.9,
+    "learner.beta2": 0.98,
+    "learner.weight_decay": 0.1,
+    "learner.clip": 1.0,
+    "learner.epochs": 1,
+    "learner.replay": 0,
+    "learner.update_gate": False,
+    "learner.review": Review.OFF,
+    "learner.tool_hints": True,
+    "learner.source_share": 1.0,
+    "learner.max_tokens": 32_768,
+}
+COLUMNS = (
+    "objective.objective",
+    "learner.lr",
+    "learner.batch",
+    "learner.min_batch",
+    "judge.votes",
+    "learner.lora_rank",
+)
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "binary-rl": ("rl", 1e-5, 16, 16, 3, 0),
+    "opd": ("token_opd", 1e-5, 16, 16, 1, 0),
+    "opd-topk": ("topk_distill", 1e-6, 4, 4, 3, 0),
+    "combine": ("combine", 1e-5, 16, 16, 1, 0),
+    "topk-select": ("hybrid", 1e-5, 16, 16, 3, 0),
+    "lora": ("rl", 1e-5, 16, 16, 3, 16),
+}
+RATED = {"judge.max_tokens": 4096}
+HINTED = {"judge.max_tokens": 8192}
+CLIPPED = {
+    "objective.w_rl": 1.0,
+    "objective.baseline": "none",
+    "objective.eps_lo": 0.2,
+    "objective.eps_hi": 0.28,
+}
+TAUGHT = {"objective.w_opd": 1.0, "learner.teacher": "base"}
+OWN: dict[str, dict[str, Any]] = {
+    "binary-rl": CLIPPED | RATED,
+    "opd": TAUGHT
+    | HINTED
+    | {"objective.hint_selection": "longest", "objective.token_eps_lo": 0.2, "objective.token_eps_hi": 0.2},
+    "opd-topk": TAUGHT | HINTED | {"objective.k": 50, "objective.hint_selection": "longest"},
+    "combine": CLIPPED | TAUGHT | HINTED | {"objective.hint_selection": "longest"},
+    "topk-select": CLIPPED
+    | TAUGHT
+    | HINTED
+    | {
+        "objective.k": 4,
+        "objective.subset": "student",
+        "objective.hint_selection": "sequence_optimal",
+        "objective.diff_clip": 1.0,
+        "objective.tail_bucket": False,
+    },
+    "lora": CLIPPED | RATED | {"learner.lora_alpha": 32.0},
+}
+
+
+def _written(name: str) -> dict[str, Any]:
+    """A recipe's own lines, by dotted name."""
+    tree = tomllib.loads((recipes.FOLDER / f"{name}.toml").read_text())
+    return {f"{section}.{key}": value for section, values in tree.items() for key, value in values.items()}
+
+
+def _of(settings: Settings, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)
+
+
+def test_the_package_holds_the_six_published_recipes() -> None:
+    assert set(recipes.names()) == set(PUBLISHED)
+    assert Path(afterwit.__file__).parent / "recipes" == recipes.FOLDER
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_recipe_is_exactly_what_was_published_and_says_it_itself(name: str) -> None:
+    published = ALIKE | dict(zip(COLUMNS, PUBLISHED[name], strict=True)) | OWN[name]
+    assert _written(name) == published
+    settings = config.load(home=NOWHERE, recipe=name, environment={})
+    assert {key: _of(settings, key) for key in published} == published
+
+
+@pytest.mark.parametrize("name", recipes.machines())
+def test_a_recipe_on_a_machine_is_the_published_one_but_for_how_it_is_divided(name: str) -> None:
+    divided = tomllib.loads((recipes.MACHINES / f"{name}.toml").read_text())
+    own = {f"{part}.{key}" for part in divided.keys() - {"recipe"} for key in divided[part]}
+    assert not [key for key in own if key.startswith("objective.")]
+    settings = config.load(home=NOWHERE, recipe=name, environment={})
+    published = {key: value for key, value in _written(divided["recipe"]).items() if key not in own}
+    assert {key: _of(settings, key) for key in published} == published
+    assert settings.placement.learner == settings.learner.processes
+
+
+def test_a_demo_takes_no_recipe_for_a_machine_with_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--recipe", "4gpu-lora"])
+    assert "4gpu-lora is for a machine with cards" in capsys.readouterr().err
+
+
+def test_a_persons_file_and_flags_win_over_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[learner]\nlr = 3e-5\n[judge]\nvotes = 5\n")
+    loaded = config.load(home=tmp_path, recipe="topk-select", pairs=["judge.votes=7"], environment={})
+    assert (loaded.learner.lr, loaded.judge.votes, loaded.objective.beta) == (3e-5, 7, 0.0)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SettingError, match=r"--recipe top-select: .* did you mean topk-select"):
+        config.load(home=NOWHERE, recipe="top-select", environment={})
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_demo_keeps_what_is_learned_and_says_every_setting_it_replaced(name: str) -> None:
+    chosen = choose(WORLDS["tools"], NOWHERE, recipe=name)
+    replaced = {each.name: (each.published, each.here) for each in chosen.overrides}
+    published = config.load(home=NOWHERE, recipe=name, environment={})
+    for key in _written(name):
+        before, here = _of(published, key), _of(chosen.settings, key)
+        assert before == here or replaced[key] == (before, here), key
+    assert not [key for key in replaced if key.startswith(("objective.", "judge.votes", "learner.lora_"))]
+    assert replaced["learner.lr"][0] == published.learner.lr
+    assert chosen.settings.objective == published.objective

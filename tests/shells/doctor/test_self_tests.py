@@ -1,0 +1,107 @@
+"""Self-tests at the start: what stops it, and what must not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.versions import Versions
+from afterwit.config import Settings
+from afterwit.doctor import machine
+from afterwit.doctor import model as files
+from afterwit.doctor.engine import judges
+from afterwit.doctor.report import findings_of
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.judging.hinted_prompts import Placement
+from afterwit.judging.settings import JudgeSettings
+from afterwit.version import Origin, Probe, Version
+from tests.fakes.judge import FakeJudge
+from tests.fakes.models import tiny_qwen3
+
+
+def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -> None:
+    base = tiny_qwen3(tmp_path / "base")
+    versions = Versions(root=tmp_path / "versions", base=base)
+    probe = Probe(ids=(1, 2), logprobs=(-1.0,))
+    for number in (0, 1, 2):
+        origin = Origin.UPDATE if number else Origin.BASE
+        parent = number - 1 if number else None
+        version = Version(number=number, parent=parent, origin=origin, created=0.0, probe=probe)
+        versions.write(version, lambda folder: shutil.copytree(base, folder, dirs_exist_ok=True) and None)
+    (versions.place(2) / "model.safetensors").unlink()
+    assert all(finding.ok for finding in files.check(base, versions, Placement.LAST_USER))
+    (versions.place(1) / "tokenizer.json").write_text("{")
+    (fault,) = [f for f in files.check(base, versions, Placement.LAST_USER) if not f.ok]
+    assert "000001/tokenizer.json cannot be read" in fault.seen
+    assert "afterwit rollback" in fault.remedy
+
+
+def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None:
+    base, said, order = tiny_qwen3(tmp_path / "base"), list[str](), list[str]()
+    settings = Settings(model=str(base))
+    for finding in findings_of(settings, tmp_path / "home", said.append):
+        order += [*said, finding.name]
+        said.clear()
+        if finding.name == "tokenizer":
+            break
+    assert order[:3] == ["finding the model", "testing the machine", "home"]
+    assert order.index("testing the model's files and what was learned so far") < order.index("template")
+
+
+@pytest.mark.parametrize(
+    ("template", "named", "words"),
+    [
+        (None, "auto", "are read as the chat template teaches: hermes"),
+        (None, "glm", "are read as gateway.tool_convention says: glm"),
+        ("{{ messages[-1].content }}", "auto", "does not offer tools to the model: calls stay text"),
+        ("{{ tools }}{{ messages[-1].content }}", "auto", "in no convention that is known here"),
+        ("{{ tools }}{{ messages[-1].content }}", "none", "says: none"),
+    ],
+)
+def test_how_tool_calls_are_read_is_said_and_stops_nothing(
+    tmp_path: Path, template: str | None, named: str, words: str
+) -> None:
+    base = tiny_qwen3(tmp_path / "base")
+    if template is not None:
+        (base / "chat_template.jinja").write_text(template)
+    versions = Versions(root=tmp_path / "versions", base=base)
+    found = {finding.name: finding for finding in files.check(base, versions, Placement.LAST_USER, named)}
+    assert found["tool calls"].ok
+    assert words in found["tool calls"].seen
+
+
+def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
+    """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
+    base = tiny_qwen3(tmp_path / "base")
+    settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", keep_gib=0.5))
+    seen = {finding.name: finding.seen for finding in machine.check(settings, tmp_path / "home", base)}
+    assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
+
+
+async def test_a_judge_whose_vote_can_be_read_is_well() -> None:
+    settings, judge = JudgeSettings(), FakeJudge(lambda messages: r"<think>5?</think> \boxed{-1}")
+    assert await judges(judge, settings) == "the served model judges a wrong answer as -1"
+    ((messages, temperature, max_tokens, _),) = judge.asked
+    assert "It is 4." in (messages[-1].content or "")
+    assert (temperature, max_tokens) == (settings.temperature, settings.max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("<think>Let me see. The response", "hold no vote"),
+        ("", "answers with nothing"),
+        ("Bad.", "hold no vote"),
+    ],
+)
+async def test_a_judge_whose_vote_cannot_be_read_is_a_fault(answer: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        await judges(FakeJudge(lambda messages: answer), JudgeSettings())
+
+
+def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
+    with exclusive(tmp_path / ".gateway.lock", purpose="a test", wait=False):
+        assert "has its port" in machine._port(Settings(), tmp_path)

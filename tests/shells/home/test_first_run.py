@@ -1,0 +1,78 @@
+"""`init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit import demo
+from afterwit.build.home import store_of_home
+from afterwit.cli.app import app
+from afterwit.config import load
+from afterwit.errors import SettingError
+from afterwit.home.first_run import Answers, write_config
+
+run = CliRunner()
+
+
+DEMO = Path(demo.__file__).parent / "tools" / "model"
+FOR_THE_DEMO = {"AFTERWIT_JUDGE__PROMPTS": "short", "AFTERWIT_SERVE__PORT": "0"}
+
+
+@pytest.mark.slow
+def test_flags_alone_set_up_a_home_that_doctor_finds_well(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = ["init", str(DEMO), "--key", "laptop", "--home", str(home)]
+    done = run.invoke(app, words, env=FOR_THE_DEMO, catch_exceptions=False)
+    assert "all is well" in done.stdout
+    assert "next: `afterwit serve`" in done.stdout
+    assert "aw-" in done.stdout
+    assert load(home=home).model == str(DEMO)
+    with store_of_home(home) as store:
+        assert [key.name for key in store.keys()] == ["laptop"]  # noqa: SIM118 - API keys
+    again = run.invoke(app, words)
+    assert "config.toml is there already: change it by hand" in str(again.exception)
+
+
+@pytest.mark.slow
+def test_a_fault_is_said_and_the_settings_stay_to_be_mended(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    done = run.invoke(app, ["init", str(DEMO), "--home", str(home)], env=FOR_THE_DEMO)
+    assert done.exit_code == 1
+    assert "chmod 700" in done.stdout
+    assert "then run `afterwit doctor`" in done.stderr
+    assert (home / "config.toml").exists()
+
+
+def test_nothing_is_asked_where_nobody_can_answer(tmp_path: Path) -> None:
+    done = run.invoke(app, ["init", "--home", str(tmp_path)])
+    assert "no model: name a Hugging Face folder" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_machines_are_let_in_by_a_key_only(tmp_path: Path) -> None:
+    done = run.invoke(app, ["init", "a/b", "--host", "0.0.0.0", "--home", str(tmp_path)])
+    assert "name an API key too, --key NAME" in str(done.exception)
+
+
+def test_an_answer_that_no_setting_takes_writes_nothing(tmp_path: Path) -> None:
+    done = run.invoke(app, ["init", "a/b", "--engine", "vlm", "--home", str(tmp_path)])
+    assert "did you mean vllm?" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
+    write_config(tmp_path, Answers(model="a/b"))
+    assert (tmp_path / "config.toml").read_text() == 'model = "a/b"\n'
+    there = tmp_path / "there"
+    answers = Answers(
+        model="a/b", engine="sglang", url="http://gpu:30000", host="0.0.0.0", key="k", record_only=True
+    )
+    write_config(there, answers)
+    read = load(home=there)
+    assert (read.serve.host, read.engine.kind, read.learner.enabled) == ("0.0.0.0", "sglang", False)
+    with pytest.raises(SettingError, match="cannot be written"):
+        write_config(there, answers)

@@ -1,0 +1,164 @@
+"""The learner's process: started again after every death, and never longer alive than its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from afterwit.config import load
+from afterwit.errors import StoreError
+from afterwit.running import learner_process
+from tests.engines.vllm.recorded import listening
+from tests.engines.vllm.scoring import Scoring
+from tests.fakes.models import tiny_qwen3
+from tests.shells.running.several_learners import taught_by_a_server
+
+
+async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[str] = []
+    twice = asyncio.Event()
+
+    async def report(ok: bool, words: str) -> None:
+        said.append(words)
+        if len(said) == 2:
+            twice.set()
+        raise StoreError("the disk is full")
+
+    settings = load(home=tmp_path, environment={})
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
+    killer = asyncio.create_task(kill_learners())
+    async with asyncio.timeout(50):
+        await twice.wait()
+    for task in (kept, killer):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    assert all("the learner was killed" in words for words in said)
+    assert "its status cannot be stored: the disk is full" in caplog.text
+
+
+async def test_a_learner_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    tries = asyncio.Queue[str]()
+
+    async def report(ok: bool, words: str) -> None:
+        tries.put_nowait(words)
+
+    settings = load(home=tmp_path, environment={})
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, few[1]))
+    try:
+        said = [await tries.get(), await tries.get()]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    assert all("the learner cannot be started: [Errno 24] Too many open files" in words for words in said)
+    while not multiprocessing.active_children():  # noqa: ASYNC110 - it has no event for it
+        await asyncio.sleep(0.02)
+    kept.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await kept
+
+
+async def test_a_learner_whose_teacher_is_on_a_server_starts_and_trains(tmp_path: Path) -> None:
+    server = Scoring(tiny_qwen3(tmp_path / "teacher", seed=5))
+    async with listening(server) as url:
+        learned = await taught_by_a_server(url, tiny_qwen3(tmp_path / "model"), tmp_path / "home")
+    assert learned == [f"turn{number:04d}" for number in range(4)]
+    assert server.scored >= 8, "every hint of every turn"
+
+
+async def kill_learners() -> None:
+    """Kill -9 whatever learner is there, again and again."""
+    for _ in range(1000):
+        for learner in multiprocessing.active_children():
+            learner.kill()
+        await asyncio.sleep(0.02)
+
+
+def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_the_longest() -> None:
+    pauses = [learner_process.pause(deaths, 5.0, 300.0) for deaths in (1, 2, 3, 7, 1000)]
+    assert pauses == [5.0, 10.0, 20.0, 300.0, 300.0]
+    assert learner_process.pause(3, 60.0, 20.0) == 60.0
+
+
+PARENT = """
+import os, signal, sys
+from pathlib import Path
+from afterwit.running import learner_process
+from afterwit.config import load
+
+if __name__ == "__main__":
+    home = Path(sys.argv[1])
+    settings = load(home=home, below={"model": sys.argv[2]}, environment={})
+    print(learner_process._start(settings, home).pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_learner_whose_parent_is_killed_while_it_imports_ends_too(tmp_path: Path) -> None:
+    model = tiny_qwen3(tmp_path / "model")
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.run(
+        [sys.executable, script, tmp_path / "home", model], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert parent.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 300
+    while is_running(int(parent.stdout)):
+        assert time.monotonic() < deadline, "the learner outlives its parent"
+        time.sleep(0.1)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that ended and was not waited for does not run."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def test_a_learner_that_hangs_is_said_to_and_so_is_that_it_works_again(tmp_path: Path) -> None:
+    said = asyncio.Queue[tuple[bool, str]]()
+
+    async def report(ok: bool, words: str) -> None:
+        said.put_nowait((ok, words))
+
+    base = tiny_qwen3(tmp_path / "base")
+    settings = load(home=tmp_path, environment={}, pairs=[f"model={base}", "learner.patience_s=3"])
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
+    async with asyncio.timeout(300):
+        while not (learners := multiprocessing.active_children()):  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.05)
+        (learner,) = learners
+        assert learner.pid is not None
+        os.kill(learner.pid, signal.SIGSTOP)
+        while "no sign for 3 s" not in (words := (await said.get())[1]):
+            pass
+        assert f"kill -9 {learner.pid}" in words
+        os.kill(learner.pid, signal.SIGCONT)
+        while await said.get() != (True, "working"):
+            pass
+    kept.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await kept
+    assert not learner.is_alive()

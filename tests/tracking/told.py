@@ -1,0 +1,50 @@
+"""A store with versions, and a tracker that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.store import Store
+from afterwit.version import Origin, Probe, Version
+
+METRICS = {"loss": 0.5, "samples": 8.0, "opd_samples": 2.0, "seconds_passes": 3.0, "reference_kl": 0.01}
+LOST = SuiteResult(lost={"edit": (1, 4), "text": (0, 6)}, evidence=0.5, standing=Standing.CLEAN)
+
+
+def commit(store: Store, *numbers: int) -> None:
+    """Versions that began at 1000 * number, were done 40 seconds later and served 2 seconds after that."""
+    for number in numbers:
+        at = 1000.0 * number
+        store.commit_version(
+            Version(
+                number=number,
+                parent=number - 1 if number else None,
+                origin=Origin.UPDATE if number else Origin.BASE,
+                created=at,
+                probe=Probe(ids=(1,), logprobs=()),
+                metrics={**METRICS, "loss": 1 / number} if number else {},
+                suite=LOST if number else None,
+            ),
+            now=at + 40,
+        )
+        store.published(number, now=at + 42)
+
+
+@dataclass
+class Remembering:
+    """`fails` times it takes nothing."""
+
+    told: list[int] = field(default_factory=list)
+    fails: int = 0
+    closed: int = 0
+
+    def log(self, step: int, values: Mapping[str, float], at: float) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("nobody listens")
+        self.told.append(step)
+
+    def close(self) -> None:
+        self.closed += 1
