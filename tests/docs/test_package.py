@@ -85,7 +85,7 @@ def test_the_wheel_holds_every_file_of_the_source_tree(installed: Installed) -> 
 def test_every_command_explains_itself_from_another_folder(installed: Installed) -> None:
     asks = [[], *([command] for command in COMMANDS), ["keys"], ["keys", "add"]]
     code = (
-        "import afterwit, sys\nfrom afterwit.apps.cli import app\n"
+        "import afterwit, sys\nfrom afterwit.cli.app import app\n"
         f"for ask in {asks!r}:\n    app([*ask, '--help'], standalone_mode=False)\n"
         "print(afterwit.__file__)"
     )
@@ -105,7 +105,7 @@ def test_the_command_of_the_package_is_called_as_the_package(installed: Installe
 
 def test_every_recipe_is_read_from_another_folder(installed: Installed) -> None:
     code = (
-        "from pathlib import Path\nfrom afterwit import recipes\nfrom afterwit.apps.config import load\n"
+        "from pathlib import Path\nfrom afterwit import recipes\nfrom afterwit.config import load\n"
         "for name in recipes.every():\n    load(home=Path('none'), recipe=name)\n"
         "print(*recipes.every())"
     )
@@ -120,7 +120,7 @@ def test_every_recipe_is_read_from_another_folder(installed: Installed) -> None:
 
 @pytest.mark.slow  # a process that serves
 def test_a_demo_model_is_served_under_a_recipe_from_another_folder(installed: Installed) -> None:
-    model = installed.site / "afterwit" / "apps" / "demo" / "tools" / "model"
+    model = installed.site / "afterwit" / "demo" / "tools" / "model"
     serve = installed.afterwit(
         "serve", str(model), "--recipe", "topk-select", "--stages", "gateway", "--port", "0"
     )

@@ -78,9 +78,7 @@ def test_a_child_left_behind_does_not_outlive_the_command(tmp_path: Path, sessio
 def test_a_command_leaves_nothing_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "temporary").mkdir()
-    code = (
-        "from pathlib import Path; from afterwit.apps.sandbox import run; run(['python', '-V'], Path('work'))"
-    )
+    code = "from pathlib import Path; from afterwit.sandbox import run; run(['python', '-V'], Path('work'))"
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     assert list((tmp_path / "temporary").iterdir()) == []

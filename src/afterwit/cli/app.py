@@ -8,25 +8,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from afterwit.cli import atropos, demo, keys, serve
-from afterwit.cli import keep as exporting
-from afterwit.cli import keep as house
-from afterwit.cli import keep as importing
-from afterwit.cli import keep as store
-from afterwit.cli import look as judges
-from afterwit.cli import look as ledger
-from afterwit.cli import look as status
-from afterwit.cli import look as turns
-from afterwit.cli import look as versions
-from afterwit.cli import serve as train
-from afterwit.cli import serve as up
-from afterwit.cli import setup as doctor
-from afterwit.cli import setup as init
-from afterwit.cli import setup as plan
-from afterwit.cli import steer as control
-from afterwit.cli import steer as forget
-from afterwit.cli import steer as review
-from afterwit.cli import steer as taking_back
+from afterwit.cli import atropos, demo, keep, keys, look, serve, setup, steer
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {
@@ -59,33 +41,26 @@ app = typer.Typer(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (init.init, plan.plan, serve.serve, up.up, demo.demo, train.train, doctor.doctor),
+    "Start": (setup.init, setup.plan, serve.serve, serve.up, demo.demo, serve.train, setup.doctor),
     "Look": (
-        status.status,
-        turns.turns,
-        turns.show,
-        ledger.ledger,
-        ledger.progress,
-        judges.judges,
-        versions.versions,
+        look.status,
+        look.turns,
+        look.show,
+        look.ledger,
+        look.progress,
+        look.judges,
+        look.versions,
     ),
     "Steer": (
-        control.pause,
-        control.resume,
-        review.review,
-        review.exclude,
-        taking_back.rollback,
-        taking_back.requeue,
-        forget.forget,
+        steer.pause,
+        steer.resume,
+        steer.review,
+        steer.exclude,
+        steer.rollback,
+        steer.requeue,
+        steer.forget,
     ),
-    "Keep house": (
-        importing.import_,
-        exporting.export,
-        house.backup,
-        house.restore,
-        house.du,
-        house.merge,
-    ),
+    "Keep house": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
 }
 """The commands as `--help` groups them: a folder each."""
 
@@ -98,7 +73,7 @@ for panel, commands in PANELS.items():
 app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
 
 
-app.add_typer(store.app, name="store", rich_help_panel="Keep house")
+app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
 
 
 app.add_typer(atropos.app, name="atropos", rich_help_panel="Start")

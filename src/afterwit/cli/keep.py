@@ -114,17 +114,17 @@ def merge(
     print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
 
 
-app = typer.Typer(
+store_app = typer.Typer(
     help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
 )
 
 
-@app.callback()
+@store_app.callback()
 def store() -> None:
     """Where turns are stored: in a file of the home, or in PostgreSQL."""
 
 
-@app.command()
+@store_app.command()
 def copy(
     to: Annotated[
         str, typer.Argument(help="postgresql://user@host/database, sqlite:/a/file, or home: its store.db.")

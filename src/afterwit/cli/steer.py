@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.cli.look import LAST, last
+from afterwit.cli.look import ALL, LAST, last
 from afterwit.cli.options import Config, Home, Json, choice
-from afterwit.store import Filter, Store
+
+if TYPE_CHECKING:
+    from afterwit.store import Store
 
 
 def pause(
@@ -38,9 +40,6 @@ def resume(home: Home = None) -> None:
     with store_of_home(home) as store:
         ended = store.resume()
     print("learning was not paused" if ended is None else "learning goes on")
-
-
-ALL = "all"
 
 
 def review(
@@ -212,6 +211,8 @@ def forget(
 def session_named(store: Store, name: str) -> str:
     """The session of this id, or of the turn of this id; `last`: of the newest turn. TurnNotFound if there is
     none."""
+    from afterwit.store import Filter
+
     if name == LAST:
         return store.turn(last(store)).turn.session
     if next(store.turns(Filter(session=name), limit=1), None) is not None:

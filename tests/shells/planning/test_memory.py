@@ -223,7 +223,7 @@ def test_of_a_model_on_the_hub_the_configuration_is_enough(folder: Path, tmp_pat
     (kept / "refs" / "main").write_text("rev")
     (kept / "snapshots" / "rev" / "config.json").write_bytes((folder / "config.json").read_bytes())
     code = (
-        "from pathlib import Path\nfrom afterwit.apps.planning.model import model_of\n"
+        "from pathlib import Path\nfrom afterwit.planning.memory import model_of\n"
         "found = model_of('owner/there', Path('none'))\nprint(found.shape.hidden, found.here)\n"
         "model_of('owner/away', Path('none'))"
     )
