@@ -117,9 +117,9 @@ def test_the_base_is_in_memory_once(base: Path) -> None:
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
 def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> None:
     draw = (
-        "import sys; from pathlib import Path; from afterwit.learner.policy import Policy\n"
-        "from afterwit.learner.settings import LearnerSettings\n"
-        "from afterwit.checkpoints import Versions\n"
+        "import sys; from pathlib import Path; from afterwit.learning.policy import Policy\n"
+        "from afterwit.learning.settings import LearnerSettings\n"
+        "from afterwit.checkpoints.versions import Versions\n"
         "base, out = map(Path, sys.argv[1:]); out.mkdir()\n"
         "policy = Policy.load(Versions(root=out / 'none', base=base), 0, LearnerSettings(device='cpu'))\n"
         "policy.trained.write(out, base)"
