@@ -7,28 +7,20 @@ import re
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, lower-case."""
 
-
 _TO_INT = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 """Into the digits that `int` reads."""
 
-
 _TURN_LENGTH = 26
-
-
 ENTROPY_BYTES = 10
-
 
 MOST_CALLS = 32**2
 """Tool calls of one response: two digits of an id number them."""
 
-
 STORED_PREFIX = "call"
 """What a tool-call id begins with in the store, whatever the dialect."""
 
-
 _PREFIXES = (STORED_PREFIX, "toolu")
 """What dialects write before the turn id in a tool-call id."""
-
 
 _CALL = re.compile(
     rf"(?<![0-9a-z])({'|'.join(_PREFIXES)})[^0-9a-z]?"
@@ -36,13 +28,10 @@ _CALL = re.compile(
 )
 """In a lower-case id. A client may have put ours into one of its own, between signs."""
 
-
 _IN_TEXT = tuple(re.compile(rf"{prefix}(?<!\w{prefix})_?[0-9a-z]{{28}}\b") for prefix in _PREFIXES)
 """In lower-case text. Each begins with letters alone, which is many times faster to look for."""
 
-
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
-
 
 _RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
 """What a dialect writes before the turn id, such as `chatcmpl-`."""

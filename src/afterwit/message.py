@@ -9,7 +9,6 @@ from typing import Any
 SYSTEM = ("system", "developer")
 """Roles of instructions."""
 
-
 ROLES = (*SYSTEM, "user", "assistant", "tool")
 
 

@@ -14,7 +14,6 @@ _ESCAPE = re.compile(
 )
 """An escape in JSON text: a whole pair, half of one, or any other."""
 
-
 _HALF = len(r"\ud800")
 
 

@@ -8,14 +8,11 @@ from afterwit.scan import without_named_blocks
 
 _NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
 
-
 _TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
 """`<think>`, `[THINK]`, `<seed:think>` and their kin."""
 
-
 _CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>")
 """The beginning of a channel of harmony or Gemma, or the end of Gemma's thought."""
-
 
 _BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
 """Harmony whose marks a server left out: `analysisThe person thanks.assistantfinal\boxed{1}`."""

@@ -26,7 +26,7 @@ def renderer_of(model: Path, convention: Convention, template: str = TEMPLATE) -
     end_ids = frozenset({tokenizer.token_to_id("<|im_end|>")})
     templates = {"default": template}
     name = convention.name if template is TEMPLATE else "auto"
-    return Renderer(tokenizer, templates, special_tokens={}, end_ids=end_ids, tool_convention=name)
+    return Renderer(tokenizer, templates, special_tokens={}, end_ids=end_ids, tool_call_parser=name)
 
 
 def transcript_of(convention: Convention) -> Transcript:
@@ -82,10 +82,10 @@ async def test_a_template_that_teaches_no_calls_serves_text_and_says_so_once(
     assert (message["content"], message["reasoning_content"]) == ("Hello there.", "Hm.")
     assert (forced.status_code, forced.json()["error"]["code"]) == (400, "unsupported_tool_choice")
     (said,) = [record.getMessage() for record in caplog.records if "convention" in record.getMessage()]
-    assert "gateway.tool_convention" in said
+    assert "gateway.tool_call_parser" in said
 
 
 def test_a_misspelt_convention_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'qwen_xml'"):
-        GatewaySettings(tool_convention="qwen-xml")
-    assert GatewaySettings(tool_convention="none").tool_convention == "none"
+        GatewaySettings(tool_call_parser="qwen-xml")
+    assert GatewaySettings(tool_call_parser="none").tool_call_parser == "none"

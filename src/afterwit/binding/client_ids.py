@@ -20,7 +20,6 @@ _SESSION_HEADERS = (
 )
 """In order of trust; the headers of one entry are read together."""
 
-
 _TELLING = frozenset(
     {
         *(name for names in _SESSION_HEADERS for name in names),
@@ -33,21 +32,14 @@ _TELLING = frozenset(
 )
 """All headers that are read."""
 
-
 _FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
 """All fields of a body that are read."""
-
 
 _BESIDE = frozenset({"conversation-compaction", "conversation-background"})
 """Interaction types with which GitHub's Copilot asks for something beside its conversation."""
 
-
 _COUNTED = re.compile(r":\d+\Z")
-
-
 _LONGEST = 256
-
-
 _LONGEST_PACKED = 4096
 
 

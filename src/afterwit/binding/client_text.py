@@ -13,24 +13,19 @@ _BLOCKS = (
     ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
 )
 
-
 _STATE_TAG = re.compile(
     r"(?=[a-z]+[-_])(?:[a-z]+[-_])*(?:info|information|context|environment|env|reminder|system|state|metadata"
     r"|datetime|workspace)(?:[-_][a-z]+)*"
 )
 """Names of two words or more that clients give to blocks about the state of things."""
 
-
 _LONGEST_TAG = 64
-
 
 _MOST_BLOCKS = 4
 """Most blocks that are taken from each end of a message."""
 
-
 _PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
 """How messages begin that clients send in a person's place to keep the agent going."""
-
 
 _HANDOFFS = (
     "Another language model started to solve this problem",
@@ -41,7 +36,6 @@ _HANDOFFS = (
 )
 """How the messages begin that clients put in the place of a conversation that they compacted."""
 
-
 _HANDED_OVER = re.compile(
     r"[^.\n]{0,40}\b(?:conversation|context|history|session|chat|messages|transcript)\b"
     r"[^.\n]{0,60}\b(?:was|were|been|being)\s+(?:\w+\s+)?"
@@ -49,10 +43,8 @@ _HANDED_OVER = re.compile(
 )
 """The first sentence of such a message tells what was done to the conversation."""
 
-
 _SHORTEST_HANDOFF = 300
 """Characters. It holds a summary; a person who speaks of a conversation says less."""
-
 
 _AIDER_FILES = (
     "I have *added these files to the chat*",
@@ -65,7 +57,6 @@ _AIDER_FILES = (
     "I am not sharing the full contents of any files with you yet.",
 )
 
-
 _AIDER_REMINDERS = (
     "\n\nTo suggest changes to a file you MUST return the entire content of the updated file.",
     "\n\n# *SEARCH/REPLACE block* Rules:",
@@ -74,9 +65,7 @@ _AIDER_REMINDERS = (
     "\n\nNEVER RETURN CODE!",
 )
 
-
 _AIDER_LANGUAGE = re.compile(r"Reply in [A-Z][a-z]+\.")
-
 
 _AIDER_ASSENTS = frozenset(
     {
@@ -90,7 +79,6 @@ _AIDER_ASSENTS = frozenset(
 )
 """Replies of the assistant that aider adds behind the files that it shows with each request."""
 
-
 _AIDER_NOTICES = (
     "I committed the changes with git hash ",
     "I updated the files.",
@@ -98,9 +86,7 @@ _AIDER_NOTICES = (
 )
 """How aider's notices of edits begin. It adds an `Ok.` of the assistant behind each."""
 
-
 _AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
-
 
 _PLACEHOLDERS = frozenset(
     {
@@ -111,9 +97,7 @@ _PLACEHOLDERS = frozenset(
 )
 """What hermes, Claude Code and LiteLLM send back in the place of a reply without visible text."""
 
-
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-
 
 _SMOLAGENTS_CODE = re.compile(
     r"\nCalling tools:\n\[\{'id': 'call_\d+', 'type': 'function',"
@@ -121,16 +105,9 @@ _SMOLAGENTS_CODE = re.compile(
     re.DOTALL,
 )
 
-
 _SMOLAGENTS_CLOSINGS = ("</code>", "```")
-
-
 _OPENCLAW_STAMP = re.compile(r"\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
-
-
 _OPENCLAW_RUNTIME = "Runtime: agent="
-
-
 _OPENCLAW_RUNTIME_REST = re.compile(r"\S+ \| [^\n]*")
 
 

@@ -22,17 +22,13 @@ from afterwit.message import SYSTEM, Message
 OPENING = 300
 """Characters of a text in which it says what it wants."""
 
-
 _BEFORE_A_QUOTE = r"""(?<=[:>"'`(\[\u201c\u00ab\u201e])\s?"""
-
 
 _BEHIND_A_QUOTE = r"""(?=\s?(?:\Z|[<"'`)\[\]\u201d\u00bb]|(?:Assistant|assistant|AI|Agent|Model|Bot):))"""
 """What stands around a short quote."""
 
-
 BRIEF = 200
 """Most characters of what an errand in unknown words is answered: a title is short."""
-
 
 _WANTED = re.compile(
     r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
@@ -40,18 +36,15 @@ _WANTED = re.compile(
     r"|names?)\b"
 )
 
-
 _ABOUT = re.compile(
     r"\b(?:conversations?|chats?|sessions?|threads?|dialog(?:ue)?s?|discussions?|exchanges?|histor(?:y|ies)"
     r"|messages?|requests?|prompts?|quer(?:y|ies)|tasks?|content|transcripts?|context|user|questions?)\b"
 )
 
-
 _BACK = re.compile(
     r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
     r"|compact\w*|condens\w*|checkpoint|hand-?(?:off|over)|account|digest|write-?up|notes|brief(?:ing)?)\b"
 )
-
 
 _ALL_OF_IT = re.compile(
     r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
@@ -59,9 +52,7 @@ _ALL_OF_IT = re.compile(
     r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
 )
 
-
 _OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
-
 
 _IN_A_FORM = re.compile(
     r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
@@ -69,7 +60,6 @@ _IN_A_FORM = re.compile(
     r"|\bwords (?:or (?:fewer|less)|at most)\b"
     r"|\b(?:at most|under|within|up to|max(?:imum)?) [\w-]+ (?:words|characters)\b"
 )
-
 
 FEWEST_WORDS = 80
 """Characters of a request to look back: what clients write for it is long, what people write is shorter."""

@@ -19,18 +19,14 @@ from afterwit.message import SYSTEM
 SHORTEST = 16
 """Characters. Shorter texts are in many messages and are not compared."""
 
-
 LONGEST = 200
 """Characters. Only the beginning of a text is compared, because clients cut long tool results."""
-
 
 FEWEST = 2
 """Least number of a conversation's texts in a retelling."""
 
-
 MOST = 0.5
 """Least share of a conversation's texts in a retelling."""
-
 
 TELLING = 40
 """Least characters of two or more messages that show one conversation."""

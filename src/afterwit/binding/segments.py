@@ -20,7 +20,6 @@ from afterwit.message import SYSTEM, Message, ToolCall
 
 HASH_BYTES = 16
 
-
 CALL = "call"
 """First part of a call's segment; the second is its id."""
 

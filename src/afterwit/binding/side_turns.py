@@ -23,14 +23,11 @@ from afterwit.turn import Kind
 UNLIKE = 0.5
 """If two tool sets share less than this, they belong to two agents."""
 
-
 DOUBTFUL = 2 / 3
 """The same, if tools are missing and the system text differs as well."""
 
-
 MOST_SYSTEM_BYTES = 8 * 2**20
 """Bytes of system texts that are known when they come again."""
-
 
 TINY = 2
 """Most messages, without the system's, of a tiny request."""

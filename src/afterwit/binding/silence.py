@@ -16,17 +16,13 @@ from afterwit.message import SYSTEM, Message
 MOST_MESSAGES = 4
 """Messages that are looked at, the last ones."""
 
-
 MOST_HEADS = 8
 """Places in a message where another may have been put behind it, the last ones."""
-
 
 LONGEST_JOINED = 16_384
 """Characters of a message that is looked at for such places."""
 
-
 PARAGRAPH = "\n\n"
-
 
 TELLING = 40
 """Least characters of a head that begins a conversation: many begin with the same few words."""

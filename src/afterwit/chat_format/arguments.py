@@ -15,7 +15,6 @@ from afterwit.chat_format.calls import Schemas, WrittenCall
 LONGEST_HEAD = 1024
 """Characters before the arguments. A longer head is read with the whole call."""
 
-
 MOST_LOOKS = 32
 """Marks within a call at which its parameters are read; each costs a look at all of it."""
 
@@ -117,10 +116,7 @@ class MarkedAhead:
 
 
 _SPACE = " \t\n\r"
-
-
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
-
 
 _ESCAPE = re.compile(
     r'\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
@@ -128,18 +124,14 @@ _ESCAPE = re.compile(
 )
 """Half of a surrogate pair is read with what comes behind it: a pair is one character."""
 
-
 LONGEST_ESCAPE = len(r"\ud83d\ude00")
-
 
 _SCALAR = re.compile(
     r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[ \t\n\r,}\]])"
 )
 
-
 LONGEST_SCALAR = 64
 """Characters of a number that is waited for."""
-
 
 DEEPEST = 64
 

@@ -15,7 +15,6 @@ def _no_constant(name: str) -> Any:
 DECODER = json.JSONDecoder(parse_constant=_no_constant)
 """Refuses NaN and Infinity, which are no JSON."""
 
-
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 
 
@@ -110,8 +109,6 @@ def _as_written(call: str, arguments: dict[str, Any]) -> str:
 
 
 _STRUCTURE = re.compile(r'["{}[\]]')
-
-
 _STRING = re.compile(r'["\\]')
 
 
@@ -177,10 +174,8 @@ class JsonEnd:
 MOST_VISITS = 64
 """Subschemas that are looked at for the types of one value; a schema of references may have no end."""
 
-
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 """Older templates write a value as Python prints it, and their models do, too."""
-
 
 _KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -270,7 +265,6 @@ def _quoted(text: str) -> str:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-
 Schemas = Mapping[str, Any]
 """The JSON schema of each tool's parameters, by the tool's name."""
 
@@ -299,7 +293,6 @@ def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 DEEPEST = 64
 """Values within each other that are read."""
 
-
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"{3}.*?"{3}|'{3}.*?'{3}|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
     r"""|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
@@ -307,19 +300,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
-
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-
-
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
-
-
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
-
-
 _ITSELF = "\\'\""
-
-
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 
 

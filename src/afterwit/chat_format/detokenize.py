@@ -8,7 +8,6 @@ from afterwit.chat_format.render import Renderer
 
 _BROKEN = "\ufffd"
 
-
 LONGEST_CHARACTER = 4
 """Tokens that one character takes at most: UTF-8 has at most four bytes."""
 

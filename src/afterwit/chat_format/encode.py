@@ -23,10 +23,8 @@ from afterwit.byte_cache import Kept
 SHORTEST = 256
 """Characters of a piece, the last one of a text excepted: shorter ones cost more to keep than to tokenise."""
 
-
 MOST_BYTES = 64 * 2**20
 """Bytes of the pieces that are kept, as their text and ids: 300 conversations of 25,000 tokens."""
-
 
 ID_BYTES = struct.calcsize("i")
 
@@ -115,18 +113,14 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
 MOST_CHARACTERS = 100_000
 """Of a text. A longer one may be a run of white space that is too long for tiktoken's pattern matcher."""
 
-
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """The pattern of a tokenizer whose file names none."""
-
 
 FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
 """Options of a model that tiktoken does not have."""
 
-
 OF_A_CATEGORY = 8
 """Characters of each Unicode category that are compared."""
-
 
 AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
 """Where they stand."""
@@ -275,14 +269,11 @@ def _byte_characters() -> dict[str, int]:
 
 BYTES = _byte_characters()
 
-
 CHECKS = 64
 """Random texts that a tokenizer must pass."""
 
-
 PARTS = 16
 """Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
-
 
 FILLING = (
     *(" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0"),

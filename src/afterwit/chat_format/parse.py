@@ -230,14 +230,11 @@ _STEPS: tuple[Callable[[MarkedReader, str], str | None], ...] = (
 )
 """In the order of `_State`. Each takes text and gives back what the next state must read."""
 
-
 LONGEST_HEADER = 512
 """Characters. What is longer is no header, but content."""
 
-
 HEADS = (START, CHANNEL, MESSAGE, "to=")
 """What a header may begin with: the prompt ends with the beginning of one."""
-
 
 BREAK = "\n\n"
 """Between two messages that are both content, or both reasoning."""

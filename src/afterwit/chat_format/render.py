@@ -40,9 +40,7 @@ from afterwit.message import Conversation, Message
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
 
-
 _PINNED = 0.0
-
 
 THINKING = ("enable_thinking", "thinking")
 """The template arguments that allow reasoning. Each template reads one of these; a client sends either."""
@@ -58,7 +56,7 @@ class Renderer:
         *,
         special_tokens: Mapping[str, str],
         end_ids: frozenset[int],
-        tool_convention: str = AUTO,
+        tool_call_parser: str = AUTO,
     ) -> None:
         self._tokenizer = tokenizer
         self._special_tokens = dict(special_tokens)
@@ -67,7 +65,7 @@ class Renderer:
         self._encoder = Encoder(tokenizer, (sources, *named), byte_pairs=byte_pairs_of(tokenizer))
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._rules = {name: self._rules_of(template) for name, template in self._templates.items()}
-        self.convention: Convention = convention_of(self.template_source, tool_convention)
+        self.convention: Convention = convention_of(self.template_source, tool_call_parser)
         """How responses write reasoning and tool calls."""
         self.end_ids = end_ids
         """Ids that end a turn."""
@@ -92,10 +90,10 @@ class Renderer:
         """Of single ids, which every stream asks for again."""
 
     @classmethod
-    def load(cls, folder: Path, *, tool_convention: str = AUTO) -> Renderer:
+    def load(cls, folder: Path, *, tool_call_parser: str = AUTO) -> Renderer:
         """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing.
 
-        `tool_convention` is a name of the table, for a template that does not show its own.
+        `tool_call_parser` is a name of the table, for a template that does not show its own.
         """
         tokenizer = _tokenizer(folder)
         try:
@@ -104,7 +102,7 @@ class Renderer:
                 read_templates(folder, read_json(folder / "tokenizer_config.json")),
                 special_tokens=special_tokens(folder),
                 end_ids=end_ids(folder, tokenizer.token_to_id),
-                tool_convention=tool_convention,
+                tool_call_parser=tool_call_parser,
             )
         except jinja2.TemplateSyntaxError as error:
             raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
@@ -249,10 +247,8 @@ SHRINKAGE = {"Lowercase": 1, "NFC": 2, "NFD": 1, "Prepend": 1}
 """At most how many characters a normalizer turns into one byte. NFC turns up to three (u, diaeresis, macron)
 into a character of two bytes."""
 
-
 KEEPING = ("ByteLevel", "Split", "Digits", "Punctuation")
 """Pre-tokenizers that drop nothing, unless they are told to remove what they split at."""
-
 
 UNPROVEN = 1024
 """Characters per token if a tokenizer may drop or merge text (white space, unknown words). This bound is not

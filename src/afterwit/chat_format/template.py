@@ -56,7 +56,6 @@ def _tojson(
 MOST_DECIDED = 4096
 """Attributes of types. A template names a few dozen; one that makes names up is decided each time."""
 
-
 _OF_DICTS = frozenset(dir(dict))
 
 
@@ -137,9 +136,7 @@ def _from_value(value: Any) -> dict[str, str]:
 JOINT = "\n\n"
 """Between two texts that become one."""
 
-
 INSTRUCTING = ("system", "developer")
-
 
 SHORT_ID = 9
 """Letters and digits."""
@@ -430,16 +427,12 @@ def _says(role: str, content: str) -> dict[str, Any]:
 
 
 _BARE = {"type": "function", "function": {"name": "Fa"}}
-
-
 _NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
-
 
 _TOOL = {
     "type": "function",
     "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
 }
-
 
 _USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
 
@@ -493,7 +486,6 @@ class _CallProbe:
 
 NOTHING_SAID = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """What a tool without them says to a template that reads them without asking."""
-
 
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Each template reads one of these."""

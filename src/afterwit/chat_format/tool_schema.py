@@ -61,12 +61,10 @@ def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None
 MOST_VISITS = 20_000
 """Pairs of a subschema and a value. The schemas of real tools need some hundreds."""
 
-
 _OF_THE_VALUE = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
 """Keywords whose schemas are applied to the value itself."""
-
 
 _OF_EACH_PART = frozenset(
     {
@@ -83,12 +81,8 @@ _OF_EACH_PART = frozenset(
 )
 """Keywords whose schemas are applied to some parts of the value, here counted as all of them."""
 
-
 _MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
-
-
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-
 
 Visit = tuple[Any, Any]
 """A subschema and the value that it is applied to."""

@@ -97,7 +97,6 @@ OPENAI_CHAT = Dialect(
     error_body=error_body,
 )
 
-
 LENGTHS = ("max_completion_tokens", "max_tokens")
 """Fields that limit the tokens of the response, the newer name first."""
 
@@ -371,10 +370,7 @@ class BodyEncoder:
 
 
 JsonObject = dict[str, Any]
-
-
 ID_PREFIX = "chatcmpl-"
-
 
 PIECE = 64
 """Characters of one piece of a tool call's arguments."""

@@ -15,7 +15,6 @@ from afterwit.errors import RequestError
 
 NO_ARGUMENTS = "{}"
 
-
 LONGEST_SHOWN = 80
 """Characters of a client's text in a message."""
 
@@ -129,7 +128,6 @@ def as_number(value: Any, param: str, *, low: float, high: float) -> float:
 DEEPEST = 100
 """Levels of nesting in values that are stored as they came. Schemas have fewer; JSON writers allow more."""
 
-
 MOST_HELD = 16_384
 """Values within one such value. A tool has hundreds; nothing else runs while these are written as JSON."""
 
@@ -173,10 +171,7 @@ _NAMES = {
 }
 """What each type of part is called."""
 
-
 _REASON = " omitted: this model reads text]"
-
-
 _PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){re.escape(_REASON)}")
 
 
@@ -194,15 +189,12 @@ def omitted_kind(text: str) -> str | None:
 LARGEST = 131_072
 """Bytes of a schema. OpenAI takes 120,000 characters of names and values."""
 
-
 LONGEST_TEXT = 4096
 """Characters of one text that a response must repeat, and of one pattern. What may come next is worked out
 for each token, in time that grows with the length of a text and with the square of a pattern's."""
 
-
 ANY_OBJECT = JsonForm(schema='{"type":"object"}', strict=True)
 """A JSON object, whatever is in it."""
-
 
 NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
 """Keywords that a response need not follow."""

@@ -116,7 +116,6 @@ def _form(data: Mapping[str, Any]) -> JsonForm | None:
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code writes into the system text for its servers. It changes with every request."""
 
-
 _FAILED = "Error: "
 """Before the text of a tool's failure: templates have no field that says so."""
 
@@ -329,16 +328,13 @@ _TEXTS: dict[str, Callable[[Block], str]] = {
     "search_result": _found,
 }
 
-
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
 )
 """Thought is read where the assistant speaks. The others are what Anthropic's own servers add."""
 
-
 _SERVER_RESULT = "_tool_result"
 """The end of the type of a result of Anthropic's own tools, such as `web_search_tool_result`."""
-
 
 _CHOICES = {
     "auto": ToolChoice.AUTO,

@@ -31,14 +31,8 @@ from afterwit.surrogates import without_halves
 from afterwit.turn import Finish
 
 JsonObject = dict[str, Any]
-
-
 ID_PREFIX = "msg_"
-
-
 STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
-
-
 PING: JsonObject = {"type": "ping"}
 
 
@@ -168,10 +162,8 @@ def _usage(usage: Usage) -> JsonObject:
 
 CALL_PREFIX = "toolu"
 
-
 TEXT_BLOCKS: Mapping[type[ResponseEvent], str] = {TextDelta: "text", ReasoningDelta: "thinking"}
 """The type of the block that an event adds text to, which is also the name of the text in it."""
-
 
 PIECE = 64
 """Characters of one piece of a tool call's arguments."""
@@ -282,7 +274,6 @@ TYPES = {
     504: "timeout_error",
 }
 """Statuses that have a type of their own."""
-
 
 TOO_LONG = "prompt is too long: "
 """Clients look for these words. When they find them, they compact the conversation."""

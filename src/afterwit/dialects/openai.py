@@ -24,7 +24,6 @@ from afterwit.errors import RequestError
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
 
-
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 

@@ -43,8 +43,6 @@ from afterwit.message import Conversation, Message, ToolCall
 from afterwit.turn import Turn
 
 PATH = "/v1/responses"
-
-
 NO_EARLIER_TURNS = EarlierTurns()
 
 
@@ -94,7 +92,6 @@ def references_of(body: Mapping[str, Any]) -> References:
 
 PARSE = ReferringParser(references=references_of, parse=parse_request)
 
-
 OPENAI_RESPONSES = Dialect(
     name="openai_responses",
     path=PATH,
@@ -107,13 +104,10 @@ OPENAI_RESPONSES = Dialect(
     ),
 )
 
-
 LENGTHS = ("max_output_tokens",)
-
 
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for log-probs."""
-
 
 NOT_SERVED = {
     "background": "Responses in the background are not served: leave out background.",
@@ -168,10 +162,8 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
 Quoted = Mapping[str, Message]
 """Earlier responses that items may refer to, by turn."""
 
-
 ITEMS_OF_ONE = 3
 """Items that a message leaves as: a thought, a text and a call."""
-
 
 ROLES = ("user", "assistant", "system", "developer")
 
@@ -361,7 +353,6 @@ def _referenced_part(message: Message, kind: ItemKind, index: int) -> Message | 
 
 
 Tool = Mapping[str, Any]
-
 
 PRINTED = ("name", "description", "parameters")
 """Fields of a function that the model reads, in the order in which chat templates are taught."""

@@ -226,7 +226,6 @@ MESSAGE = TextForm(
     has_logprobs=True,
 )
 
-
 REASONING = TextForm(
     kind=ItemKind.REASONING,
     index="summary_index",
@@ -237,7 +236,6 @@ REASONING = TextForm(
     has_logprobs=False,
 )
 """As a summary, because that is what clients show and send back."""
-
 
 FORMS: Mapping[type[ResponseEvent], TextForm] = {TextDelta: MESSAGE, ReasoningDelta: REASONING}
 
@@ -426,7 +424,6 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 """Fields of a request that its response repeats, with what they are if the client sends none."""
 
-
 STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
 """Of a response that did not end by itself; any other is completed."""
 
@@ -529,8 +526,6 @@ def failure(error: RequestError) -> dict[str, Any]:
 
 
 RESPONSE_PREFIX = "resp_"
-
-
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 
 

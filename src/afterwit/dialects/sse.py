@@ -10,7 +10,6 @@ import orjson
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
-
 COMMENT = b": ping\n\n"
 """No event: every reader of server-sent events leaves out a line that begins with a colon."""
 

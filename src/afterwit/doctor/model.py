@@ -24,7 +24,7 @@ HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 
 def check(
-    folder: Path, versions: Versions, placement: Placement, tool_convention: str = AUTO
+    folder: Path, versions: Versions, placement: Placement, tool_call_parser: str = AUTO
 ) -> Iterator[Finding]:
     """Every test of the model's files."""
     yield tested(
@@ -32,7 +32,7 @@ def check(
     )
     yield tested(
         "tool calls",
-        lambda: _tool_calls(Renderer.load(folder, tool_convention=tool_convention), tool_convention),
+        lambda: _tool_calls(Renderer.load(folder, tool_call_parser=tool_call_parser), tool_call_parser),
         remedy="use a chat model, or add a chat_template.jinja",
     )
     yield tested(
@@ -57,7 +57,7 @@ def _tool_calls(renderer: Renderer, name: str) -> str:
     """How calls are read. A model that makes none can be served and trained as any other."""
     if renderer.convention is NO_CALLS and name == AUTO:
         return unknown_template(renderer.template_source)
-    how = "the chat template teaches" if name == AUTO else "gateway.tool_convention says"
+    how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser says"
     return f"are read as {how}: {renderer.convention.name}"
 
 

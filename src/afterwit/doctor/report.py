@@ -54,7 +54,7 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
     progress("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
     yield from check_checkpoints(versions)
-    convention = settings.gateway.tool_convention
+    convention = settings.gateway.tool_call_parser
     files = list(model.check(folder, versions, settings.judge.placement, convention))
     yield from files
     progress("testing the store and the judge")

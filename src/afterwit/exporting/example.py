@@ -34,7 +34,6 @@ NEVER = frozenset(
 )
 """Ends that hold for every trainer, not only for ours: such a turn is in no training data."""
 
-
 NOT_JUDGED = "not_judged"
 """The reason of a turn that has no verdict and did not end."""
 

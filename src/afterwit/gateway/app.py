@@ -87,7 +87,7 @@ def build_app(
             "this model's prompts cannot be cut at special tokens: each is tokenised whole, which takes "
             "longer the longer a session is"
         )
-    if renderer.convention is NO_CALLS and settings.tool_convention == AUTO:
+    if renderer.convention is NO_CALLS and settings.tool_call_parser == AUTO:
         log.warning("%s", unknown_template(renderer.template_source))
     keys = KeyCache(
         lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=now

@@ -46,7 +46,7 @@ class GatewaySettings:
     """Origins of web pages that may call, as `https://name:port`. Pages of the same host always may."""
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys: a revoked key is refused after this time."""
-    tool_convention: str = AUTO
+    tool_call_parser: str = AUTO
     """How the model writes tool calls and reasoning: `auto` takes it from the chat template, a name of the
     table in [Models](models.md) is for a template that does not show it. `none`: calls stay text."""
     thread_from_bytes: int = 16_384
@@ -58,7 +58,7 @@ class GatewaySettings:
         above(self, 0, "body_timeout_s", "response_timeout_s", "heartbeat_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")
-        check_name(self.tool_convention)
+        check_name(self.tool_call_parser)
 
     @property
     def request_limits(self) -> RequestLimits:

@@ -61,7 +61,6 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
 
 MOST = sys.maxsize
 
-
 LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
 """A file of one's own may hold conversations of any length."""
 
@@ -84,10 +83,7 @@ def parse_conversation(data: Any) -> Recording:
 
 
 _THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
-
-
 _CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
-
 
 _END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
 """The mark that a chat template writes after a response."""

@@ -251,7 +251,7 @@ class Runtime:
         self._claim(make_home(self._home))
         if "gateway" in self.stages:
             build.check_tracking(self._settings)
-        renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
+        renderer = Renderer.load(folder, tool_call_parser=self._settings.gateway.tool_call_parser)
         versions = build.versions_of(self._home, folder, self._settings.versions)
         all_seen = await _follow(versions)
         require(self_tests.check(folder, versions, self._settings.judge.placement))

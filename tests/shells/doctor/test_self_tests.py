@@ -55,7 +55,7 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
     ("template", "named", "words"),
     [
         (None, "auto", "are read as the chat template teaches: hermes"),
-        (None, "glm", "are read as gateway.tool_convention says: glm"),
+        (None, "glm", "are read as gateway.tool_call_parser says: glm"),
         ("{{ messages[-1].content }}", "auto", "does not offer tools to the model: calls stay text"),
         ("{{ tools }}{{ messages[-1].content }}", "auto", "in no convention that is known here"),
         ("{{ tools }}{{ messages[-1].content }}", "none", "says: none"),

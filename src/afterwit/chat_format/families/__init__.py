@@ -34,10 +34,8 @@ CONVENTIONS = (
 )
 """In the order in which `convention_of` tries them."""
 
-
 NO_CALLS = Convention(name="none", taught_by=lambda template: True)
 """For a template that teaches no convention of the table."""
-
 
 AUTO = "auto"
 
@@ -53,7 +51,7 @@ def check_name(name: str) -> None:
         return
     near = get_close_matches(name, names(), n=1)
     meant = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(names())}"
-    raise ValueError(f"there is no tool convention {name!r}: {meant}")
+    raise ValueError(f"there is no tool call parser {name!r}: {meant}")
 
 
 def convention_of(template: str, name: str = AUTO) -> Convention:
@@ -75,7 +73,7 @@ def unknown_template(template: str) -> str:
         remedy = "if the model can call tools, give it a template that does"
     else:
         missing = "the chat template offers tools in no convention that is known here"
-        remedy = f"set gateway.tool_convention to the one of {', '.join(names()[1:])} that it writes"
+        remedy = f"set gateway.tool_call_parser to the one of {', '.join(names()[1:])} that it writes"
     return f"{missing}: calls stay text, and none can be forced; {remedy}"
 
 
@@ -84,7 +82,6 @@ _BEGUN = re.compile(
     r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
 )
 """A mark, and what calls begin with: JSON, another mark or a name. Prose goes on in words."""
-
 
 _CODE = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 

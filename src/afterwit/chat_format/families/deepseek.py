@@ -9,14 +9,8 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, ends_in_a_string, o
 from afterwit.chat_format.convention import CallMarks, Convention
 
 ALL_BEGIN, ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
-
-
 BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
-
-
 TYPE, FENCE = "function", "```"
-
-
 _HEAD = re.compile(rf"\s*(?:{TYPE}\s*{SEPARATOR}([^{{`]+){FENCE}json|([^{{]*?){SEPARATOR})\s*(?=\{{)")
 
 
@@ -54,7 +48,6 @@ def _plain_opening(name: str | None) -> str:
 
 _CALLS = (CallMarks(begin=BEGIN, end=END, quotes_end=_in_argument),)
 
-
 DEEPSEEK_V3 = Convention(
     name="deepseek_v3",
     taught_by=lambda template: BEGIN in template and f"{FENCE}json" in template,
@@ -65,7 +58,6 @@ DEEPSEEK_V3 = Convention(
     opening=_fenced_opening,
     inner=(SEPARATOR,),
 )
-
 
 DEEPSEEK_V31 = Convention(
     name="deepseek_v31",

@@ -15,14 +15,8 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, object_text, writte
 from afterwit.chat_format.convention import CallMarks, Convention, Thought
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
-
-
 CHANNEL = Thought(begin="<|channel>thought\n", end="<channel|>", closing="<channel|>")
-
-
 _CALL = re.compile(r"\s*call:([^\s{}]+)\s*(?=\{)")
-
-
 _KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
 
 

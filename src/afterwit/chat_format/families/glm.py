@@ -12,17 +12,12 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, object_of, written
 from afterwit.chat_format.convention import CallMarks, Convention, Thought, never
 
 BEGIN, END = "<tool_call>", "</tool_call>"
-
-
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
-
 
 _NEXT = re.compile(rf"(?:\A|{VALUE_END})\s*<arg_key>([^<>]+)</arg_key>\s*{VALUE}")
 """What begins a value: the call's beginning or the end of another value comes before its key."""
 
-
 _NAME = re.compile(r"\s*([^\s<>{}\"]+)\s*")
-
 
 _LINES = "</arg_key>\n<arg_value>"
 """GLM 4.5 and 4.6 write each part on a line of its own, later ones do not."""
@@ -75,6 +70,4 @@ def _glm(name: str, *, lines: bool) -> Convention:
 
 
 GLM_LINES = _glm("glm45", lines=True)
-
-
 GLM = _glm("glm", lines=False)

@@ -13,21 +13,13 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, ends_in_a_string, o
 from afterwit.chat_format.convention import CallMarks, Convention
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
-
-
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
-
 
 ENDS = (END, CALL, RETURN, START)
 """What ends a message; a new one may begin without an end before it."""
 
-
 NAMESPACE = "functions."
-
-
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-
-
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 

@@ -11,7 +11,6 @@ from afterwit.chat_format.convention import CallMarks, Convention
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
-
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 """Of a call that names its tool first."""
 

@@ -9,14 +9,8 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, ends_in_a_string, o
 from afterwit.chat_format.convention import CallMarks, Convention
 
 ALL_BEGIN, ALL_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
-
-
 BEGIN, ARGUMENTS, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-
-
 _ID = re.compile(r"(?:functions\.)?([^\s:<>{}]+)(?::\d+)?")
-
-
 _HEAD = re.compile(rf"\s*{_ID.pattern}\s*{re.escape(ARGUMENTS)}\s*(?=\{{)")
 
 

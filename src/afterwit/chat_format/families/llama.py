@@ -13,13 +13,8 @@ from afterwit.chat_format.convention import Convention
 from afterwit.chat_format.families.hermes import json_head, json_opening
 
 PYTHON_TAG = "<|python_tag|>"
-
-
 PYTHON_START, PYTHON_END = "<|python_start|>", "<|python_end|>"
-
-
 _BEFORE = re.compile(rf"\s*(?:{re.escape(PYTHON_TAG)}|{re.escape(PYTHON_START)})")
-
 
 _TAUGHT_LIST = re.compile(r"\[func_?(?:tion_)?name1?\(")
 """As in `[func_name1(params_name1=params_value1), func_name2(params)]`."""
@@ -57,7 +52,6 @@ LLAMA = Convention(
     opening=lambda name: json_opening(name, "parameters"),
 )
 
-
 LLAMA4 = Convention(
     name="llama4",
     taught_by=lambda template: "<|header_start|>" in template,
@@ -67,7 +61,6 @@ LLAMA4 = Convention(
     opening=_list_opening,
     inner=(PYTHON_END,),
 )
-
 
 PYTHONIC = Convention(
     name="pythonic",

@@ -10,11 +10,7 @@ from afterwit.chat_format.convention import THINK, CallMarks, Convention, Though
 from afterwit.chat_format.families.hermes import json_head, json_opening
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-
-
 MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
-
-
 _NAMED = re.compile(r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")
 
 
@@ -43,7 +39,6 @@ MISTRAL = Convention(
     ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=lambda name: f"{BEGIN} [" + json_opening(name, "arguments"),
 )
-
 
 MISTRAL_ARGS = Convention(
     name="mistral_args",

@@ -13,26 +13,12 @@ from afterwit.chat_format.calls import Schemas, WrittenCall, object_of, written
 from afterwit.chat_format.convention import CallMarks, Convention
 
 BEGIN, END = "<tool_call>", "</tool_call>"
-
-
 FUNCTION, FUNCTION_END = "<function=", "</function>"
-
-
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
-
-
 _PARAMETER = re.compile(rf"\s*{PARAMETER}([^<>\n]+)>")
-
-
 _FOLLOWED = rf"(?=\s*(?:{PARAMETER}|{FUNCTION_END}|\Z))"
-
-
 _LINE_END = re.compile(rf"\n{PARAMETER_END}{_FOLLOWED}")
-
-
 _END = re.compile(rf"\n?{PARAMETER_END}{_FOLLOWED}")
-
-
 _NAME = re.compile(r"[^\s<>{}\"]+")
 
 

@@ -19,10 +19,8 @@ from afterwit.exporting.formats import atropos, dpo, openpipe, sft, trl, verl
 
 __all__ = ["FORMATS", "WITH_IDS", "Example", "LeftOut"]
 
-
 Rows = Callable[[Iterable[Example]], Iterator[Mapping[str, Any] | LeftOut]]
 """Examples, which may be iterated twice, to rows, and to what was left out with its reason."""
-
 
 FORMATS: Mapping[str, Rows] = {
     "trl": trl.rows,
@@ -32,7 +30,6 @@ FORMATS: Mapping[str, Rows] = {
     "dpo": dpo.rows,
     "atropos": atropos.rows,
 }
-
 
 WITH_IDS = frozenset({"trl", "verl", "atropos"})
 """Formats whose rows hold token ids."""

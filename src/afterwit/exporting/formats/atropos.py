@@ -11,7 +11,6 @@ from afterwit.exporting.example import Example, LeftOut, Sampled, messages_of, s
 NOT_TRAINED = -100
 """The mask of a position that does not train; elsewhere it is the id."""
 
-
 PROMPT_LOGPROB = 1.0
 """In place of a log-prob that is not there, as the library writes it: no probability has this logarithm."""
 
