@@ -1,6 +1,6 @@
 """Does a day go as the model of it says that it goes, at a thousandth of the size?
 
-A thousand turns, as `afterwit plan --turns-per-day` assumes them, go through a real store, the learner's own
+A thousand turns, as `experiments/day` assumes them, go through a real store, the learner's own
 choice of batches and the packing, four times: as sessions one after the other, and as sessions beside each
 other with a learner at ease, one that is busy in the fullest hours, and one that is too slow for them. An
 update's time is a number of tokens: there is no model, so nothing is said of cards. Each row is what was
@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from afterwit.planning.day.learning import Learning, Pace
-from afterwit.planning.day.traffic import (
+from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
+from benchmarks.asked import Asked
+from benchmarks.measure import Row, at_most, number
+from benchmarks.scale_queries import rows as of_queries
+from benchmarks.scale_replay import JUDGE, Replay
+from experiments.day.learning import Learning, Pace
+from experiments.day.traffic import (
     DAY_S,
     HOUR_S,
     HOURS,
@@ -27,12 +33,6 @@ from afterwit.planning.day.traffic import (
     store_seconds,
     stored_bytes,
 )
-from afterwit.store import Store
-from afterwit.store.sqlite import SqliteStore
-from benchmarks.asked import Asked
-from benchmarks.measure import Row, at_most, number
-from benchmarks.scale_queries import rows as of_queries
-from benchmarks.scale_replay import JUDGE, Replay
 from tests.store.postgresql.server import Server, programs
 
 FULL = 10

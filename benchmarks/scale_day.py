@@ -8,12 +8,12 @@ from itertools import accumulate
 from random import Random
 
 from afterwit.message import Conversation, Message
-from afterwit.planning.day.traffic import HOUR_S, HOURS, TEXT, Day
 from afterwit.store import Store
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY
 from benchmarks.sessions import drawn
+from experiments.day.traffic import HOUR_S, HOURS, TEXT, Day
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,7 +14,6 @@ from random import Random
 
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message
-from afterwit.planning.day.traffic import Day
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Turn
@@ -23,6 +22,7 @@ from benchmarks.asked import Asked
 from benchmarks.measure import Row
 from benchmarks.scale_day import Talk, arrivals, record
 from benchmarks.scale_growth import of_manifests, row, seconds, version_of
+from experiments.day.traffic import Day
 
 LARGE, QUICK = 100_000, 2_000
 BATCH = 16

@@ -22,13 +22,13 @@ from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.packing.pack import WORTH
-from afterwit.planning.day.learning import Learning, Tokens
-from afterwit.planning.day.traffic import Day
 from afterwit.store import Record, Store
 from afterwit.turn import Turn
 from afterwit.verdict import NextState, Source, Verdict, Vote
 from afterwit.version import Origin, Probe, Version
 from benchmarks.scale_day import Arrival, Talk, arrivals, record
+from experiments.day.learning import Learning, Tokens
+from experiments.day.traffic import Day
 
 T = TypeVar("T")
 

@@ -115,12 +115,6 @@ def plan(
         str | None, typer.Option(help="Memory of a card, such as 80GB. Default: the cards of this machine.")
     ] = None,
     cards: Annotated[int, typer.Option(min=1, help="How many cards of that size there are.")] = 1,
-    turns_per_day: Annotated[
-        int | None, typer.Option(min=1, help="Also say what a day with this many turns asks of each part.")
-    ] = None,
-    card_hour: Annotated[
-        float | None, typer.Option(min=0.0, help="What an hour of a card costs, for the cost of that day.")
-    ] = None,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -133,9 +127,7 @@ def plan(
     from afterwit.config import home_of, load
     from afterwit.errors import AfterwitError, SettingError
     from afterwit.planning.cards import cards_here, named_cards
-    from afterwit.planning.day.report import day_report
-    from afterwit.planning.day.traffic import Day
-    from afterwit.planning.report import models_of, report
+    from afterwit.planning.report import report
 
     folder = home_of(home)
     direct = {"model": chosen_model(model, model_option)}
@@ -151,9 +143,6 @@ def plan(
             raise SettingError(f"--card {card}: placement.device is cpu, where no part has a card")
         there = cards_here(settings.placement) if card is None else named_cards(card, cards)
         print(report(settings, folder, there, given=given))
-        if turns_per_day is not None:
-            models, day = models_of(settings, folder), Day(turns=turns_per_day)
-            print(f"\n{day_report(settings, models, day, card_hour=card_hour)}")
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -1,6 +1,6 @@
-"""What a day of so many turns asks of each part: computed by `afterwit plan`'s formulas, for docs/scale.md.
+"""What a day with a given number of turns asks of each part: the tables of this folder's README.
 
-.venv/bin/python -m docs.days
+.venv/bin/python -m experiments.day.tables
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from afterwit.config import Settings, load
 from afterwit.model_shape import ModelShape
-from afterwit.planning.day.learning import Learning
-from afterwit.planning.day.limits import (
+from docs.cards import CONFIGS
+from experiments.day.learning import Learning
+from experiments.day.limits import (
     LATE_S,
     TOKEN_S,
     Speed,
@@ -21,11 +22,9 @@ from afterwit.planning.day.limits import (
     seconds_of,
     version_bytes,
 )
-from afterwit.planning.day.report import busy_share
-from afterwit.planning.day.traffic import Day, calls, stored_bytes
-from docs.cards import CONFIGS
+from experiments.day.traffic import Day, calls, stored_bytes
 
-PAGE = Path(__file__).parent / "scale.md"
+PAGE = Path(__file__).parent / "README.md"
 BLOCKS = ("days", "limits")
 LAPTOP = Speed(operations=1e12, bandwidth=60e9, streams=1)
 """Eight cores in float32: assumed."""
@@ -115,6 +114,13 @@ def broken() -> str:
 def _round(number: int) -> int:
     """Two digits."""
     return int(float(f"{number:.1e}"))
+
+
+def busy_share(day: Day, learning: Learning) -> float:
+    """Of the fullest hour that the learner is at work, in its smallest whole updates."""
+    turns = learning.settings.batch
+    seconds = learning.pace.seconds(learning.tokens(day, day.peak, turns))
+    return day.peak * day.learned / day.turns * seconds / turns
 
 
 def _bytes(number: float) -> str:

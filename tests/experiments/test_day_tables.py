@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs import days
+from experiments.day import tables as days
 
 
 def test_the_page_has_the_tables_that_the_command_writes() -> None:

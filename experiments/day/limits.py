@@ -10,8 +10,9 @@ from typing import NamedTuple
 from afterwit.config import Settings
 from afterwit.judging.settings import JudgeSettings
 from afterwit.model_shape import ModelShape
-from afterwit.planning.day.learning import Learning, Pace
-from afterwit.planning.day.traffic import (
+from afterwit.planning.memory import WIDTHS
+from experiments.day.learning import Learning, Pace
+from experiments.day.traffic import (
     Day,
     calls,
     question_tokens,
@@ -19,7 +20,6 @@ from afterwit.planning.day.traffic import (
     store_seconds,
     stored_bytes,
 )
-from afterwit.planning.memory import WIDTHS
 
 WEEK = 7
 

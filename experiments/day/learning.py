@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from afterwit.learning.schedule import SHARE_OF_BACKLOG, largest_batch
 from afterwit.learning.settings import LearnerSettings
-from afterwit.planning.day.traffic import HOUR_S, HOURS, Day
 from afterwit.teaching.sources import largest_share
+from experiments.day.traffic import HOUR_S, HOURS, Day
 
 TRAINED = 3
 """Work of a token that is trained on, in tokens that are only read: as `learning/effect.py` counts."""

@@ -19,8 +19,9 @@ from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.schedule import largest_batch
 from afterwit.learning.settings import LearnerSettings
 from afterwit.model_shape import ModelShape
-from afterwit.planning.day.learning import TRAINED, Learning, Pace, Tokens, sessions_in, tokens_of
-from afterwit.planning.day.limits import (
+from docs.cards import CONFIGS, qwen3
+from experiments.day.learning import TRAINED, Learning, Pace, Tokens, sessions_in, tokens_of
+from experiments.day.limits import (
     Speed,
     learner_cards,
     pace_of,
@@ -28,8 +29,7 @@ from afterwit.planning.day.limits import (
     token_operations,
     version_bytes,
 )
-from afterwit.planning.day.traffic import DAY_S, HOUR_S, Day, days_kept, question_tokens, stored_bytes
-from docs.cards import CONFIGS, qwen3
+from experiments.day.traffic import DAY_S, HOUR_S, Day, days_kept, question_tokens, stored_bytes
 
 QWEN = ModelShape.of(CONFIGS["Qwen3-4B"])
 DAY = Day(turns=10_000)

@@ -1,1 +1,0 @@
-"""A day with a given number of turns."""
