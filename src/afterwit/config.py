@@ -30,7 +30,7 @@ from afterwit.home.home import CONFIG
 from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.planning.cards import PlacementSettings
+from afterwit.planning.gpus import PlacementSettings
 from afterwit.promotion.settings import PromotionSettings
 from afterwit.publish.settings import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within

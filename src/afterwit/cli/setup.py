@@ -111,27 +111,27 @@ def doctor(
 def plan(
     model: Model = None,
     model_option: ModelOption = None,
-    card: Annotated[
-        str | None, typer.Option(help="Memory of a card, such as 80GB. Default: the cards of this machine.")
+    gpu_memory: Annotated[
+        str | None, typer.Option(help="Memory of a GPU, such as 80GB. Default: the GPUs of this machine.")
     ] = None,
-    cards: Annotated[int, typer.Option(min=1, help="How many cards of that size there are.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs of that size there are.")] = 1,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Say which part sits on which card, what it takes of it, and the lines that start it. Starts nothing.
+    """Show each part's GPUs, the memory that it takes, and the lines that start it. Starts nothing.
 
     Exit code 1, with the numbers, if something does not fit or does not go together.
     """
     from afterwit.config import home_of, load
     from afterwit.errors import AfterwitError, SettingError
-    from afterwit.planning.cards import cards_here, named_cards
+    from afterwit.planning.gpus import gpus_here, named_gpus
     from afterwit.planning.report import report
 
     folder = home_of(home)
     direct = {"model": chosen_model(model, model_option)}
-    given = [
+    flags = [
         *(("--recipe", recipe) if recipe else ()),
         *(("--config", str(config)) if config else ()),
         *(("--home", str(home)) if home else ()),
@@ -139,10 +139,10 @@ def plan(
     ]
     try:
         settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
-        if card is not None and settings.placement.device == "cpu":
-            raise SettingError(f"--card {card}: placement.device is cpu, where no part has a card")
-        there = cards_here(settings.placement) if card is None else named_cards(card, cards)
-        print(report(settings, folder, there, given=given))
+        if gpu_memory is not None and settings.placement.device == "cpu":
+            raise SettingError(f"--gpu-memory {gpu_memory}: placement.device is cpu, so no part has a GPU")
+        there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus)
+        print(report(settings, folder, there, flags=flags))
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -1,7 +1,6 @@
-"""How much memory the learner and an engine take, in bytes by what takes it. Counted from shapes.
+"""How much memory the learner and an engine take, in bytes by purpose, counted from a model's shapes.
 
-Not counted: what CUDA and the allocator hold, which `SPARE` stands for, and what a learner takes for a
-moment while it loads.
+Not counted: what CUDA and the allocator hold, for which `SPARE` allows, and a learner's peak while it loads.
 """
 
 from __future__ import annotations
@@ -22,27 +21,87 @@ from afterwit.model_shape import ModelShape
 
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a number."""
-
-
 ROWS = 1024
 """Rows of logits that the fused head holds at a time on a GPU."""
-
-
 SPARE = 1.2
-"""What CUDA and the allocator take beside what is counted: assumed, not measured."""
-
+"""A factor for CUDA and the allocator: assumed, not measured."""
+KEYS_VALUES = "keys and values"
+"""The purpose, in `Memory`, of what an engine keeps of the tokens that it has read."""
+TOLERANCE = 0.02
+"""How far the number of weights in the files may be from the counted one, which omits norms and biases."""
 
 Memory = dict[str, int]
 
 
-KEPT = "keys and values"
-"""What an engine keeps of the tokens that it has read, in `Memory`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model by name. `folder` holds its configuration; its weights only if `here`."""
+
+    name: str
+    folder: Path
+    shape: ModelShape
+    dtype: str
+    """Of its weights, by its configuration."""
+
+    @property
+    def here(self) -> bool:
+        """Whether its weights are in the folder."""
+        return bool(weights_of(self.folder))
+
+
+def model_of(name: str | None, home: Path) -> Model:
+    """The model of a folder or hub id; without a name, the home's.
+
+    SettingError if there is none, or if its memory cannot be counted.
+    """
+    name = name or remembered_model(home)
+    if name is None:
+        raise SettingError(f"no model: {TAKES}")
+    refuse_other_kinds(name)
+    folder = Path(name).expanduser()
+    if not folder.exists() and looks_like_a_path(name):
+        raise SettingError(f"there is no model at {folder}")
+    path = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
+    config = _read(path)
+    try:
+        shape = ModelShape.of(config)
+    except ValueError as error:
+        raise SettingError(f"the memory of {name} cannot be counted from {path}: {error}") from error
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if dtype not in WIDTHS:
+        raise SettingError(
+            f"the memory of {name} cannot be counted: its dtype is {dtype}, none of {[*WIDTHS]}"
+        )
+    model = Model(name=name, folder=path.parent, shape=shape, dtype=dtype)
+    _check_weights(model)
+    return model
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return {**config, **(config.get("text_config") or {})}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
+
+
+def _check_weights(model: Model) -> None:
+    """SettingError if the files hold another number of weights than counted: it is another kind of model."""
+    shapes = shapes_of(model.folder)
+    if model.shape.tied:
+        shapes.pop("lm_head.weight", None)
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if shapes and abs(held - model.shape.weights) > TOLERANCE * held:
+        raise SettingError(
+            f"the memory of {model.name} cannot be counted: its files hold {held:,} weights, but a dense "
+            f"decoder with its config.json has {model.shape.weights:,}"
+        )
 
 
 def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:
-    """Tokens of the largest pass: the longest turn, and under packing other rows beside it."""
-    longest, beside = min(settings.max_tokens, shape.context), settings.micro_batch_tokens
-    return longest + beside if settings.packing == "auto" else max(longest, beside)
+    """Tokens of the largest pass: the longest turn, and with packing the other rows of its pass."""
+    longest, others = min(settings.max_tokens, shape.context), settings.micro_batch_tokens
+    return longest + others if settings.packing == "auto" else max(longest, others)
 
 
 def learner_memory(
@@ -50,40 +109,60 @@ def learner_memory(
     settings: LearnerSettings,
     *,
     tokens: int,
-    base_beside: bool = False,
+    holds_base: bool = False,
     others: Sequence[ModelShape] = (),
 ) -> Memory:
-    """Of one process at its largest.
+    """Of one learner process at its largest, in a pass of `tokens`.
 
-    `tokens` are those of a pass. `base_beside`: under full weights teacher or reference is the base, a model
-    of its own. `others` are the checkpoints that teacher and reference name.
+    `holds_base`: with full weights, teacher or reference is the base, a second model. `others` are the
+    checkpoints that the settings name as teacher and reference.
     """
     width, shards = WIDTHS[settings.dtype], settings.shards
     precise = max(width, WIDTHS["float32"])
     trains = shape.adapter(settings.lora_rank) if settings.lora_rank else shape.weights
     frozen = width * sum(other.weights for other in others)
-    if base_beside and not settings.lora_rank:
+    if holds_base and not settings.lora_rank:
         frozen += width * _held(shape, shards)
     if settings.keeps_mean:
         frozen += precise * trains + (width * trains if width < precise and not settings.lora_rank else 0)
+    head_gradient = precise * shape.vocabulary * shape.hidden if shards > 1 else 0  # whole in each process
     at_a_time = max(
         activations(shape, settings, tokens) + 2 * ROWS * shape.vocabulary * precise,
-        precise * trains // shards,  # AdamW's own, while it steps
+        precise * trains // shards,  # AdamW's own, during its step
     )
     return {
         "weights": _weights(shape, settings),
-        "gradient and moments": 3 * precise * trains // shards + _whole_gradient(shape, settings, precise),
+        "gradient and moments": 3 * precise * trains // shards + head_gradient,
         "teacher and reference": frozen,
         "a pass or a step": at_a_time,
     }
 
 
-def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> int:
-    """Bytes that a pass of `tokens` keeps for its way back: an estimate.
+def _weights(shape: ModelShape, settings: LearnerSettings) -> int:
+    """Bytes of the model, and of the master copy that the optimiser moves."""
+    width = WIDTHS[settings.dtype]
+    precise = max(width, WIDTHS["float32"])
+    if settings.lora_rank:
+        return width * shape.weights + precise * shape.adapter(settings.lora_rank)
+    if settings.shards > 1:
+        gathered = _held(shape, settings.shards) - shape.weights // settings.shards
+        return precise * shape.weights // settings.shards + width * gathered
+    return width * shape.weights + (precise * shape.weights if width < precise else 0)
 
-    A layer keeps its states around norms and sums, and what its linear maps read and give. Adapters on a
-    rounded model read each map's input in the masters' precision. With checkpointing each layer's input
-    stays, and one layer is whole at a time.
+
+def _held(shape: ModelShape, shards: int) -> int:
+    """Weights that a process holds of a sharded model: its part, both ends, and two layers at a time."""
+    if shards == 1:
+        return shape.weights
+    return shape.weights // shards + shape.ends + 2 * shape.layer
+
+
+def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> int:
+    """Bytes that a pass of `tokens` keeps for the backward pass: an estimate.
+
+    A layer keeps its states around norms and sums, and the inputs and outputs of its linear maps. Adapters on
+    a rounded model read each map's input in the masters' precision. With checkpointing each layer's input
+    stays, and one layer at a time is whole.
     """
     width = WIDTHS[settings.dtype]
     layer = width * (6 * shape.hidden + 2 * sum(outputs for _, outputs in shape.linear))
@@ -97,118 +176,23 @@ def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> in
 def server_memory(
     shape: ModelShape, dtype: str, *, tokens: int, over: int = 1, adapters: int = 0, rank: int = 0
 ) -> Memory:
-    """Bytes on each card of a server: the model `over` cards, one request of `tokens`, adapters."""
+    """Bytes on each GPU of a server: the model `over` GPUs, one request of `tokens`, adapters."""
     width = WIDTHS[dtype]
-    heads = -(-shape.kv_heads // over) / shape.kv_heads  # a card has at least one head of the keys
+    heads = -(-shape.kv_heads // over) / shape.kv_heads  # a GPU has at least one head of the keys
     return {
         "weights": width * shape.weights // over,
         "adapters": adapters * width * shape.adapter(rank) // over,
-        KEPT: int(width * tokens * shape.kept_per_token * heads),
+        KEYS_VALUES: int(width * tokens * shape.kept_per_token * heads),
     }
 
 
-def embedded_memory(shape: ModelShape, dtype: str, *, kept: int, tokens: int, rank: int) -> Memory:
-    """Of the embedded engine: base, live and staged weights, and keys and values.
-
-    The last are `kept` bytes, or those of one request of `tokens` if that is more.
-    """
+def embedded_memory(shape: ModelShape, dtype: str, *, cache: int, tokens: int, rank: int) -> Memory:
+    """Of the embedded engine: base, live and staged weights, and `cache` bytes of keys and values, or those
+    of one request of `tokens` if that is more."""
     width = WIDTHS[dtype]
     moving = shape.adapter(rank) if rank else shape.weights
     return {
         "weights": width * shape.weights,
         "live and staged weights": 2 * width * moving,
-        KEPT: max(kept, width * tokens * shape.kept_per_token),
+        KEYS_VALUES: max(cache, width * tokens * shape.kept_per_token),
     }
-
-
-def _held(shape: ModelShape, shards: int) -> int:
-    """Weights of a model of which a process holds a shard: its part, both ends, and two layers at a time."""
-    if shards == 1:
-        return shape.weights
-    return shape.weights // shards + shape.ends + 2 * shape.layer
-
-
-def _weights(shape: ModelShape, settings: LearnerSettings) -> int:
-    """Bytes of the model, and of the masters that the optimiser moves."""
-    width = WIDTHS[settings.dtype]
-    precise = max(width, WIDTHS["float32"])
-    if settings.lora_rank:
-        return width * shape.weights + precise * shape.adapter(settings.lora_rank)
-    if settings.shards > 1:
-        gathered = _held(shape, settings.shards) - shape.weights // settings.shards
-        return precise * shape.weights // settings.shards + width * gathered
-    return width * shape.weights + (precise * shape.weights if width < precise else 0)
-
-
-def _whole_gradient(shape: ModelShape, settings: LearnerSettings, precise: int) -> int:
-    """Bytes of the head's gradient, which adds up whole in each process of a model in shards."""
-    return precise * shape.vocabulary * shape.hidden if settings.shards > 1 else 0
-
-
-APART = 0.02
-"""How far the files' number of weights may be from the counted one: norms and biases are not counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A model by name. `folder` holds its configuration; its weights only if `here`."""
-
-    name: str
-    folder: Path
-    shape: ModelShape
-    dtype: str
-    """Of its weights, as its configuration says."""
-
-    @property
-    def here(self) -> bool:
-        """Whether its weights are in the folder."""
-        return bool(weights_of(self.folder))
-
-
-def model_of(name: str | None, home: Path) -> Model:
-    """The model of a folder or hub id, or the one that the home was made with.
-
-    SettingError if there is none, or if it is of a kind that is not counted.
-    """
-    name = name or remembered_model(home)
-    if name is None:
-        raise SettingError(f"no model: {TAKES}")
-    refuse_other_kinds(name)
-    folder = Path(name).expanduser()
-    if not folder.exists() and looks_like_a_path(name):
-        raise SettingError(f"there is no model at {folder}")
-    config = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
-    read = _read(config)
-    try:
-        shape = ModelShape.of(read)
-    except ValueError as error:
-        raise SettingError(f"the memory of {name} cannot be counted from {config}: {error}") from error
-    dtype = str(read.get("dtype") or read.get("torch_dtype") or "float32").removeprefix("torch.")
-    if dtype not in WIDTHS:
-        raise SettingError(
-            f"the memory of {name} cannot be counted: its dtype is {dtype}, none of {[*WIDTHS]}"
-        )
-    model = Model(name=name, folder=config.parent, shape=shape, dtype=dtype)
-    _require_alike(model)
-    return model
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return {**config, **(config.get("text_config") or {})}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
-
-
-def _require_alike(model: Model) -> None:
-    """SettingError if the files hold another number of weights than counted: it is another kind of model."""
-    shapes = shapes_of(model.folder)
-    if model.shape.tied:
-        shapes.pop("lm_head.weight", None)
-    there = sum(math.prod(shape) for shape in shapes.values())
-    if shapes and abs(there - model.shape.weights) > APART * there:
-        raise SettingError(
-            f"the memory of {model.name} cannot be counted: its files hold {there:,} weights, but a dense "
-            f"decoder with its config.json has {model.shape.weights:,}"
-        )

@@ -15,10 +15,9 @@ from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import make_home
 from afterwit.home.model import model_folder
-from afterwit.planning.cards import card_here, cards_here, visible
-from afterwit.planning.plan import plan
-from afterwit.planning.report import models_of
-from afterwit.planning.servers import address, lone_flags, other_servers, own_cards, policy_servers
+from afterwit.planning.gpus import first_gpu, gpus_here, visible
+from afterwit.planning.plan import mismatched_swap, models_of, plan
+from afterwit.planning.servers import address, lone_flags, other_servers, own_gpus, policy_servers
 from afterwit.running import serve
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import STAGES
@@ -33,11 +32,11 @@ log = logging.getLogger(__name__)
 def run(settings: Settings, home: Path) -> None:
     """Start the servers and the stages; stop all of them at SIGINT or SIGTERM.
 
-    Without a section `placement` that is one server, on the cards that this process sees.
+    Without a section `placement` that is one server, on the GPUs that this process sees.
     """
     if "placement" in settings.model_fields_set:
         servers, environment = placed(settings, home)
-        os.environ |= environment  # the learner's processes inherit it; here nothing uses a card
+        os.environ |= environment  # the learner's processes inherit it; here nothing uses a GPU
     else:
         servers = (engine_process(settings, home),)
     serve.run(settings, home, STAGES, servers=servers)
@@ -46,15 +45,12 @@ def run(settings: Settings, home: Path) -> None:
 def engine_process(settings: Settings, home: Path) -> EngineProcess:
     """The server that the settings ask for, not started yet. SettingError if they cannot go together."""
     engine, learner = _engine(settings), settings.learner
-    if learner.enabled and (engine.swap == "adapters") != (learner.lora_rank > 0):
-        raise SettingError(
-            f"engine.swap is {engine.swap!r}, but learner.lora_rank is {learner.lora_rank}: adapters need a "
-            "rank above 0, whole weights need 0"
-        )
+    if (fault := mismatched_swap(settings)) is not None:
+        raise SettingError(fault)
     if len(engine.urls) > 1:
         raise SettingError(
             f"engine.url names {len(engine.urls)} servers, and `afterwit up` starts one: to start all "
-            f"of them set placement.policy = {len(engine.urls)}, or as many cards as they have together"
+            f"of them set placement.policy = {len(engine.urls)}, or as many GPUs as they have together"
         )
     host, port = address("engine.url", engine.urls[0])
     folder = model_folder(settings.model, make_home(home))
@@ -71,33 +67,33 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
 
 def _room(settings: Settings, folder: Path, home: Path) -> tuple[str, ...]:
     """Flags by which the server leaves the learner its room; none for a model that cannot be counted."""
-    card = card_here()
+    gpu = first_gpu()
     try:
         models = models_of(settings.model_copy(update={"model": str(folder)}), home)
     except SettingError as error:
         log.info("the server takes what memory it wants: %s", error)
         return ()
-    return () if card is None else lone_flags(settings, models, card)
+    return () if gpu is None else lone_flags(settings, models, gpu)
 
 
 def placed(
     settings: Settings, home: Path, environment: Mapping[str, str] = os.environ
 ) -> tuple[tuple[EngineProcess, ...], dict[str, str]]:
-    """The servers on the cards that the section `placement` gives them, not started yet; and the environment
+    """The servers on the GPUs that the section `placement` gives them, not started yet; and the environment
     variables with which Afterwit's own processes see theirs.
 
     SettingError, with the numbers, if something does not fit or does not go together.
     """
     _engine(settings)
-    cards = cards_here(settings.placement, environment)
+    gpus = gpus_here(settings.placement, environment)
     folder = model_folder(
         settings.model, make_home(home)
     )  # here from now on: the flags follow from its weights
     models = models_of(settings.model_copy(update={"model": str(folder)}), home)
-    parts = plan(settings, models, cards)
+    parts = plan(settings, models, gpus)
     servers = (*policy_servers(settings, models, parts), *other_servers(settings, models, parts))
     processes = tuple(EngineProcess(each.command, each.url, home, name=each.name) for each in servers)
-    return processes, visible(own_cards(settings, parts))
+    return processes, visible(own_gpus(settings, parts))
 
 
 def _engine(settings: Settings) -> VllmSettings | SglangSettings:

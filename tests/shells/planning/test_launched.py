@@ -21,10 +21,10 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.sglang.inspect import inspect as inspect_sglang
 from afterwit.engines.vllm.inspect import inspect as inspect_vllm
 from afterwit.errors import SettingError
-from afterwit.planning.cards import CPU, Card, named_cards
+from afterwit.planning.gpus import CPU, Gpu, named_gpus
 from afterwit.planning.memory import SPARE
-from afterwit.planning.plan import parts_of, plan
-from afterwit.planning.report import models_of, report
+from afterwit.planning.plan import models_of, parts_of, plan
+from afterwit.planning.report import report
 from afterwit.planning.servers import MOST, SHARE, lone_flags, other_servers, policy_servers
 from afterwit.running import up
 from tests.engines.sglang import recorded as sglang
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 INSPECTIONS = {"vllm": inspect_vllm, "sglang": inspect_sglang}
 BY_ITSELF = 20
 """What vLLM tells of a place without `--max-logprobs`."""
-EIGHT = named_cards("80GB", 8)
+EIGHT = named_gpus("80GB", 8)
 
 
 def started(
@@ -110,9 +110,9 @@ async def test_each_server_of_a_published_split_is_found_fit(
     """With the servers that it names, and with either kind."""
     settings = settings_of(model, *([f"engine.kind={kind}"] if kind else []), recipe=recipe)
     models = models_of(settings, model.parent)
-    parts = plan(settings, models, EIGHT[: settings.placement.cards])
+    parts = plan(settings, models, EIGHT[: settings.placement.gpus])
     servers = [*policy_servers(settings, models, parts), *other_servers(settings, models, parts)]
-    printed = report(settings, model.parent, EIGHT[: settings.placement.cards])
+    printed = report(settings, model.parent, EIGHT[: settings.placement.gpus])
     for server in servers:
         words, environment = server.command.arguments, server.command.environment
         assert shlex.join(words) in printed
@@ -194,18 +194,18 @@ def test_the_kind_of_the_settings_is_started_and_vllm_without_one(model: Path, t
     assert kind() == "sglang"
 
 
-def flags_of(model: Path, card: Card, *pairs: str) -> dict[str, str]:
-    """Of the server of a bare `up` on a card."""
+def flags_of(model: Path, gpu: Gpu, *pairs: str) -> dict[str, str]:
+    """Of the server of a bare `up` on a gpu."""
     settings = settings_of(model, *pairs)
-    words = lone_flags(settings, models_of(settings, model.parent), card)
+    words = lone_flags(settings, models_of(settings, model.parent), gpu)
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def test_a_lone_server_on_the_cpu_keeps_a_sixteenth_of_the_memory_or_one_request(model: Path) -> None:
     """vLLM by itself wants .92 of all memory, and fails where something else has it."""
-    memory = Card(name=CPU, size=16 * 10**9)
+    memory = Gpu(name=CPU, size=16 * 10**9)
     assert int(flags_of(model, memory)["--kv-cache-memory-bytes"]) == int(SPARE * 10**9)
-    small = flags_of(model, Card(name=CPU, size=10**6))
+    small = flags_of(model, Gpu(name=CPU, size=10**6))
     shape = models_of(settings_of(model), model.parent).served.shape
     assert int(small["--kv-cache-memory-bytes"]) == int(SPARE * 4 * shape.kept_per_token * shape.context)
     sglang_flags = flags_of(model, memory, "engine.kind=sglang")
@@ -213,15 +213,15 @@ def test_a_lone_server_on_the_cpu_keeps_a_sixteenth_of_the_memory_or_one_request
     assert int(sglang_flags["--max-total-tokens"]) == 10**9 // (4 * shape.kept_per_token)
 
 
-def test_a_lone_server_on_a_card_leaves_what_the_learner_is_counted_to_take(model: Path) -> None:
+def test_a_lone_server_on_a_gpu_leaves_what_the_learner_is_counted_to_take(model: Path) -> None:
     settings = settings_of(model, "learner.max_tokens=512")
     models = models_of(settings, model.parent)
-    large = Card(name="0", size=8 * 10**9)
+    large = Gpu(name="0", size=8 * 10**9)
     policy, learner = parts_of(settings, models, (large,))
     for kind, flag in SHARE.items():
         share = float(flags_of(model, large, f"engine.kind={kind}", "learner.max_tokens=512")[flag])
         assert share == pytest.approx(min(1 - learner.needs / large.size, MOST), abs=0.01)
-    tight = Card(name="0", size=learner.needs)
+    tight = Gpu(name="0", size=learner.needs)
     share = float(flags_of(model, tight, "learner.max_tokens=512")[SHARE["vllm"]])
     assert share == pytest.approx(policy.needs / tight.size, abs=0.01)
     assert flags_of(model, large, "learner.enabled=false") == {}

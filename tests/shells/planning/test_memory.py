@@ -99,15 +99,15 @@ def test_keys_and_values_take_the_counted_bytes_a_token(made: Any, tmp_path: Pat
     assert counted["keys and values"] == kept
 
 
-def test_a_base_beside_full_weights_and_a_checkpoint_are_counted(shape: ModelShape) -> None:
+def test_a_holds_base_full_weights_and_a_checkpoint_are_counted(shape: ModelShape) -> None:
     full = LearnerSettings(lora_rank=0)
 
     def beside(settings: LearnerSettings, **more: Any) -> int:
         return learner_memory(shape, settings, tokens=1, **more)["teacher and reference"]
 
     assert beside(full) == 0
-    assert beside(full, base_beside=True) == 4 * shape.weights
-    assert beside(LearnerSettings(), base_beside=True) == 0  # an adapter's base is in memory already
+    assert beside(full, holds_base=True) == 4 * shape.weights
+    assert beside(LearnerSettings(), holds_base=True) == 0  # an adapter's base is in memory already
     assert beside(LearnerSettings(), others=[shape]) == 4 * shape.weights
 
 
@@ -167,9 +167,9 @@ def test_a_server_over_two_cards_has_half_the_model_on_each(shape: ModelShape) -
 
 
 def test_the_embedded_engine_keeps_a_request_or_what_it_is_given(shape: ModelShape) -> None:
-    request = embedded_memory(shape, "float32", kept=0, tokens=10, rank=16)
+    request = embedded_memory(shape, "float32", cache=0, tokens=10, rank=16)
     assert request["keys and values"] == 40 * shape.kept_per_token
-    given = embedded_memory(shape, "float32", kept=10**9, tokens=10, rank=0)
+    given = embedded_memory(shape, "float32", cache=10**9, tokens=10, rank=0)
     assert given["keys and values"] == 10**9
     assert given["live and staged weights"] == 2 * given["weights"]
 

@@ -13,14 +13,14 @@ from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import SettingError
 from afterwit.home.model import refuse_other_kinds
-from afterwit.planning.cards import Card, cards_here, found_cards, listed_cards, named_cards
-from afterwit.planning.plan import plan
-from afterwit.planning.report import models_of, report
+from afterwit.planning.gpus import Gpu, found_gpus, gpus_here, listed_gpus, named_gpus
+from afterwit.planning.plan import models_of, plan
+from afterwit.planning.report import report
 from docs.cards import CONFIGS
 
 SERVERS = ["engine.kind=vllm", 'engine.url=["http://127.0.0.1:8000","http://127.0.0.1:8001"]']
 OTHER_JUDGE = ["judge.url=http://127.0.0.1:8010/v1", "judge.model=j"]
-EIGHT = named_cards("80GB", 8)
+EIGHT = named_gpus("80GB", 8)
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planned(folder: Path, *pairs: str, recipe: str | None = None, cards: tuple[Card, ...] = EIGHT) -> str:
+def planned(folder: Path, *pairs: str, recipe: str | None = None, gpus: tuple[Gpu, ...] = EIGHT) -> str:
     settings = load(home=folder, pairs=pairs, direct={"model": str(folder)}, recipe=recipe, environment={})
-    return report(settings, folder, cards)
+    return report(settings, folder, gpus)
 
 
 @pytest.mark.parametrize(
@@ -45,44 +45,44 @@ def planned(folder: Path, *pairs: str, recipe: str | None = None, cards: tuple[C
         ("4gpu-lora", {"policy": 1, "judge": 1, "learner": 2}),
     ],
 )
-def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_card(
+def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_gpu(
     qwen: Path, name: str, split: dict[str, int]
 ) -> None:
     settings = load(home=qwen, direct={"model": str(qwen)}, recipe=name, environment={})
-    cards = named_cards("80GB", sum(split.values()))
-    parts = plan(settings, models_of(settings, qwen), cards)
-    assert {part.name: len(part.cards) for part in parts} == split
-    assert [card for part in parts for card in part.cards] == list(cards)
+    gpus = named_gpus("80GB", sum(split.values()))
+    parts = plan(settings, models_of(settings, qwen), gpus)
+    assert {part.name: len(part.gpus) for part in parts} == split
+    assert [gpu for part in parts for gpu in part.gpus] == list(gpus)
     assert name in recipes.machines()
 
 
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        (["placement.policy=9"], "the placement has 9 cards .* there are 8"),
-        (["placement.policy=2"], "placement.policy is 2 cards, but the embedded engine sits on one"),
-        ([*SERVERS, "placement.policy=3"], "3 cards, which 2 servers"),
+        (["placement.policy=9"], "the placement has 9 GPUs .* there are 8"),
+        (["placement.policy=2"], "placement.policy is 2 GPUs, but the embedded engine uses one"),
+        ([*SERVERS, "placement.policy=3"], "3 GPUs, which 2 servers"),
         (
             ["engine.kind=vllm", "placement.policy=3"],
-            "gives a server 3 cards, which do not divide .* 32 heads",
+            "gives a server 3 GPUs, which do not divide .* 32 heads",
         ),
         ([*SERVERS, "placement.policy=2", "learner.lora_rank=0"], "engine.swap is 'adapters'"),
-        (["placement.judge=1"], "placement.judge is 1 cards, but no server judges"),
-        (["placement.teacher=1"], "placement.teacher is 1 cards, but no server of its own teaches"),
-        (["placement.learner=2"], "learner.processes is 1, but placement.learner is 2 cards"),
+        (["placement.judge=1"], "placement.judge is 1 GPUs, but no server judges"),
+        (["placement.teacher=1"], "placement.teacher is 1 GPUs, but no server of its own teaches"),
+        (["placement.learner=2"], "learner.processes is 1, but placement.learner is 2 GPUs"),
         (["learner.processes=2"], "learner.processes is 2, but placement.learner is 0, a share"),
         (["learner.processes=3", "learner.shards=2", "learner.lora_rank=0"], "no multiple of shards, 2"),
         (["learner.shards=2", "learner.lora_rank=0"], "processes is 1, which is no multiple of shards, 2"),
         (["learner.enabled=false", "placement.learner=1"], "but learner.enabled is false"),
-        (["engine.kind=vllm", "placement.policy=0"], "the learner has no card"),
-        (["engine.kind=vllm", "placement.policy=0", "learner.enabled=false"], "no part has a card"),
+        (["engine.kind=vllm", "placement.policy=0"], "the learner has no GPU"),
+        (["engine.kind=vllm", "placement.policy=0", "learner.enabled=false"], "no part has a GPU"),
         (["placement.polcy=1"], "did you mean placement.policy"),
         (["learner.teacher=server", "objective.objective=topk_distill"], "cannot teach"),
         (
             ["placement.learner=1"],
             r"does not hold the learner: [\d.]+ GB are needed .* learner.checkpointing = true",
         ),
-        ([], r"does not hold the policy and learner: .*; give the learner a card of its own"),
+        ([], r"does not hold the policy and learner: .*; give the learner a GPU of its own"),
         (
             ["placement.learner=1", "learner.checkpointing=true", "learner.lora_rank=0"],
             'set learner.dtype = "bfloat16"',
@@ -108,25 +108,25 @@ def test_what_does_not_fit_is_refused_with_the_numbers(qwen: Path, pairs: list[s
         planned(qwen, *pairs)
 
 
-def test_small_cards_are_told_what_would_do(qwen: Path) -> None:
-    small = named_cards("12", 4)
+def test_small_gpus_are_told_what_would_do(qwen: Path) -> None:
+    small = named_gpus("12", 4)
     with pytest.raises(SettingError, match=r"does not hold the policy: .*lower placement\.context"):
-        planned(qwen, recipe="4gpu-lora", cards=small)
+        planned(qwen, recipe="4gpu-lora", gpus=small)
     with pytest.raises(SettingError, match=r"learner: .*lower learner\.max_tokens"):
-        planned(qwen, "placement.context=1024", recipe="4gpu-lora", cards=small)
+        planned(qwen, "placement.context=1024", recipe="4gpu-lora", gpus=small)
 
 
-def test_a_judge_has_as_many_copies_as_its_cards_hold(qwen: Path) -> None:
+def test_a_judge_has_as_many_copies_as_its_gpus_hold(qwen: Path) -> None:
     pairs = (*OTHER_JUDGE, "engine.kind=sglang", "placement.judge=2", "placement.learner=1")
     said = planned(qwen, *pairs, "learner.checkpointing=true")
     assert "--dp-size 2" in said
-    tight = planned(qwen, *pairs, "learner.checkpointing=true", cards=named_cards("60", 4))
+    tight = planned(qwen, *pairs, "learner.checkpointing=true", gpus=named_gpus("60", 4))
     assert "--dp-size 2" in tight
-    mixed = (*named_cards("60", 1), *(Card(name=str(n), size=14 * 10**9) for n in (1, 2)), *EIGHT[3:])
-    assert "--tp-size 2" in planned(qwen, *pairs, "learner.checkpointing=true", cards=mixed)
+    mixed = (*named_gpus("60", 1), *(Gpu(name=str(n), size=14 * 10**9) for n in (1, 2)), *EIGHT[3:])
+    assert "--tp-size 2" in planned(qwen, *pairs, "learner.checkpointing=true", gpus=mixed)
 
 
-def test_a_server_gets_the_flags_that_up_would_give_it_and_each_its_card(model: Path) -> None:
+def test_a_server_gets_the_flags_that_up_would_give_it_and_each_its_gpu(model: Path) -> None:
     said = planned(model, *SERVERS, "placement.policy=2", "placement.learner=1").splitlines()
     first, second, own = said[-3:]
     assert first.startswith("CUDA_VISIBLE_DEVICES=0 ")
@@ -137,11 +137,11 @@ def test_a_server_gets_the_flags_that_up_would_give_it_and_each_its_card(model: 
     assert own == f"CUDA_VISIBLE_DEVICES=2 CUDA_DEVICE_ORDER=PCI_BUS_ID ./afterwit serve {model}"
 
 
-def test_a_server_that_shares_its_card_with_the_learner_is_told_its_share(model: Path) -> None:
+def test_a_server_that_shares_its_gpu_with_the_learner_is_told_its_share(model: Path) -> None:
     assert "--gpu-memory-utilization 0." in planned(model, "engine.kind=vllm")
 
 
-def test_the_embedded_engine_comes_behind_the_learners_cards(model: Path) -> None:
+def test_the_embedded_engine_comes_behind_the_learners_gpus(model: Path) -> None:
     pairs = ("placement.learner=2", "learner.processes=2")
     assert planned(model, *pairs).endswith(
         f"CUDA_VISIBLE_DEVICES=1,2,0 CUDA_DEVICE_ORDER=PCI_BUS_ID ./afterwit serve {model} "
@@ -149,12 +149,12 @@ def test_the_embedded_engine_comes_behind_the_learners_cards(model: Path) -> Non
     )
 
 
-def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_card(model: Path) -> None:
+def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_gpu(model: Path) -> None:
     pairs = (*SERVERS, *OTHER_JUDGE, "placement.device=cpu", "placement.policy=2", "placement.judge=1")
     settings = load(home=model, pairs=pairs, direct={"model": str(model)}, environment={})
-    (memory, *_) = cards = cards_here(settings.placement)
-    said = report(settings, model, cards)
-    assert len(cards) == 3
+    (memory, *_) = gpus = gpus_here(settings.placement)
+    said = report(settings, model, gpus)
+    assert len(gpus) == 3
     assert "2 x 1 process" in said
     assert "GB of this machine's memory" in said
     first, second, judge, own = said.splitlines()[-4:]
@@ -163,12 +163,12 @@ def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_card(
     for line in (first, second, judge):
         assert "--kv-cache-memory-bytes " in line
         assert "--gpu-memory-utilization" not in line
-    parts = plan(settings, models_of(settings, model), cards)
-    taken = sum(part.needs * len(part.cards) for part in parts)
-    tight = (Card(name=memory.name, size=taken - 1),) * 3
+    parts = plan(settings, models_of(settings, model), gpus)
+    taken = sum(part.needs * len(part.gpus) for part in parts)
+    tight = (Gpu(name=memory.name, size=taken - 1),) * 3
     with pytest.raises(SettingError, match=r"this machine's memory of 0 GB does not hold .* fewer processes"):
         report(settings, model, tight)
-    assert report(settings, model, (Card(name=memory.name, size=taken),) * 3)
+    assert report(settings, model, (Gpu(name=memory.name, size=taken),) * 3)
 
 
 def test_sglang_on_the_cpu_and_an_engine_of_our_own_are_told_where_they_run(model: Path) -> None:
@@ -179,7 +179,7 @@ def test_sglang_on_the_cpu_and_an_engine_of_our_own_are_told_where_they_run(mode
             direct={"model": str(model)},
             environment={},
         )
-        return report(settings, model, cards_here(settings.placement))
+        return report(settings, model, gpus_here(settings.placement))
 
     assert "--device cpu --max-total-tokens 2048" in said("engine.kind=sglang")
     assert said().endswith(f"CUDA_VISIBLE_DEVICES='' ./afterwit serve {model} --set engine.device=cpu")
@@ -212,58 +212,58 @@ def test_judge_and_teacher_may_be_other_models(qwen: Path, model: Path) -> None:
     assert f"--model-path {model} --host 127.0.0.1 --port 8010" in said
     assert f"--model-path {model} --host 127.0.0.1 --port 8020" in said
     with pytest.raises(SettingError, match="does not hold the learner"):
-        planned(model, f"learner.teacher={qwen}", "placement.learner=1", cards=named_cards("8", 2))
+        planned(model, f"learner.teacher={qwen}", "placement.learner=1", gpus=named_gpus("8", 2))
 
 
 def test_the_command_prints_the_plan_or_ends_with_1_and_the_numbers(qwen: Path, tmp_path: Path) -> None:
     run, home = CliRunner(), ["--home", str(tmp_path)]
-    fits = ["plan", str(qwen), "--recipe", "4gpu-lora", "--card", "80GB", *home]
-    ended = run.invoke(app, [*fits, "--cards", "4"])
+    fits = ["plan", str(qwen), "--recipe", "4gpu-lora", "--gpu-memory", "80GB", *home]
+    ended = run.invoke(app, [*fits, "--gpus", "4"])
     assert ended.exit_code == 0
     assert f"./afterwit serve {qwen} --recipe 4gpu-lora --home {tmp_path}" in ended.stdout
-    ended = run.invoke(app, [*fits, "--cards", "2"])
+    ended = run.invoke(app, [*fits, "--gpus", "2"])
     assert ended.exit_code == 1
     assert (
-        "the placement has 4 cards (policy 1, judge 1, teacher 0, learner 2), but there are 2" in ended.stderr
+        "the placement has 4 GPUs (policy 1, judge 1, teacher 0, learner 2), but there are 2" in ended.stderr
     )
     on_cpu = run.invoke(app, [*fits, "--set", "placement.device=cpu"])
-    assert "placement.device is cpu, where no part has a card" in on_cpu.stderr
+    assert "placement.device is cpu, so no part has a GPU" in on_cpu.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_cards_are_those_that_the_environment_lets_through() -> None:
+def test_gpus_are_those_that_the_environment_lets_through() -> None:
     listing = "0, GPU-a, 81559\n1, GPU-b, 81559\n2, GPU-c, 40960\n"
-    assert [card.name for card in listed_cards(listing, None)] == ["0", "1", "2"]
-    assert listed_cards(listing, "GPU-c,1,7") == (
-        Card(name="2", size=40960 * 2**20),
-        Card(name="1", size=81559 * 2**20),
+    assert [gpu.name for gpu in listed_gpus(listing, None)] == ["0", "1", "2"]
+    assert listed_gpus(listing, "GPU-c,1,7") == (
+        Gpu(name="2", size=40960 * 2**20),
+        Gpu(name="1", size=81559 * 2**20),
     )
-    with pytest.raises(SettingError, match="CUDA_VISIBLE_DEVICES=-1 lets through"):
-        listed_cards(listing, "-1")
-    with pytest.raises(SettingError, match="there is no card here: name them"):
-        listed_cards("", None)
-    with pytest.raises(SettingError, match=r"card 0 has .* of memory"):
-        listed_cards("0, GPU-a, [N/A]", None)
+    with pytest.raises(SettingError, match="CUDA_VISIBLE_DEVICES=-1 permits"):
+        listed_gpus(listing, "-1")
+    with pytest.raises(SettingError, match="there is no GPU here: name them"):
+        listed_gpus("", None)
+    with pytest.raises(SettingError, match=r"as the memory of GPU 0"):
+        listed_gpus("0, GPU-a, [N/A]", None)
 
 
-def test_cards_of_this_machine_are_those_that_nvidia_smi_says(tmp_path: Path) -> None:
+def test_gpus_of_this_machine_are_those_that_nvidia_smi_says(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
-    with pytest.raises(SettingError, match="no nvidia-smi is here"):
-        found_cards({"PATH": str(tmp_path)})
+    with pytest.raises(SettingError, match="there is no nvidia-smi here"):
+        found_gpus({"PATH": str(tmp_path)})
     program.write_text("#!/bin/sh\necho '0, GPU-a, 8192'\n")
     program.chmod(0o755)
-    assert found_cards({"PATH": f"{tmp_path}"}) == (Card(name="0", size=8192 * 2**20),)
+    assert found_gpus({"PATH": f"{tmp_path}"}) == (Gpu(name="0", size=8192 * 2**20),)
     program.write_text("#!/bin/sh\nexit 9\n")
-    with pytest.raises(SettingError, match="does not say which cards"):
-        found_cards({"PATH": f"{tmp_path}"})
+    with pytest.raises(SettingError, match="cannot list the GPUs"):
+        found_gpus({"PATH": f"{tmp_path}"})
 
 
 def test_a_size_is_written_in_gb_or_gib() -> None:
-    assert [named_cards(size, 1)[0].size for size in ("80GB", "80", "1.5 GiB")] == [
+    assert [named_gpus(size, 1)[0].size for size in ("80GB", "80", "1.5 GiB")] == [
         80 * 10**9,
         80 * 10**9,
         3 * 2**29,
     ]
     for wrong in ("large", "0", "80MB"):
-        with pytest.raises(SettingError, match="write its memory in GB"):
-            named_cards(wrong, 1)
+        with pytest.raises(SettingError, match="write it in GB"):
+            named_gpus(wrong, 1)

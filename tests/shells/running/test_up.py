@@ -76,8 +76,8 @@ def test_what_is_elsewhere_is_not_started(model: Path, tmp_path: Path, machine: 
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        ([*SPLIT, "placement.policy=4"], "the placement has 7 cards .* there are 5"),
-        ([*SPLIT, "learner.processes=1"], "learner.processes is 1, but placement.learner is 2 cards"),
+        ([*SPLIT, "placement.policy=4"], "the placement has 7 GPUs .* there are 5"),
+        ([*SPLIT, "learner.processes=1"], "learner.processes is 1, but placement.learner is 2 GPUs"),
         (["engine.kind=vllm", "placement.policy=2", "engine.url=http://gpu/v1"], "needs it as http://127"),
         (["placement.policy=1"], "starts no server: choose one of vllm, sglang"),
     ],
