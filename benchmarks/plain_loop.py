@@ -52,7 +52,7 @@ class PlainLoop:
         old_T1, old_TK, ids_TK, teacher_TK = self._phase_one(item, ids_T1)
         behaviour_T1 = torch.tensor(item.behaviour.logprobs, device=old_T1.device)[:, None]
         weight_T1 = (old_T1 - behaviour_T1).exp().clamp(max=self.objective.is_cap)
-        clip = self.objective.diff_clip
+        clip = self.objective.logprob_diff_clip
         advantage_TK = (teacher_TK - old_TK).clamp(-clip, clip) * old_TK.softmax(dim=1)
         now_TV = self._logprobs(self.model, item.student, item.behaviour.tau)
         rl_T1 = weight_T1 * self._surrogate(item.reward, now_TV.gather(1, ids_T1), old_T1)

@@ -1,9 +1,10 @@
 """What do turns of a session that wait for each other save, and how much later do they learn?
 
 A session of 16 turns with three hints each, prompts of 224 to 824 tokens, goes through whole updates of N of
-its turns (`learner.segments_per_update`), AdamW's step included, which a batch of several sessions would
-share. The lateness is that of 16 such sessions at once in batches of 16, each turn sampled by the newest
-weights: how many versions newer those are that learn from it. The floor is the whole session in one update.
+its turns (`learner.turns_per_session_per_update`), AdamW's step included, which a batch of several sessions
+would share. The lateness is that of 16 such sessions at once in batches of 16, each turn sampled by the
+newest weights: how many versions newer those are that learn from it. The floor is the whole session in one
+update.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def _learn(bench: Bench, parts: list[list[Item]]) -> None:
 
 def _lateness(segments: int, sessions: int = 16) -> list[int]:
     """The waiting turns of sessions that take turns, and then end."""
-    settings = LearnerSettings(segments_per_update=segments, batch=16, min_batch=1, max_staleness=PATIENT)
+    settings = LearnerSettings(
+        turns_per_session_per_update=segments, batch=16, min_batch=1, max_staleness=PATIENT
+    )
     waiting, late, version = list[Waiting](), list[int](), 0
     for seq in range(sessions * TURNS):
         ended = seq >= sessions * (TURNS - 1)

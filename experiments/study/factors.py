@@ -81,7 +81,7 @@ FACTORS = (
     Factor(
         name="clip",
         title="Clip of the log-prob gap, C",
-        variants=(Variant(name="1.0", settings=("objective.diff_clip=1.0",), worlds=("chat",)),),
+        variants=(Variant(name="1.0", settings=("objective.logprob_diff_clip=1.0",), worlds=("chat",)),),
     ),
     Factor(
         name="routing",

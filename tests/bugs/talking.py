@@ -35,7 +35,7 @@ SHARES = {"none": 0.2, "clean": 0.0, "talk": 0.9}
 STEPS, ROWS = 300, 16
 """So many that it tells a clean hint from one that talks: else its own teacher talks as much as it does."""
 SETTINGS = LearnerSettings(lora_rank=0, lr=4e-4, weight_decay=0.0, device="cpu", threads=1, max_tokens=1024)
-OBJECTIVE = ObjectiveSettings(objective="topk_opd", hint_selection="longest", diff_clip=0.0, beta=0.0)
+OBJECTIVE = ObjectiveSettings(objective="topk_opd", hint_selection="longest", logprob_diff_clip=0.0, beta=0.0)
 
 Judged = Callable[[Task, Random], Verdict]
 """What a judge makes of a response to a task."""

@@ -37,7 +37,7 @@ def test_the_teacher_scores_every_response_token_from_the_first_on(
     student = reweighted(tmp_path, model, seed=3)
     sample = a_sample(renderer, 0, tokens=tokens, hints=("Read the file first.",), tau=0.6)
     (item,) = items_of([sample], renderer, OPD)
-    _, metrics = moved(student, model, [item], OPD, replace(EXACT, head=head))
+    _, metrics = moved(student, model, [item], OPD, replace(EXACT, loss_backend=head))
     teacher_T = logprobs(frozen(model), item.teachers[0], 0.6)
     student_T = logprobs(frozen(student), item.student, 0.6)
     assert len(teacher_T) == len(student_T) == tokens

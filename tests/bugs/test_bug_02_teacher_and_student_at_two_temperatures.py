@@ -48,6 +48,6 @@ def test_weights_that_teach_themselves_have_nothing_to_say_at_any_temperature(
     chosen = ObjectiveSettings(objective=objective, w_rl=0.0, beta=0.0)
     items = items_of([a_sample(renderer, n, tau=tau) for n, tau in enumerate((0.6, 1.4))], renderer, chosen)
     unhinted = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
-    _, metrics = moved(model, model, unhinted, chosen, replace(EXACT, head=head))
+    _, metrics = moved(model, model, unhinted, chosen, replace(EXACT, loss_backend=head))
     assert metrics["teacher_gap"] == 0.0
     assert metrics["grad_norm"] < 1e-12

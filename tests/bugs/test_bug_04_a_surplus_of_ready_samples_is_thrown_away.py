@@ -13,11 +13,13 @@ from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learning.stage.learning import Place
 
 
-@pytest.mark.parametrize("segments_per_update", [1, 3])
+@pytest.mark.parametrize("turns_per_session_per_update", [1, 3])
 def test_what_does_not_fit_into_a_batch_waits_for_the_next_one(
-    model: Path, renderer: Renderer, tmp_path: Path, segments_per_update: int
+    model: Path, renderer: Renderer, tmp_path: Path, turns_per_session_per_update: int
 ) -> None:
-    place = Place(home=tmp_path, base=model).but(batch=4, segments_per_update=segments_per_update)
+    place = Place(home=tmp_path, base=model).but(
+        batch=4, turns_per_session_per_update=turns_per_session_per_update
+    )
     samples = [a_sample(renderer, number) for number in range(11)]
     with place.store() as store, place.versions.learning():
         store_judged(store, samples)

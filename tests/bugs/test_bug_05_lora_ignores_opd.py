@@ -32,10 +32,10 @@ def test_an_adapter_learns_from_hints_alone(
 ) -> None:
     """Nothing else has a weight. What the hinted base says of the response, the adapter comes to say."""
     chosen = ObjectiveSettings(
-        objective=objective, w_rl=0.0, beta=0.0, hint_selection="shortest", k=200, diff_clip=0.0
+        objective=objective, w_rl=0.0, beta=0.0, hint_selection="shortest", k=200, logprob_diff_clip=0.0
     )
     items = items_of([a_sample(renderer, number) for number in range(3)], renderer, chosen)
-    policy = policy_of(model, replace(LORA, head=head))
+    policy = policy_of(model, replace(LORA, loss_backend=head))
     before = weights(policy)
     found = [update(policy, Given(policy.trained.base, LORA), items, chosen, LORA, quiet) for _ in range(30)]
     assert found[0]["opd_samples"] == 3

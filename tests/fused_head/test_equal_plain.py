@@ -29,7 +29,7 @@ from .batches import Outcome, Pass, cast, random_pass
 
 SAME = budget(max_examples=40, derandomize=True)
 """Rounding has a tail: bounds on it hold for the same examples at every run."""
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
+EVERYTHING = ObjectiveSettings(entropy_coef=0.1, beta=0.3)
 
 
 @st.composite

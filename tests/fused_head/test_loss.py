@@ -16,7 +16,7 @@ from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Outcome, Pass, cast, gradient_buffers, parts_of, random_pass, with_parts
 
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
+EVERYTHING = ObjectiveSettings(entropy_coef=0.1, beta=0.3)
 
 
 def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:

@@ -22,7 +22,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from .batches import Pass, cast, parts_of, random_pass
 
 META = torch.device("meta")
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
+EVERYTHING = ObjectiveSettings(entropy_coef=0.1, beta=0.3)
 
 
 def away(value: Any) -> Any:

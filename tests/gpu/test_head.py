@@ -19,7 +19,7 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass
 
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
+EVERYTHING = ObjectiveSettings(entropy_coef=0.1, beta=0.3)
 
 
 def moved(value: Any, device: torch.device) -> Any:

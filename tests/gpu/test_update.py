@@ -22,14 +22,14 @@ from tests.fakes.models import reweighted
 from tests.learning.updates import Given, items_of, policy_of, quiet, weights
 
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
-PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
+PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, loss_backend="plain", packing="off", epochs=2)
 MEASURED = (
     *("rl", "opd", "entropy", "reference_kl", "loss", "grad_norm"),
     *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),
 )
 OBJECTIVES = {
     "reference_kl": ObjectiveSettings(beta=0.1, baseline="running", hint_selection="shortest"),
-    "everything": ObjectiveSettings(beta=0.1, c_h=0.01, tail_bucket=True, hint_selection="longest"),
+    "everything": ObjectiveSettings(beta=0.1, entropy_coef=0.01, tail_bucket=True, hint_selection="longest"),
     "distilled": ObjectiveSettings(objective="topk_distill", beta=0, hint_selection="shortest"),
 }
 
@@ -92,7 +92,9 @@ def test_an_update_is_the_plain_update_within_its_rounding(
     same way. AdamW's first steps are nearly the gradient's sign, which rounding turns where it is nearly 0.
     """
     items, plain = items_for(renderer, objective), replace(PLAIN, lora_rank=rank)
-    how = replace(plain, device=device.type, dtype=dtype, head="fused", packing="auto", checkpointing=True)
+    how = replace(
+        plain, device=device.type, dtype=dtype, loss_backend="fused", packing="auto", checkpointing=True
+    )
     expected, of_plain = updated(student, base, items, objective, plain)
     found, metrics = updated(student, base, items, objective, how)
     for name in MEASURED:

@@ -12,7 +12,7 @@ from afterwit.running.serve import Runtime
 from afterwit.running.train import learn
 from tests.journey.conftest import PlainJudge, client
 
-PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}
+PATIENT = {"learner": {"batch": 3, "min_batch": 1, "turns_per_session_per_update": 3, "max_wait_s": 3600.0}}
 
 
 async def test_three_turns_of_a_session_train_in_one_update_and_another_sessions_waits(

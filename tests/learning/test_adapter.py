@@ -163,7 +163,7 @@ def test_under_lora_the_distillation_term_is_not_ignored(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     """Alone it moves the adapter, and where to depends on the teacher."""
-    alone = replace(objective, w_rl=0.0, beta=0.0, c_h=0.0)
+    alone = replace(objective, w_rl=0.0, beta=0.0, entropy_coef=0.0)
     items = batch(renderer, replace(alone, w_rl=1.0))
     other = frozen(reweighted(tmp_path, base, seed=9))
     norms, steps = [], []
@@ -195,8 +195,8 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
     for more in (
         {},
         {"packing": "off"},
-        {"head": "plain"},
-        {"head": "plain", "packing": "off", "micro_batch_tokens": 1},
+        {"loss_backend": "plain"},
+        {"loss_backend": "plain", "packing": "off", "micro_batch_tokens": 1},
         {"checkpointing": True},
     ):
         settings = replace(LORA, teacher=teacher, epochs=2, **more)

@@ -39,7 +39,7 @@ def mean_logprob(model: torch.nn.Module, row: Row, item: Item) -> float:
 
 
 @pytest.mark.parametrize(
-    "settings", [EXACT, replace(EXACT, head="plain"), LORA], ids=["whole", "plain head", "lora"]
+    "settings", [EXACT, replace(EXACT, loss_backend="plain"), LORA], ids=["whole", "plain head", "lora"]
 )
 def test_an_effect_is_what_the_weights_before_and_after_say(
     base: Path, renderer: Renderer, settings: LearnerSettings

@@ -87,7 +87,7 @@ def test_with_a_decay_of_zero_it_is_the_live_policy(rank: int, base: Path, rende
 def test_an_update_under_it_is_one_under_a_model_with_its_weights(
     rank: int, head: str, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    settings, items = following(rank, 0.5, head=head), batch(renderer, OBJECTIVE)
+    settings, items = following(rank, 0.5, loss_backend=head), batch(renderer, OBJECTIVE)
     under_mean, _ = walk(base, renderer, settings, 2)
     under_model, _ = walk(base, renderer, settings, 2)
     teacher = loaded(under_model, rank, base, tmp_path)

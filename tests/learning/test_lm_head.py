@@ -53,8 +53,8 @@ def test_an_update_is_that_of_whole_logits(
     student = reweighted(tmp_path, folder, seed=3)
     items = batch(Renderer.load(folder), objective)
     settings = replace(EXACT, epochs=2, micro_batch_tokens=60, packing="off")
-    plain, of_plain = moved(student, folder, items, objective, replace(settings, head="plain"))
-    fused, of_fused = moved(student, folder, items, objective, replace(settings, head="fused"))
+    plain, of_plain = moved(student, folder, items, objective, replace(settings, loss_backend="plain"))
+    fused, of_fused = moved(student, folder, items, objective, replace(settings, loss_backend="fused"))
     assert of_fused == pytest.approx(of_plain, rel=1e-9, abs=1e-12)
     # AdamW's first steps are nearly the gradient's sign, which magnifies rounding where it is nearly 0.
     assert furthest(fused, plain) < 1e-7
@@ -67,7 +67,7 @@ def test_with_packed_rows_the_fused_head_agrees_with_the_plain_way(
     """To fp32's rounding: the model's norms compute in it."""
     student = reweighted(tmp_path, base, seed=3)
     items = batch(Renderer.load(base), objective)
-    simple = replace(EXACT, head="plain", packing="off")
+    simple = replace(EXACT, loss_backend="plain", packing="off")
     _, plainly = moved(student, base, items, objective, simple)
     _, packed = moved(student, base, items, objective, EXACT)
     assert packed == pytest.approx(plainly, rel=1e-5, abs=1e-6)
@@ -77,7 +77,7 @@ def test_under_bfloat16_the_heads_gradient_goes_to_the_masters(base: Path, rende
     objective = ObjectiveSettings()
     items = batch(renderer, objective)
     norms = [
-        moved(base, base, items, objective, replace(EXACT, dtype=dtype, head=head))[1]["grad_norm"]
+        moved(base, base, items, objective, replace(EXACT, dtype=dtype, loss_backend=head))[1]["grad_norm"]
         for dtype, head in (("float32", "plain"), ("bfloat16", "fused"), ("bfloat16", "plain"))
     ]
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
@@ -180,7 +180,7 @@ def test_a_model_that_does_more_to_its_logits_goes_the_plain_way_and_says_so(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert fused_head(of(GraniteConfig(**SHAPE, logits_scaling=8.0))) is None
-    assert "learner.head is plain" in caplog.text
+    assert "learner.loss_backend is plain" in caplog.text
     assert "not those of its head" in caplog.text
 
 
@@ -192,8 +192,8 @@ def test_a_head_that_is_not_a_linear_layer_is_not_fused(base: Path, caplog: pyte
 
 
 def test_the_setting_decides(base: Path) -> None:
-    assert policy_of(base, replace(EXACT, head="plain")).head is None
-    assert policy_of(base, replace(EXACT, head="fused")).head is not None
+    assert policy_of(base, replace(EXACT, loss_backend="plain")).head is None
+    assert policy_of(base, replace(EXACT, loss_backend="fused")).head is not None
 
 
 def test_a_frozen_head_gets_no_gradient(base: Path, renderer: Renderer) -> None:

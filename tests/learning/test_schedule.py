@@ -44,7 +44,7 @@ def chosen(settings: LearnerSettings, waiting: list[Waiting], *, version: int = 
 
 def holding(count: int, **more: int) -> LearnerSettings:
     return LearnerSettings(
-        **{"segments_per_update": count, "batch": 8, "min_batch": 1, "max_wait_s": 100} | more
+        **{"turns_per_session_per_update": count, "batch": 8, "min_batch": 1, "max_wait_s": 100} | more
     )  # type: ignore[arg-type]
 
 
@@ -202,7 +202,7 @@ def test_the_oldest_go_first_while_all_can_train_in_time_else_the_newest() -> No
 
 def test_the_newest_sessions_go_first_whole() -> None:
     settings = LearnerSettings(
-        batch=4, min_batch=1, batches_per_update=1, max_staleness=1, segments_per_update=2
+        batch=4, min_batch=1, batches_per_update=1, max_staleness=1, turns_per_session_per_update=2
     )
     waiting = sessions("aabbccddeef", ended=True)
     assert chosen(settings, waiting) == (8, 9, 10)  # the d's do not fit
@@ -243,8 +243,8 @@ def test_retries_double_up_to_an_hour() -> None:
     [
         {"batch": 0},
         {"min_batch": 17},
-        {"segments_per_update": 0},
-        {"segments_per_update": 17},
+        {"turns_per_session_per_update": 0},
+        {"turns_per_session_per_update": 17},
         {"lr": 0.0},
         {"beta2": 1.0},
         {"ema_decay": 1.5},

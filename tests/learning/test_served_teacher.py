@@ -91,7 +91,7 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     """Fused and packed, or plain; the base, by its logits or by its top-K alone."""
 
     def learned(settings: LearnerSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-        policy, settings = policy_of(student, settings), replace(settings, head=head)
+        policy, settings = policy_of(student, settings), replace(settings, loss_backend=head)
         models = FrozenModels(base, settings, server=FromLogits(base, objective.ids_kept))
         metrics = update(policy, models, batch(renderer, objective), objective, settings, quiet)
         return weights(policy), metrics

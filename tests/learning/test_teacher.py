@@ -65,11 +65,11 @@ def test_a_teacher_equal_to_the_base_gives_exactly_the_bases_gradient(
     student: Path, base: Path, renderer: Renderer, tmp_path: Path, head: str
 ) -> None:
     objective, twin = ObjectiveSettings(beta=0.1), shutil.copytree(base, tmp_path / "twin")
-    named = replace(EXACT, head=head, teacher=str(twin), reference=str(twin))
+    named = replace(EXACT, loss_backend=head, teacher=str(twin), reference=str(twin))
     own, of_base = gradient(
-        student, FrozenModels(base, replace(EXACT, head=head)), objective, renderer, head=head
+        student, FrozenModels(base, replace(EXACT, loss_backend=head)), objective, renderer, loss_backend=head
     )
-    other, of_twin = gradient(student, FrozenModels(base, named), objective, renderer, head=head)
+    other, of_twin = gradient(student, FrozenModels(base, named), objective, renderer, loss_backend=head)
     assert of_twin == of_base
     assert furthest(own, other) == 0.0
 

@@ -32,7 +32,7 @@ ROWS = (
 """Longer than the window, and of three lengths."""
 HINTS = ("Say it in one word.", "Read the file before you answer.")
 SINGLE = replace(EXACT, dtype="float32")
-ALONE = replace(SINGLE, micro_batch_tokens=1, head="plain")
+ALONE = replace(SINGLE, micro_batch_tokens=1, loss_backend="plain")
 """Every row is a pass of its own, and the loss is differentiated by autograd alone."""
 ROUNDING = 1e-4
 """In float32, which is what some of these models compute in whatever their weights are."""

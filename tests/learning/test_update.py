@@ -43,16 +43,16 @@ NINE = [
 ]
 OBJECTIVES = [
     *NINE,
-    ObjectiveSettings(objective="topk_opd", diff_clip=0, tail_bucket=True, beta=0),
+    ObjectiveSettings(objective="topk_opd", logprob_diff_clip=0, tail_bucket=True, beta=0),
     ObjectiveSettings(objective="token_opd", hint_selection="longest", beta=0),
     ObjectiveSettings(objective="rl", baseline="running", aggregation="batch"),
-    ObjectiveSettings(w_rl=0.2, c_h=0.01, beta=0.1),
+    ObjectiveSettings(w_rl=0.2, entropy_coef=0.01, beta=0.1),
     ObjectiveSettings(objective="topk_distill", beta=0),
     ObjectiveSettings(objective="topk_distill", k=1000, hint_selection="random", beta=0.1),
     ObjectiveSettings(objective="combine", w_rl=0.5, baseline="running"),
     ObjectiveSettings(hint_selection="random", routing="routed", beta=0),
 ]
-IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.c_h}" for o in OBJECTIVES]
+IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.entropy_coef}" for o in OBJECTIVES]
 EACH_TERM = {8, 9, 10, 12, 13, 15}
 """Places of objectives that together have every term. What no term changes is tried with them; the others are
 slow."""

@@ -14,7 +14,7 @@ from .reference_tokens import log_softmax, top_ids
 
 DEFAULTS = {
     "objective": "hybrid",
-    "w_RL": 1.0,
+    "w_RL": 0.2,
     "w_OPD": 1.0,
     "K": None,
     "subset": "student",

@@ -46,7 +46,7 @@ def test_in_a_batch_of_arrays_the_group_is_all_samples_of_the_prompt():
     """Rewards (1, 1, 0): the third has no term, and is still part of the mean."""
     made = {"logits_current": [[1.0, 0.0]], "ids": [0], "group": "p"}
     batch = [made | {"reward": reward} for reward in (1.0, 1.0, 0.0)]
-    loss = evaluate(batch, {"objective": "rl", "baseline": "group", "beta": 0}).loss
+    loss = evaluate(batch, {"objective": "rl", "w_rl": 1, "baseline": "group", "beta": 0}).loss
     assert loss == pytest.approx(-1 / 3**0.5)
 
 

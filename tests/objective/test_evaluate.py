@@ -57,7 +57,7 @@ def test_lists_of_floats_are_doubles():
 
 def test_settings_go_by_name_or_symbol_in_any_case():
     made = sample(rng())
-    ours = ObjectiveSettings(w_rl=0.5, w_opd=0.25, k=2, diff_clip=0.5, c_h=0.1, eps_lo=0.1)
+    ours = ObjectiveSettings(w_rl=0.5, w_opd=0.25, k=2, logprob_diff_clip=0.5, entropy_coef=0.1, eps_lo=0.1)
     symbols = {"w_RL": 0.5, "w_OPD": 0.25, "K": 2, "C": 0.5, "c_H": 0.1, "eps_lo": 0.1}
     assert evaluate([made], symbols).loss == evaluate([made], ours).loss
 
@@ -69,7 +69,7 @@ def test_names_that_mean_nothing_are_refused_with_the_nearest():
     with pytest.raises(ValueError, match="unknown array 'logit_base'; the nearest is 'logits_base'"):
         evaluate([made | {"logit_base": None}], {})
     with pytest.raises(ValueError, match="given twice"):
-        evaluate([made], {"C": 1, "diff_clip": 2})
+        evaluate([made], {"C": 1, "logprob_diff_clip": 2})
 
 
 def test_one_mapping_of_lists_is_the_same_batch():

@@ -195,7 +195,7 @@ def test_an_id_that_nobody_can_say_changes_nothing(objective, tail_bucket):
     ]
     for made in wide:
         made["ids"] = made["ids"] + (made["ids"] >= 2)
-    settings = {"objective": objective, "k": 6, "tail_bucket": tail_bucket, "c_h": 0.1}
+    settings = {"objective": objective, "k": 6, "tail_bucket": tail_bucket, "entropy_coef": 0.1}
     less, more = evaluate(narrow, settings), evaluate(wide, settings)
     assert more.loss == pytest.approx(less.loss, rel=1e-12)
     for narrow_TV, wide_TV in zip(less.gradients, more.gradients, strict=True):

@@ -13,7 +13,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import prepare
 
 WIDTH, VOCABULARY = 5, 11
-SETTINGS = ObjectiveSettings(c_h=0.1, beta=0.1, tail_bucket=True)
+SETTINGS = ObjectiveSettings(entropy_coef=0.1, beta=0.1, tail_bucket=True)
 
 
 def a_sample(**facts):

@@ -109,7 +109,7 @@ def chunk_loss(
         now,
         reference,
         read_N1=grad_NJ.sum(dim=-1, keepdim=True),
-        entropy_N1=-settings.c_h * dense_N1 if settings.c_h else None,
+        entropy_N1=-settings.entropy_coef * dense_N1 if settings.entropy_coef else None,
         kl_N1=settings.beta * dense_N1 if settings.beta else None,
     )
     grad_read_NJ = head.before_soft_cap(grad_NJ / now.softmax.tau_N1, read_NJ)

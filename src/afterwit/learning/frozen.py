@@ -89,7 +89,7 @@ class FrozenModels:
         _fit_vocabulary(model, policy.model, name)
         if model not in self._checkpoints:
             self._checkpoints.append(model)
-            self._fusable &= self._settings.head == "plain" or fused_head(model) is not None
+            self._fusable &= self._settings.loss_backend == "plain" or fused_head(model) is not None
         return model
 
     def fusable(self) -> bool:

@@ -97,7 +97,7 @@ class Policy:
         trained: Trained
         if (mesh := mesh_of(settings)) is not None:
             whole = Sharded.whole(folder, settings)
-            fused = settings.head == "fused" and fused_head(whole) is not None
+            fused = settings.loss_backend == "fused" and fused_head(whole) is not None
             sharded = Sharded.made(whole, settings, mesh)
             tensors = read_state(folder, sharded.masters.named)
             sharded.restore(below(MASTER, tensors))
@@ -188,7 +188,7 @@ class Policy:
 
 
 def _head(model: PreTrainedModel, settings: LearnerSettings) -> Head | None:
-    return fused_head(model) if settings.head == "fused" else None
+    return fused_head(model) if settings.loss_backend == "fused" else None
 
 
 def _unchecked(model: PreTrainedModel, *, fused: bool) -> Head | None:

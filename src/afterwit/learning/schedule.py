@@ -146,7 +146,7 @@ def next_batch(
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
     ripe = [
         group
-        for group in grouped(waiting, settings.segments_per_update)
+        for group in grouped(waiting, settings.turns_per_session_per_update)
         if not _held_back(group, settings, patience_s, now, version, _updates(settings, len(waiting)))
     ]
     ready = list(chain(*ripe))
@@ -187,7 +187,7 @@ def _held_back(
     """Whether it waits for more of its session: while it can still train after `ahead` updates."""
     behind = version - min(turn.oldest_version for turn in group)
     return (
-        len(group) < settings.segments_per_update
+        len(group) < settings.turns_per_session_per_update
         and not group[0].ended
         and all(now - turn.since < patience_s for turn in group)
         and behind + ahead < settings.max_staleness
@@ -200,7 +200,7 @@ def _updates(settings: LearnerSettings, turns: int) -> int:
     A batch passes over a group only if it has too little room left for it, and two batches in a row take more
     than one batch's turns together.
     """
-    least = max(settings.batch - settings.segments_per_update + 1, settings.batch / 2)
+    least = max(settings.batch - settings.turns_per_session_per_update + 1, settings.batch / 2)
     return math.ceil(turns / least)
 
 
@@ -264,7 +264,7 @@ CHOOSE = (
     "batch",
     "min_batch",
     "max_wait_s",
-    "segments_per_update",
+    "turns_per_session_per_update",
     "batches_per_update",
     "max_staleness",
     "source_share",

@@ -209,7 +209,7 @@ def fused_head(model: PreTrainedModel) -> Head | None:
         head = head_of(model)
         _check(head, model)
     except ValueError as error:
-        log.warning("learner.head is plain from here on, which takes more memory and time: %s", error)
+        log.warning("learner.loss_backend is plain from here on, which takes more memory and time: %s", error)
         return None
     return head
 

@@ -30,7 +30,7 @@ WHOLE_SHARE = 0.1
 """Whole weights want a tenth of an adapter's step (LoRA Without Regret)."""
 
 
-HeadWay = Literal["fused", "plain"]
+LossBackend = Literal["fused", "plain"]
 
 
 PackingChoice = Literal["auto", "off"]
@@ -88,7 +88,7 @@ class LearnerSettings:
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
     evening."""
-    segments_per_update: int = 1
+    turns_per_session_per_update: int = 1
     """Turns of one session that wait for each other, to train in one update and share their prefix: less work
     per turn, but learned later. They wait at most `max_wait_s`, until their session ends, and only while they
     are sure to train before they are too old. 1 holds nothing back."""
@@ -150,7 +150,7 @@ class LearnerSettings:
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (a session's turns, hints, retries) run through the model once, if that
     saves a sixth of them and the model allows it. The result is the same. `off`: every row runs alone."""
-    head: HeadWay = "fused"
+    loss_backend: LossBackend = "fused"
     """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
     chunk. `plain`: all at once by autograd; the reference, and for models with an unusual head."""
     checkpointing: bool = False
@@ -194,7 +194,9 @@ class LearnerSettings:
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
-        at_least(self, 1, "batch", "min_batch", "segments_per_update", "batches_per_update", "epochs")
+        at_least(
+            self, 1, "batch", "min_batch", "turns_per_session_per_update", "batches_per_update", "epochs"
+        )
         at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 1, "processes", "shards")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
@@ -222,10 +224,10 @@ class LearnerSettings:
             )
         if self.shards > 1:
             self._require_shardable()
-        if self.segments_per_update > self.batch:
+        if self.turns_per_session_per_update > self.batch:
             raise ValueError(
-                f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
-                "they would never fit into one update"
+                f"turns_per_session_per_update is {self.turns_per_session_per_update}, but a batch is"
+                f" {self.batch}: they would never fit into one update"
             )
 
     def _require_adapters(self) -> None:

@@ -207,7 +207,7 @@ ARRAYS = (
 )
 
 
-SYMBOLS = {"c": "diff_clip"}
+SYMBOLS = {"c": "logprob_diff_clip", "c_h": "entropy_coef"}
 """Symbols of the algorithm page that are not a setting's name in lower case."""
 
 

@@ -1,6 +1,6 @@
 """Phase two, with gradient: the terms, weighted and summed.
 
-    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || reference)
+    L = w_rl RL + w_opd OPD + combine - entropy_coef H + beta KL(pi || reference)
 
 A batch's loss is the sum of its samples' parts, so no split into micro-batches and no packing changes it.
 """
@@ -55,7 +55,7 @@ def sample_loss(
     targets = token_targets(sample, target, settings)
     now_TJ = at(now_TV, targets.read_NJ)
     losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
-    losses["entropy"] = entropy(_with_graph_if(settings.c_h, now_TV))
+    losses["entropy"] = entropy(_with_graph_if(settings.entropy_coef, now_TV))
     if logits_reference_TV is not None:
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)

@@ -15,7 +15,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherServer
 from tests.learning.test_served_teacher import SERVED, FromLogits
 
-PLAIN = replace(SERVED, head="plain", packing="off")
+PLAIN = replace(SERVED, loss_backend="plain", packing="off")
 OBJECTIVES = {
     "rl": ObjectiveSettings(objective="rl", beta=0, aggregation="batch"),
     "token_opd": ObjectiveSettings(objective="token_opd", beta=0),

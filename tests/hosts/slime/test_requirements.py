@@ -46,7 +46,7 @@ def test_a_flag_of_slimes_that_does_not_fit_is_refused(changes: dict[str, object
         ({"epochs": 2}, {}, "slime steps once"),
         ({"replay": 4}, {}, "learner.replay is 4"),
         ({}, {"beta": 0.1}, "objective.beta is 0.1"),
-        ({}, {"c_h": 0.01}, "objective.c_h"),
+        ({}, {"entropy_coef": 0.01}, "objective.entropy_coef"),
         ({}, {"baseline": "running"}, "set it to 'none'"),
         ({"teacher": "base"}, {}, "learner.teacher is 'base'"),
         ({}, {"objective": "topk_distill"}, "cannot teach"),

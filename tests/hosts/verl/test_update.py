@@ -26,9 +26,9 @@ from tests.learning.test_update import batch
 from tests.learning.updates import EXACT, Given, furthest, policy_of, quiet, read_only, weights
 
 pytest.importorskip("verl", reason="verl is in no extra: `make test-verl` installs it apart")
-SINGLE = replace(EXACT, dtype="float32", head="plain", packing="off", micro_batch_tokens=60)
+SINGLE = replace(EXACT, dtype="float32", loss_backend="plain", packing="off", micro_batch_tokens=60)
 OBJECTIVES = [
-    ObjectiveSettings(beta=0.1, c_h=0.01),
+    ObjectiveSettings(beta=0.1, entropy_coef=0.01),
     ObjectiveSettings(objective="token_opd", hint_selection="longest", beta=0),
     ObjectiveSettings(objective="topk_distill", beta=0),
     ObjectiveSettings(objective="combine", w_rl=0.5, baseline="running"),

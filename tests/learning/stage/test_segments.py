@@ -59,7 +59,7 @@ def test_updates_share_the_more_the_more_turns_of_a_session_wait_for_each_other(
 ) -> None:
     found = {}
     for segments in (1, 2, 4):
-        here = replace(place, home=place.home / str(segments)).but(segments_per_update=segments)
+        here = replace(place, home=place.home / str(segments)).but(turns_per_session_per_update=segments)
         talk(here, people)
         assert Counter(" ".join(updates(here)).split()) == {sample.turn.id: 1 for sample in people}
         found[segments] = fmean(ratios(here))
@@ -75,14 +75,14 @@ def test_with_one_segment_updates_take_turns_as_they_come_whosoever_they_are(
 
 
 def test_with_more_they_take_sessions_in_parts(place: Place, people: list[JudgedTurn]) -> None:
-    talk(place.but(segments_per_update=2), people)
+    talk(place.but(turns_per_session_per_update=2), people)
     assert updates(place) == ["a0 b0 a1 b1", "c0 d0 c1 d1", "a2 b2 a3 b3", "c2 d2 c3 d3"]
 
 
 def test_turns_that_were_held_back_train_after_the_longest_wait(
     place: Place, people: list[JudgedTurn]
 ) -> None:
-    place = place.but(segments_per_update=4)
+    place = place.but(turns_per_session_per_update=4)
     talk(place, people[:6])
     assert updates(place) == []
     place.clock.now += SETTINGS.max_wait_s - 6
@@ -93,7 +93,7 @@ def test_turns_that_were_held_back_train_after_the_longest_wait(
 
 
 def test_a_learner_that_drains_the_store_holds_nothing_back(place: Place, people: list[JudgedTurn]) -> None:
-    place = place.but(segments_per_update=4)
+    place = place.but(turns_per_session_per_update=4)
     talk(place, people[:6])
     assert updates(place) == []
     place.drain()
@@ -102,7 +102,7 @@ def test_a_learner_that_drains_the_store_holds_nothing_back(place: Place, people
 
 @pytest.mark.parametrize(("phase", "time"), [(Phase.CLAIMED, 2), (Phase.STEPPED, 1), (Phase.WRITTEN, 2)])
 def test_a_kill_changes_no_batch(place: Place, people: list[JudgedTurn], phase: Phase, time: int) -> None:
-    place = place.but(segments_per_update=3)
+    place = place.but(turns_per_session_per_update=3)
     undisturbed = replace(place, home=place.home / "undisturbed")
     for each in (place, undisturbed):
         talk(each, people, learns=False)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 def sharded(place: Place, **settings: object) -> Place:
     """Two epochs in passes of unequal number, with reference KL, and the running mean of rewards."""
-    objective = ObjectiveSettings(baseline="running", beta=0.1, c_h=0.01)
+    objective = ObjectiveSettings(baseline="running", beta=0.1, entropy_coef=0.01)
     chosen = {"dtype": "float64", "epochs": 2, "micro_batch_tokens": 200, "lora_rank": 0, "shards": 2}
     return replace(place.but(**chosen | settings), objective=objective)
 
@@ -52,7 +52,9 @@ def test_shards_make_the_weights_of_one_process(
     processes: ForkServerContext,
     head: str,
 ) -> None:
-    alone, shared = (sharded(Place(home=tmp_path / name, base=model), head=head) for name in ("one", "two"))
+    alone, shared = (
+        sharded(Place(home=tmp_path / name, base=model), loss_backend=head) for name in ("one", "two")
+    )
     for place in (alone, shared):
         place.home.mkdir()
         fill(place, [*samples(*range(6)), *samples(6, 7, tokens=40)])

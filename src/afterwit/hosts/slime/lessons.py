@@ -59,7 +59,7 @@ class Lessons:
             batch=size,
             min_batch=size,
             batches_per_update=1,
-            segments_per_update=1,
+            turns_per_session_per_update=1,
             lease_s=DAY_S,
         )
         write_base(versions, self._learner.dtype, now=now())

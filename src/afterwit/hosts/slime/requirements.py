@@ -40,7 +40,7 @@ def require_settings(learner: LearnerSettings, objective: ObjectiveSettings) -> 
         "learner.epochs": (learner.epochs, 1, "slime steps once over a batch"),
         "learner.replay": (learner.replay, 0, "a batch has new turns alone"),
         "objective.beta": (objective.beta, 0.0, "slime holds no whole distribution of the reference"),
-        "objective.c_h": (objective.c_h, 0.0, "the entropy is not computed"),
+        "objective.entropy_coef": (objective.entropy_coef, 0.0, "the entropy is not computed"),
     }
     for name, (found, wanted, why) in asked.items():
         if found != wanted:

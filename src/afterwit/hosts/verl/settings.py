@@ -47,6 +47,6 @@ def in_verl(settings: LearnerSettings, processes: int) -> LearnerSettings:
     if "ema" in (settings.teacher, settings.reference):
         raise SettingError("the mean of the weights is not kept under verl: set learner.teacher = 'base'")
     try:
-        return replace(settings, processes=processes, shards=processes, head="plain", packing="off")
+        return replace(settings, processes=processes, shards=processes, loss_backend="plain", packing="off")
     except ValueError as error:
         raise SettingError(f"learner: {error}") from error

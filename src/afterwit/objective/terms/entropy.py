@@ -1,4 +1,4 @@
-"""The entropy of the policy, a bonus if `c_h` is above 0."""
+"""The entropy of the policy, a bonus if `entropy_coef` is above 0."""
 
 from __future__ import annotations
 

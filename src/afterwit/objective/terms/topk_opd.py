@@ -40,8 +40,8 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
         old_TS, teacher_TS = with_tail(old_TS, valid_TK), with_tail(teacher_TS, valid_TK)
         present_TS = torch.nn.functional.pad(valid_TK, (0, 1), value=True)
     difference_TS = teacher_TS - old_TS
-    if settings.diff_clip > 0:
-        difference_TS = difference_TS.clamp(-settings.diff_clip, settings.diff_clip)
+    if settings.logprob_diff_clip > 0:
+        difference_TS = difference_TS.clamp(-settings.logprob_diff_clip, settings.logprob_diff_clip)
     advantage_TS = difference_TS * _weights(old_TS, present_TS)
     return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, advantage_TS=advantage_TS)
 
