@@ -27,25 +27,25 @@ define install
 		{ $(PIP) install uv && $(BIN)/uv pip install --python $(BIN)/python --torch-backend "$(TORCH_BACKEND)" --constraint constraints.txt "$(TORCH)"; } \
 		|| { echo "uv has no $(TORCH) for $(TORCH_BACKEND): pip takes plain torch."; $(PIP) install --constraint constraints.txt "$(TORCH)"; }; \
 	else $(PIP) install --constraint constraints.txt "$(TORCH)"; fi
-	@$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
+	@$(PIP) install --constraint constraints.txt --editable ".[$(1)]" $(foreach plugin,$(2),--editable "plugins/$(plugin)")
 	@touch $@
 endef
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt
 	$(call install,demo)
 
-$(VENV)/.installed-test: pyproject.toml constraints.txt
-	$(call install,test)
+$(VENV)/.installed-test: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
+	$(call install,test,atropos hosts)
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt
-	$(call install,dev)
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
+	$(call install,dev,atropos hosts)
 
 ## The live learning loop: real clients, a real gateway, a tiny model that learns. Writes demo-report/.
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
 
-$(VENV)/.installed-atropos: pyproject.toml constraints.txt
-	$(call install,test$(comma)atropos)
+$(VENV)/.installed-atropos: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
+	$(call install,test,atropos[library] hosts)
 
 ## The same lesson with Atropos: environment, run-api and trainer on this machine. Writes demo-report-atropos/.
 demo-atropos: $(VENV)/.installed-atropos
@@ -82,7 +82,7 @@ engines-%:
 ## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
 test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/atropos/consumer -m "not engines and (atropos or not slow)" --timeout 1800
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/atropos/tests -m "not engines and (atropos or not slow)" --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
 	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
 
@@ -90,7 +90,7 @@ test-atropos: $(VENV)/.installed-atropos
 test-atropos-servers: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install vllm sglang atropos $(if $(TORCH_BACKEND),--uv)
 	@for server in vllm sglang; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos -m "atropos and engines" -k $$server --timeout 1200 || exit 1; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/atropos/tests -m "atropos and engines" -k $$server --timeout 1200 || exit 1; \
 	done
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
@@ -116,11 +116,11 @@ test-cluster: $(VENV)/.installed-test
 test-hosts: test-verl test-slime
 
 test-slime: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hosts/slime --timeout 1200 -rs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/hosts/tests/slime --timeout 1200 -rs
 
 test-verl: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)
-	PYTHONPATH=src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest tests/hosts/verl tests/exporting/test_verl_reads.py --timeout 1200
+	PYTHONPATH=src:plugins/hosts/src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest plugins/hosts/tests/verl tests/exporting/test_verl_reads.py --timeout 1200
 
 ## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
 test-storms: $(VENV)/.installed-test
@@ -147,7 +147,7 @@ check: $(VENV)/.installed-dev
 constraints: $(VENV)/.installed-test
 	@mkdir -p build
 	$(PIP) install uv
-	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
+	$(BIN)/uv pip compile pyproject.toml plugins/atropos/pyproject.toml --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
 		--custom-compile-command "make constraints" \
 		| grep -vE '^(torch|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==' > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -18,17 +18,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from afterwit.atropos.rollout import Rollout
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import VllmSettings
 from afterwit.engines.vllm.command import open_vllm
+from afterwit_atropos.rollout import Rollout
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import served
 from benchmarks.measure import Row, Target, at_least, interleaved, itself, noted, number, ratios
-from tests.atropos.hindsight.school import hindsight
+from plugins.atropos.tests.hindsight.school import hindsight
 from tests.fakes.models import tiny_qwen3
 from tests.fakes.played import calls, played
 

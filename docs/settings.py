@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from afterwit.config import Settings
+from afterwit.config import settings_class
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """\
@@ -41,7 +41,7 @@ def page() -> str:
 
 
 def _tables() -> Iterator[str]:
-    for section, info in Settings.model_fields.items():
+    for section, info in settings_class().model_fields.items():
         for kind in (info.annotation, *typing.get_args(info.annotation)):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 yield _table(section, kind, one_of=typing.get_args(info.annotation))

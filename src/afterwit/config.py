@@ -10,17 +10,16 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from afterwit import recipes
-from afterwit.atropos.settings import AtroposSettings
+from afterwit import plugins, recipes
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS, EngineSettings
@@ -36,6 +35,8 @@ from afterwit.publish.settings import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within
 from afterwit.teaching.redaction import Redaction
 from afterwit.tracking.settings import TrackingSettings
+
+T = TypeVar("T")
 
 HOME_VARIABLE = "AFTERWIT_HOME"
 
@@ -108,8 +109,24 @@ class Settings(BaseModel):
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
     tracking: TrackingSettings = TrackingSettings()
-    atropos: AtroposSettings = AtroposSettings()
     placement: PlacementSettings = PlacementSettings()
+
+    def section(self, kind: type[T]) -> T:
+        """The section of this class, for packages that add one. Raises LookupError if there is none."""
+        for name in type(self).model_fields:
+            if isinstance(section := getattr(self, name), kind):
+                return section
+        raise LookupError(f"no section of the configuration is a {kind.__name__}")
+
+
+@cache
+def settings_class() -> type[Settings]:
+    """`Settings` with the sections of installed packages. Raises SettingError if one fails to load."""
+    added: dict[str, Any] = {}
+    for name, part in plugins.installed(plugins.SECTIONS).items():
+        section = plugins.loaded(part)
+        added[name] = (section, section())
+    return create_model("Settings", __base__=Settings, **added)
 
 
 def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -150,7 +167,7 @@ def load(
     if unless:
         sources.append(named_source(dict(unless), "the command's own defaults"))
     try:
-        return Settings.model_validate(merged(sources))
+        return settings_class().model_validate(merged(sources))
     except ValidationError as error:
         raise SettingError(explain(error, sources)) from error
 
@@ -236,7 +253,7 @@ def _siblings(path: Sequence[str]) -> list[str]:
 def known_names() -> list[str]:
     """Every setting by its dotted name, sections included."""
     names: list[str] = []
-    for key, info in Settings.model_fields.items():
+    for key, info in settings_class().model_fields.items():
         names.append(key)
         for section in (info.annotation, *get_args(info.annotation)):
             if dataclasses.is_dataclass(section):

@@ -9,6 +9,38 @@ from typing import Protocol
 Ids = tuple[int, ...]
 
 
+ROUNDING = 1e-3
+"""How far above 0 a log-prob may be: half precision sums probabilities to a little more than 1."""
+
+
+LOWEST = -1e4
+"""A log-prob below is none: no softmax gives it, and one alone would make a whole update's loss infinite."""
+
+
+def is_logprob(value: float) -> bool:
+    """Whether a number can be a log-prob, by rounding a little above 0."""
+    return LOWEST <= value <= ROUNDING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherRow:
+    """What the teacher would have said at one place: log-probs over its whole vocabulary, of K ids."""
+
+    ids: tuple[int, ...]
+    """The sampled id, then the likeliest others, falling. No id occurs twice."""
+    logprobs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.ids or len(self.ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} log-probs")
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError("an id occurs twice in a teacher's row")
+        if not all(map(is_logprob, self.logprobs)):
+            raise ValueError("a teacher's row holds what is no finite log-prob")
+        if any(low > high for high, low in zip(self.logprobs[1:], self.logprobs[2:], strict=False)):
+            raise ValueError("a teacher's row does not fall behind the sampled id")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherScores:
     """A teacher's log-probs of one response of T ids, at temperature 1, over the whole vocabulary."""

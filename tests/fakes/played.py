@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from afterwit.atropos.rollout import Rollout
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import Script
 from afterwit.engines.port import Engine, Generate
 from afterwit.message import Conversation, Message, ToolCall
 from afterwit.turn import Sampled, Sampling, Turn
 from afterwit.verdict import Feedback
+from afterwit_atropos.rollout import Rollout
 from tests.fakes.rollouts import TOOL
 from tests.fakes.turns import a_turn
 

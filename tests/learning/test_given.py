@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.atropos.rollout import TeacherRow
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.score import response_logits
 from afterwit.learning.teacher_scores import given_rows
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import TeacherRow
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, furthest, items_of, moved, read_only

@@ -15,14 +15,12 @@ from afterwit.build.home import (
 )
 from afterwit.build.judging import (
     examiner_of,
-    hindsight_of,
     http_judge,
     judge_checks,
     judge_client,
     judge_stage,
 )
 from afterwit.build.learning import (
-    atropos_consumer,
     base_policy,
     check_teacher,
     learn_stage,
@@ -35,7 +33,6 @@ from afterwit.build.tracking import check_tracking, tracking_of
 
 __all__ = [
     "async_store",
-    "atropos_consumer",
     "base_policy",
     "check_teacher",
     "check_tracking",
@@ -43,7 +40,6 @@ __all__ = [
     "examiner_of",
     "follower_of",
     "gateway_app",
-    "hindsight_of",
     "housekeeping_of",
     "http_judge",
     "judge_checks",

@@ -14,8 +14,6 @@ from afterwit.errors import SettingError
 from afterwit.judging.choose_prompts import judge_prompts
 
 if TYPE_CHECKING:
-    from afterwit.atropos.hindsight import Hindsight
-    from afterwit.atropos.hindsight_settings import HindsightSettings
     from afterwit.chat_format.render import Renderer
     from afterwit.engines.port import Engine
     from afterwit.judging.ability import Examiner
@@ -115,42 +113,4 @@ def judge_checks(
         judge=_name(judge, engine),
         scoring=None if engine is None else HintScoring(engine, renderer, judge.placement),
         report=report,
-    )
-
-
-def hindsight_of(
-    settings: Settings,
-    hindsight: HindsightSettings,
-    engine: Engine,
-    renderer: Renderer,
-    *,
-    temperature: float,
-) -> Hindsight:
-    """Hindsight over whole rollouts, with the judge that the settings name; `temperature` is the policy's.
-
-    SettingError if this engine cannot judge or teach.
-    """
-    from afterwit.atropos.hindsight import Hindsight
-    from afterwit.judging.verdicts import Verdicts
-    from afterwit.retry import BackOff
-
-    judge = settings.judge
-    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
-    verdicts = Verdicts(
-        judge_client(judge, engine, renderer),
-        judge_prompts(judge),
-        judge.rules(hindsight.reads),
-        judge,
-        back_off=back_off,
-        sleep=asyncio.sleep,
-    )
-    return Hindsight(
-        engine,
-        renderer,
-        verdicts,
-        hindsight,
-        placement=judge.placement,
-        temperature=temperature,
-        back_off=back_off,
-        sleep=asyncio.sleep,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from afterwit.config import Settings
 from afterwit.errors import SettingError
 
 if TYPE_CHECKING:
-    from afterwit.atropos.consumer import Consumer
     from afterwit.learning.distributed.ranks import Ranks
     from afterwit.learning.policy import Policy
     from afterwit.learning.settings import LearnerSettings
@@ -75,24 +73,6 @@ def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:
     from afterwit.learning.stage import Learn
 
     return Learn(store, trainer, owner=worker_name("learn"), promotion=settings.promotion)
-
-
-def atropos_consumer(settings: Settings, store: Store, trainer: Trainer) -> Consumer:
-    """What trains on the batches of an Atropos server; its health is the learn stage's."""
-    from afterwit.atropos.consumer import Consumer
-    from afterwit.atropos.server import AtroposServer
-    from afterwit.learning.health import LearnHealth, on_person
-
-    server = AtroposServer(url=settings.atropos.url, timeout_s=settings.atropos.timeout_s)
-    return Consumer(
-        server,
-        trainer,
-        settings.atropos,
-        now=time.time,
-        report=LearnHealth(store, time.time).report,
-        committed=lambda version: store.commit_version(version, now=time.time()),
-        paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
-    )
 
 
 def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from afterwit.cli import atropos, demo, keep, keys, look, serve, setup, steer
+from afterwit import plugins
+from afterwit.cli import demo, keep, keys, look, serve, setup, steer
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {
@@ -16,7 +17,6 @@ EXTRAS = {
     "tracking": {"wandb", "tensorboardX", "trackio", "mlflow"},
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
-    "atropos": {"atroposlib", "datasets", "tenacity", "tensorboardX"},
     "postgresql": {"psycopg"},
     "s3": {"fsspec", "s3fs"},
 }
@@ -76,7 +76,8 @@ app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
 app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
 
 
-app.add_typer(atropos.app, name="atropos", rich_help_panel="Start")
+for name, part in plugins.installed(plugins.COMMANDS).items():
+    app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
 
 
 @app.callback(invoke_without_command=True)

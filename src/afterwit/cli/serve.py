@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -99,25 +98,20 @@ def up(
     run(settings, folder)
 
 
-class Source(StrEnum):
-    """Where what is learned from comes from."""
-
-    STORE = "store"
-    ATROPOS = "atropos"
-
-
 def train(
     model: Model = None,
     model_option: ModelOption = None,
     source: Annotated[
-        Source,
-        typer.Option("--from", help="The home's judged turns, or the batches of an Atropos server."),
-    ] = Source.STORE,
+        str | None,
+        typer.Option(
+            "--from", help="Train on batches from elsewhere: atropos, or another installed package."
+        ),
+    ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Where the Atropos server answers. Default: atropos.url.")
+        str | None, typer.Option(help="With --from: where the batches are. Default: atropos.url.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="With --from atropos: stop after this many updates.")
+        int | None, typer.Option(min=1, help="With --from: stop after this many updates.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
     learner_processes: LearnerProcesses = None,
@@ -128,25 +122,27 @@ def train(
 ) -> None:
     """Train on the judged turns of a store, batch by batch, writing a version for each update.
 
-    With `--from atropos`, on the groups that Atropos environments send to their server, until stopped. A
-    running `serve` on the same home publishes the versions; without one they wait in HOME/versions.
+    With `--from atropos` (package afterwit-atropos) it trains on the groups that Atropos environments send to
+    their server, until stopped. A running `serve` on the same home publishes the versions; without one they
+    wait in HOME/versions.
     """
+    from afterwit import plugins
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
-    from afterwit.running.train import run, run_atropos
+    from afterwit.running.train import run, run_batches
 
     folder = home_of(home)
     direct = {
         "model": chosen_model(model, model_option),
-        "atropos.url": url,
         "learner.processes": learner_processes,
     }
-    if source is Source.STORE:
+    if source is None:
         if url is not None or steps is not None:
-            raise SettingError("--url and --steps are of --from atropos")
+            raise SettingError("--url and --steps need --from")
         settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
         run(settings, folder, forever=follow)
         return
-    below = {"objective": {"baseline": "group"}}  # scores have any scale: they say something within a group
+    below = plugins.load(plugins.BATCHES, source).defaults
+    direct[f"{source}.url"] = url
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, below=below, recipe=recipe)
-    run_atropos(settings, folder, steps=steps)
+    run_batches(settings, folder, source=source, steps=steps)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from afterwit.adapters import SHARED
-from afterwit.atropos.rollout import TeacherRow
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.rows import Row
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import TeacherRow
 from afterwit.terms import Carried, confidence
 from afterwit.turn import Basis, JudgedTurn, Turn, scoring_temperature
 from afterwit.version import versions_between

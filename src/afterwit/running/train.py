@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from afterwit import build
+from afterwit import build, plugins
 from afterwit.config import Settings
 from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.home.home import refuse_another_home
@@ -65,15 +65,16 @@ def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = No
     learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False, kind=kind)
 
 
-def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
-    """Train on an Atropos server's batches, for `steps` updates or until SIGINT or SIGTERM.
+def run_batches(settings: Settings, home: Path, *, source: str, steps: int | None) -> None:
+    """Train on the batches of an installed `BatchSource`, for `steps` updates or until SIGINT or SIGTERM.
 
     The first signal lets an update that has begun finish, the second ends it. Raises AlreadyRunning if the
     home has another learner.
     """
     log_plainly()
     if starts_ranks(settings):
-        launch(settings.learner.processes, _rank, run_atropos, settings, home, {"steps": steps}, signals=STOP)
+        others = {"source": source, "steps": steps}
+        launch(settings.learner.processes, _rank, run_batches, settings, home, others, signals=STOP)
         return
     stop = threading.Event()
 
@@ -87,11 +88,17 @@ def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
 
     with ranked(settings, home, listen) as part:
         if part is not None:
-            _atropos(part, home, stop, listen, steps=steps)
+            _batches(part, home, stop, listen, source=source, steps=steps)
 
 
-def _atropos(
-    part: Part, home: Path, stop: threading.Event, loaded: Callable[[], None], *, steps: int | None
+def _batches(
+    part: Part,
+    home: Path,
+    stop: threading.Event,
+    loaded: Callable[[], None],
+    *,
+    source: str,
+    steps: int | None,
 ) -> None:
     settings, folder = part.settings, part.folder
     with closing(build.store_of_model(settings, home, folder)) as store:
@@ -105,7 +112,8 @@ def _atropos(
                 loaded()
                 trainer.begin(now=time.time())
                 store.reconcile(trainer.versions.of(None).all(), now=time.time())
-                build.atropos_consumer(settings, store, trainer).run(stop.is_set, steps=steps, rest=stop.wait)
+                batches: plugins.BatchSource = plugins.load(plugins.BATCHES, source)
+                batches.run(settings, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait)
             except AfterwitError as error:
                 store.set_status(STAGE, False, str(error), now=time.time())
                 raise

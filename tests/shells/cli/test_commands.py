@@ -156,6 +156,7 @@ print(*sorted(name for name in sys.modules if sys.modules[name] is not None))
     assert ours == {
         "afterwit.cli",
         "afterwit.errors",
+        "afterwit.plugins",
         "afterwit.recipes",
     }
     heavy = {

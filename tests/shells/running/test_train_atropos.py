@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.build.home import store_of_home
 from afterwit.cli.app import app, main
-from tests.atropos.consumer.groups import plain_group, with_rows
+from plugins.atropos.tests.consumer.groups import plain_group, with_rows
 from tests.fakes.atropos_server import fake_atropos
 
 
@@ -17,7 +17,7 @@ def test_the_flags_of_an_atropos_server_need_it(home: Path, capsys: pytest.Captu
     for flags in (["--url", "http://127.0.0.1:1"], ["--steps", "1"]):
         with pytest.raises(SystemExit):
             main(["train", "--home", str(home), *flags])
-        assert "--url and --steps are of --from atropos" in capsys.readouterr().err
+        assert "--url and --steps need --from" in capsys.readouterr().err
 
 
 def test_an_atropos_servers_batches_become_versions_of_the_home(model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,309 @@
+"""One rollout: the policy and its tools take turns, then the task's hidden tests decide.
+
+The tests are run when the agent is done, in other boxes: while its commands run they are in no file,
+environment or process that these could reach.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from afterwit import ids
+from afterwit.chat_format.families import holds_unread_call
+from afterwit.chat_format.tool_schema import schema_error
+from afterwit.errors import BoxEnded, RequestError
+from afterwit.message import Conversation, Message, ToolCall
+from afterwit.sandbox.box import Box, BoxLimits, Ran, Walls, open_box
+from afterwit.turn import Kind, Turn
+from afterwit.verdict import Feedback
+from afterwit_atropos.policy import Policy, Response
+from afterwit_atropos.reward import PASS, Reward, RewardWeights, reward
+from afterwit_atropos.rollout import Rollout
+from afterwit_atropos.tasks import SOLUTION, Task, TestVerdict, examine
+
+SYSTEM = (
+    "You solve a programming task in Python. Work in the current folder with your tools, and leave the "
+    f"solution in {SOLUTION}. Test it before you end. When it is done, say so without calling a tool."
+)
+
+
+UNREAD = "A tool call could not be read. Write it as the tools' description says."
+
+
+CONTEXT_FULL = "context_length_exceeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    """What an agent may do."""
+
+    max_turns: int = 15
+    box: BoxLimits = field(default_factory=BoxLimits)
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, not {self.max_turns}")
+
+
+class Ending(StrEnum):
+    """Why an agent stopped."""
+
+    DONE = "done"
+    """It called no more tools."""
+    TURNS = "turns"
+    """It had no turn left."""
+    CONTEXT = "context"
+    """The conversation no longer fits the model."""
+    BOX = "box"
+    """Its commands ended their box. Nothing of it is left, so no test passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A rollout with what came of it."""
+
+    task: Task
+    rollout: Rollout
+    """Its outcome is the tests' verdict: the next state of the last turn."""
+    verdict: TestVerdict
+    reward: Reward
+    ending: Ending
+
+
+async def play(
+    task: Task,
+    policy: Policy,
+    walls: Walls,
+    *,
+    limits: AgentLimits | None = None,
+    weights: RewardWeights | None = None,
+    system: str = SYSTEM,
+    now: Callable[[], float] = time.time,
+    entropy: Callable[[int], bytes] = secrets.token_bytes,
+) -> Played:
+    """Let a policy solve a task, and examine its solution.
+
+    Raises RequestError if the task does not fit the model, EngineError as it comes, and BoxEnded if a box
+    does not come up. An agent that ends its own box has left no solution: else one that fails could have its
+    group lost.
+    """
+    limits = limits or AgentLimits()
+    opening = (Message(role="system", content=system), Message(role="user", content=task.prompt))
+    episode = Episode(opening, TOOLS, policy, now=now, entropy=entropy)
+    async with open_box(walls, limits.box) as box:
+        agent = _Coding(episode, box)
+        ending = await agent.run(limits.max_turns)
+        solution = await _solution(box)
+    verdict = await examine(task, solution, walls, limits.box)
+    outcome = Feedback(reward=1 if verdict.correctness >= PASS else -1, text=verdict.text)
+    return Played(
+        task=task,
+        rollout=episode.rollout(outcome),
+        verdict=verdict,
+        reward=reward(
+            correctness=verdict.correctness,
+            turns=len(episode.turns),
+            max_turns=limits.max_turns,
+            tools=agent.tools,
+            weights=weights or RewardWeights(),
+        ),
+        ending=ending,
+    )
+
+
+class _Coding:
+    """A policy with its tools in a box."""
+
+    def __init__(self, episode: Episode, box: Box) -> None:
+        self._episode, self._box = episode, box
+        self.tools: set[str] = set()
+        """Those that were called as their schemas say."""
+
+    async def run(self, max_turns: int) -> Ending:
+        """Take turns until it ends."""
+        for _ in range(max_turns):
+            try:
+                message = await self._episode.take_turn()
+            except RequestError as error:
+                if error.code != CONTEXT_FULL or not self._episode.turns:
+                    raise
+                return Ending.CONTEXT
+            if not message.tool_calls and not holds_unread_call(message.content or ""):
+                return Ending.DONE
+            if not await self._answer(message):
+                return Ending.BOX
+        return Ending.TURNS
+
+    async def _answer(self, message: Message) -> bool:
+        """What the tools say, as the next state of the turn; whether the box is still there."""
+        said, there = self._episode.messages, True
+        if not message.tool_calls:
+            said.append(Message(role="user", content=UNREAD))
+        for call in message.tool_calls:
+            if mistake(call) is None:
+                self.tools.add(call.name)
+            try:
+                result = await use(call, self._box)
+            except BoxEnded as error:
+                result, there = f"error: {error}", False
+            said.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
+        return there
+
+
+async def _solution(box: Box) -> str | None:
+    try:
+        return await box.read(SOLUTION)
+    except (OSError, BoxEnded):
+        return None
+
+
+def _tool(name: str, description: str, **parameters: str) -> Mapping[str, Any]:
+    properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
+
+
+TOOLS: tuple[Mapping[str, Any], ...] = (
+    _tool("terminal", "Run a shell command in the working folder.", command="The command."),
+    _tool("read_file", "Read a text file.", path="Its path."),
+    _tool("write_file", "Write a text file, new or replaced.", path="Its path.", content="The whole text."),
+    _tool(
+        "patch",
+        "Replace a text that occurs exactly once in a file.",
+        path="The file's path.",
+        old="The text to replace.",
+        new="What takes its place.",
+    ),
+)
+
+
+ENDED_FOR = {
+    "time": "out of time",
+    "cpu": "out of CPU time",
+    "memory": "out of memory",
+    "processes": "too many processes",
+    "output": "too much output",
+    "files": "too many files",
+}
+
+
+def mistake(call: ToolCall) -> str | None:
+    """Why a call is none of a tool; None if it is one."""
+    return schema_error(Message(role="assistant", tool_calls=(call,)), TOOLS)
+
+
+async def use(call: ToolCall, box: Box) -> str:
+    """The tool's real answer; a mistake in the call is answered in words. Raises BoxEnded."""
+    if (wrong := mistake(call)) is not None:
+        return f"error: {wrong}"
+    try:
+        return await _act(call.name, orjson.loads(call.arguments or "{}"), box)
+    except OSError as error:
+        return f"error: {error}"
+
+
+async def _act(name: str, given: Mapping[str, str], box: Box) -> str:
+    match name:
+        case "terminal":
+            return said(await box.run(shell(given["command"])))
+        case "read_file":
+            return await box.read(given["path"])
+        case "write_file":
+            await box.write(given["path"], given["content"])
+            return f"wrote {given['path']}"
+    return await _patch(given["path"], given["old"], given["new"], box)
+
+
+async def _patch(path: str, old: str, new: str, box: Box) -> str:
+    text = await box.read(path)
+    found = text.count(old) if old else 0
+    if found != 1:
+        return f"error: the text to replace occurs {found} times in {path}, not once"
+    await box.write(path, text.replace(old, new))
+    return f"patched {path}"
+
+
+def shell(command: str) -> Sequence[str]:
+    """The command line that runs a shell command."""
+    return ("bash", "-c", command)
+
+
+def said(ran: Ran) -> str:
+    """What the agent hears of a command."""
+    lines = [ran.output.rstrip("\n")] if ran.output.strip() else []
+    if ran.cut_bytes:
+        lines.append(f"[{ran.cut_bytes} more bytes of output]")
+    if ran.ended_for is not None:
+        lines.append(f"[ended: {ENDED_FOR[ran.ended_for]}]")
+    elif ran.status != 0 or not lines:
+        lines.append(f"[exit status {ran.status}]")
+    return "\n".join(lines)
+
+
+SCOPE = "atropos"
+
+
+class Episode:
+    """A policy's turns, and what the task answers to them."""
+
+    def __init__(
+        self,
+        opening: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        policy: Policy,
+        *,
+        now: Callable[[], float],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        """`tools` are OpenAI function schemas."""
+        self._tools, self._policy, self._now, self._entropy = tuple(tools), policy, now, entropy
+        self._session = self._id()
+        self._parent: str | None = None
+        self.messages = list(opening)
+        self.turns: dict[int, Turn] = {}
+
+    async def take_turn(self) -> Message:
+        """The policy's next message, which now ends the conversation. It raises as `Policy.respond` does."""
+        turn, now = self._id(), self._now()
+        conversation = Conversation(messages=tuple(self.messages), tools=self._tools)
+        response = await self._policy.respond(
+            conversation, now=now, call_id=lambda index: ids.call_id(turn, index)
+        )
+        self.turns[len(self.messages)] = self._recorded(turn, now, response)
+        self.messages.append(response.message)
+        self._parent = turn
+        return response.message
+
+    def rollout(self, outcome: Feedback | None) -> Rollout:
+        """What was recorded. The outcome is the next state of the last turn."""
+        return Rollout(messages=tuple(self.messages), turns=self.turns, outcome=outcome)
+
+    def _recorded(self, turn: str, now: float, response: Response) -> Turn:
+        return Turn(
+            id=turn,
+            scope=SCOPE,
+            session=self._session,
+            parent=self._parent,
+            kind=Kind.MAIN,
+            created=now,
+            model=self._policy.model,
+            conversation=response.conversation,
+            message=response.message,
+            finish=response.finish,
+            prompt_ids=response.prompt_ids,
+            sampling=response.sampling,
+            sampled=response.sampled,
+        )
+
+    def _id(self) -> str:
+        return ids.turn_id(self._now(), self._entropy(ids.ENTROPY_BYTES - 1) + b"\0")

@@ -1,0 +1,486 @@
+"""`AgenticOPDEnv`: rollouts of a task set, scored in hindsight while others are played, sent as groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from atroposlib.envs.base import BaseEnv
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+from tenacity import RetryError, stop_after_attempt
+
+from afterwit import build
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
+from afterwit.demo.tools import rehearse
+from afterwit.demo.tools.world import ToolsWorld
+from afterwit.errors import AfterwitError, SettingError, TooManyUnscored
+from afterwit.home.model import model_folder
+from afterwit.retry import BackOff
+from afterwit.running.logs import log_plainly
+from afterwit.sandbox.box import seen_in, walls
+from afterwit.turn import Sampling
+from afterwit.worker import Signals
+from afterwit_atropos.agent import AgentLimits
+from afterwit_atropos.built_in import built_in
+from afterwit_atropos.env_config import AgenticOPDConfig, hindsight_settings, settings_of
+from afterwit_atropos.hindsight import hindsight_of
+from afterwit_atropos.metrics import RolloutMetrics, evaluated
+from afterwit_atropos.model_server import Board, EngineServer
+from afterwit_atropos.play import Player, group_data
+from afterwit_atropos.reward import RewardWeights
+from afterwit_atropos.task_sets import CodingTasks, TaskSet, WorldTasks
+from afterwit_atropos.tasks import DatasetSettings, Task, cache_of_the_hub, load_tasks
+
+log = logging.getLogger(__name__)
+
+
+MOST_LOST = 8
+"""Groups lost one after the other before the run stops with the reason of the last."""
+
+
+LAST_VERSION_S = 120.0
+"""Longest wait for the trainer's last version."""
+
+
+LOOK_S = 0.2
+
+
+NOWHERE = Path("/nonexistent")
+
+
+class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
+    """The library drives it: `setup`, then groups by `collect_trajectories`, and `evaluate` now and then."""
+
+    name = "agentic-opd"
+    env_config_cls = AgenticOPDConfig
+    server_cls = EngineServer
+    config: AgenticOPDConfig
+
+    @classmethod
+    def config_init(cls) -> tuple[AgenticOPDConfig, list[APIServerConfig]]:
+        server = APIServerConfig(
+            base_url="http://127.0.0.1:9001/v1", model_name="Qwen/Qwen3-4B", server_type="vllm", api_key="x"
+        )
+        return AgenticOPDConfig(), [server]
+
+    def __init__(
+        self, config: AgenticOPDConfig, server_configs: Sequence[APIServerConfig], **others: Any
+    ) -> None:
+        """SettingError for settings that are none, and before the sandbox's isolation is seen to hold."""
+        config.tokenizer_name = str(
+            model_folder(config.tokenizer_name or server_configs[0].model_name, NOWHERE)
+        )
+        self._tasks = task_set_of(config)
+        self._settings = [settings_of(config, each) for each in server_configs]
+        super().__init__(config, server_configs, **others)
+        self._players: list[Player] = []
+        self._next = 0
+        self._turn = 0
+        self._metrics = RolloutMetrics()
+        self._eval_metrics: dict[str, float] = {}
+        self._lost = 0
+        self._stop: AfterwitError | None = None
+        self._signals = Signals()
+        self._following: list[asyncio.Task[None]] = []
+        self._board = Board(config.tensorboard_dir)
+
+    async def setup(self) -> None:
+        folder = Path(self.config.tokenizer_name)
+        renderer = await asyncio.to_thread(Renderer.load, folder)
+        for server, settings in zip(self.server.servers, self._settings, strict=True):
+            engine = await build.engine_of(settings, folder, takes_weights=self._follows)
+            server.opened(engine, renderer)
+            self._players.append(
+                Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
+            )
+
+    async def get_status(self) -> None:
+        """As the library's, for a server that may be killed and started again."""
+        await outlasting(self._ask_once, self._register_again, url=self.config.rollout_server_url)
+
+    _ask_once = BaseEnv.get_status.retry_with(stop=stop_after_attempt(1))
+    """The library's own tries may take as long as a server takes to start, which must be seen."""
+
+    async def _register_again(self) -> None:
+        """What is played and followed goes on."""
+        await super().register_env()
+        await super().get_server_info()
+
+    async def get_server_info(self) -> None:
+        await answered(super().get_server_info, url=self.config.rollout_server_url)
+
+    @property
+    def _follows(self) -> bool:
+        asked = self.config.follow_weights
+        return self.config.engine == "embedded" if asked is None else asked
+
+    def _sampling(self) -> Sampling:
+        return Sampling(max_tokens=self.config.max_token_length, temperature=self.config.agent_temperature)
+
+    def _hindsight(self, server: EngineServer, settings: Settings) -> Any:
+        if not self.config.opd_enabled:
+            return None
+        return hindsight_of(
+            settings,
+            hindsight_settings(self.config),
+            server.engine,
+            server.renderer,
+            temperature=self.config.agent_temperature,
+        )
+
+    async def register_env(self) -> None:
+        """Then follow the trainer's versions, if this machine sees its folder."""
+        await answered(super().register_env, url=self.config.rollout_server_url)
+        if self._follows:
+            await self._follow(Path(self.checkpoint_dir))
+        if self.config.eval_at_ends:
+            await self.evaluate()
+
+    async def _follow(self, folder: Path) -> None:
+        if not await asyncio.to_thread(folder.is_dir):
+            raise SettingError(
+                f"the trainer writes versions to {folder}, which is not here: start it on this machine, or "
+                "set --env.follow_weights false"
+            )
+        for player, settings in zip(self._players, self._settings, strict=True):
+            versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name), settings.versions)
+            follower = build.follower_of(settings, player.engine, versions)
+            await follower.start()
+            poll_s = settings.publish.poll_s
+            back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
+            running = follower.run(self._signals, report=_report, poll_s=poll_s, back_off=back_off)
+            self._following.append(asyncio.create_task(running))
+
+    async def get_next_item(self) -> Any:
+        self._next += 1
+        return self._tasks.training[(self._next - 1) % len(self._tasks.training)]
+
+    async def collect_trajectories(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
+        """The item's group as the server takes it; None if a rollout failed, or nothing can be learned."""
+        self._turn += 1
+        player = self._players[self._turn % len(self._players)]
+        try:
+            done = await asyncio.gather(*(player.play(item) for _ in range(self.config.group_size)))
+        except TooManyUnscored as error:
+            self._stop = error
+            raise
+        except AfterwitError as error:
+            self._lose(error)
+            return None, []
+        self._lost = 0
+        for attempt, scored in done:
+            self._metrics.add(attempt.reward, scored if self.config.opd_enabled else None)
+        data = group_data(done, self.config.profile, player.top_k, messages=self.config.include_messages)
+        if data is None:
+            self._metrics.silent_groups += 1
+        return data, []
+
+    def _lose(self, error: AfterwitError) -> None:
+        self._lost += 1
+        self._metrics.lost_groups += 1
+        log.warning("a group is lost: %s", error)
+        if self._lost >= MOST_LOST:
+            self._stop = type(error)(f"{self._lost} groups were lost one after the other: {error}")
+            raise self._stop
+
+    async def env_step_checks(self) -> None:
+        """The library only logs what a worker raises; here the run ends with it."""
+        if self._stop is not None:
+            raise self._stop
+        await super().env_step_checks()
+
+    async def evaluate(self, *args: Any, **kwargs: Any) -> None:
+        version = max(player.engine.version for player in self._players)
+        began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
+        greedy = replace(self._sampling(), temperature=0.0)
+
+        async def measured(at: int, item: Any) -> Any:
+            async with room:
+                return await self._players[at % len(self._players)].measure(item, greedy)
+
+        done = await asyncio.gather(*(measured(at, item) for at, item in enumerate(self._tasks.held_out)))
+        rewards = [attempt.reward for attempt in done]
+        self._eval_metrics = {"eval/weight_version": version, **evaluated(rewards)}
+        log.info("eval: %s", ", ".join(f"{name} {value:.3g}" for name, value in self._eval_metrics.items()))
+        self._board.add(self._eval_metrics, self.curr_step)
+        samples = [
+            {
+                "response": attempt.rollout.in_order[-1].message.content or "",
+                "reward": attempt.reward.total,
+                "correctness": attempt.reward.correctness,
+                "turns": len(attempt.rollout.turns),
+            }
+            for attempt in done
+        ]
+        if self.config.data_dir_to_save_evals is not None:
+            await self.evaluate_log(
+                self._eval_metrics, samples=samples, start_time=began, end_time=time.time()
+            )
+
+    async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
+        counted, self._metrics = self._metrics, RolloutMetrics()
+        values, (evaluation, self._eval_metrics) = counted.values(), (self._eval_metrics, {})
+        self._board.add(values, self.curr_step)
+        if "train/mean_reward" in values:
+            log.info("step %d: %s", self.curr_step, _line(values))
+        await super().wandb_log({**(wandb_metrics or {}), **values, **evaluation})
+
+    async def env_manager(self) -> None:
+        try:
+            await reached(self.config.rollout_server_url)
+            await super().env_manager()
+            if self.eval_runner is not None:
+                await self.eval_runner
+            if self.config.eval_at_ends:
+                await self._last_version()
+                await self.evaluate()
+        finally:
+            await self._close()
+
+    async def process_manager(self) -> None:
+        try:
+            await super().process_manager()
+        finally:
+            await self._close()
+
+    async def _run_evaluate(self) -> None:
+        try:
+            await super()._run_evaluate()
+        finally:
+            await self._close()
+
+    async def _last_version(self) -> None:
+        """Wait until the batches that were given out are versions, if this run follows them."""
+        until = time.monotonic() + LAST_VERSION_S
+        while self._follows and time.monotonic() < until:
+            if all(player.engine.version >= self.config.total_steps + 1 for player in self._players):
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _close(self) -> None:
+        """Rollouts under way close their boxes before the loop does."""
+        self._signals.stop.set()
+        self._board.close()
+        ending = [*self._following, *self.workers]
+        for running in ending:
+            running.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        for player in self._players:
+            await player.engine.close()
+
+
+async def _report(ok: bool, message: str) -> None:
+    if not ok:
+        log.warning("publish: %s", message)
+
+
+def _line(values: dict[str, float]) -> str:
+    names = ("train/mean_reward", "train/mean_correctness", "train/pass_rate", "opd/hint_rate")
+    return ", ".join(f"{name.split('/')[1]} {values[name]:.3g}" for name in names if name in values)
+
+
+WORLD_TASKS = 1000
+"""Tasks of a world before they are played again."""
+
+
+def task_set_of(config: AgenticOPDConfig) -> TaskSet:
+    """The tasks that the settings name. SettingError for none, and IsolationMissing, which is one."""
+    if ":" in config.task_set:
+        return _others(config)
+    if config.task_set not in TASK_SETS:
+        near = get_close_matches(config.task_set, TASK_SETS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(
+            f"--env.task_set {config.task_set}: it must be one of {', '.join(TASK_SETS)}, or "
+            f"package.module:function{meant}"
+        )
+    return TASK_SETS[config.task_set](config)
+
+
+def _others(config: AgenticOPDConfig) -> TaskSet:
+    module, _, name = config.task_set.partition(":")
+    try:
+        make = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(f"--env.task_set {config.task_set}: {error}") from error
+    found: TaskSet = make(config)
+    return found
+
+
+def weights_of(config: AgenticOPDConfig) -> RewardWeights:
+    """SettingError for a weight that is none."""
+    try:
+        return RewardWeights(
+            correctness=config.correctness_weight,
+            efficiency=config.efficiency_weight,
+            tool_usage=config.tool_usage_weight,
+        )
+    except ValueError as error:
+        raise SettingError(f"--env.{str(error).replace(' ', '_weight ', 1)}") from error
+
+
+def _coding(config: AgenticOPDConfig) -> TaskSet:
+    """Its boxes are tried first: without isolation nothing starts."""
+    found = walls(unsafe=config.unsafe_sandbox)
+    tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name)
+    return CodingTasks(
+        tasks,
+        found,
+        limits=AgentLimits(max_turns=config.max_agent_turns),
+        weights=weights_of(config),
+        system=config.system_prompt,
+        held_out=min(config.eval_size, max(1, int(len(tasks) * config.eval_split_ratio))),
+        seed=config.seed,
+    )
+
+
+def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
+    """A data set's tasks. SettingError if the agent could read it."""
+    tasks, place = load_tasks(_dataset(config, name)), Path(name).expanduser()
+    if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
+        raise SettingError(
+            f"the data set {name} lies in {folder}, which commands in a box can read, hidden tests and all: "
+            "put it elsewhere (HF_HOME says where data sets of the hub are kept)"
+        )
+    return tasks
+
+
+def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:
+    return DatasetSettings(
+        name=name,
+        split=config.dataset_split,
+        config=config.dataset_config,
+        prompt_column=config.prompt_field,
+        tests_column=config.tests_field,
+        setup_column=config.setup_field,
+        entry_point_column=config.entry_point_field,
+    )
+
+
+def _tools_world(config: AgenticOPDConfig) -> TaskSet:
+    """The demo's tools world. Its commands start no process, so it needs no box."""
+    return WorldTasks(
+        ToolsWorld(commands=rehearse.run_nothing),
+        training=WORLD_TASKS,
+        held_out=config.eval_size,
+        max_turns=config.max_agent_turns,
+        weights=weights_of(config),
+        seed=config.seed,
+    )
+
+
+TASK_SETS: Mapping[str, Callable[[AgenticOPDConfig], TaskSet]] = {
+    "coding": _coding,
+    "tools_world": _tools_world,
+}
+
+
+UNSAFE = "--unsafe-sandbox"
+
+
+def run(command: str, arguments: Sequence[str]) -> None:
+    """Run `serve`, `process` or `evaluate` with the library's flags. It ends the process with its status."""
+    flags = [argument for argument in arguments if argument != UNSAFE]
+    log_plainly()
+    if len(flags) < len(arguments):
+        flags += ["--env.unsafe_sandbox", "true"]
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(logging.Formatter(f"%(asctime)s {UNSAFE} %(message)s", datefmt="%H:%M:%S"))
+    logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)  # its status, ten times a second
+    sys.argv = ["afterwit atropos", command, *flags]
+    AgenticOPDEnv.cli()
+
+
+SERVER_LOOK_S = 0.2
+"""Shorter than the server takes to start: nobody misses that it was gone."""
+
+
+Call = Callable[[], Awaitable[object]]
+
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:
+    """Ask the server at `url` until it answers. One that was started anew is told of the environment first.
+
+    It knows an environment by a number. When it fails, it does not know the number; when it answers after
+    nobody had listened at its address, another environment may have the number by now: `register`.
+    """
+    waits = gone = False
+    while True:
+        error = await _failure(ask)
+        if error is None and not gone:
+            return
+        if error is None or _is_fault(error):
+            log.warning("%s has forgotten this environment: it registers again", url)
+            error = await _failure(register)
+            if error is None:
+                waits = gone = False
+                continue
+        gone = gone or _nobody_listens(error)
+        if not waits:
+            log.warning("waiting for %s: %s", url, error)
+        waits = True
+        await sleep(SERVER_LOOK_S)
+
+
+async def answered(call: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:
+    """Call until the server at `url` answers."""
+    said = False
+    while (error := await _failure(call)) is not None:
+        if not said:
+            log.warning("waiting for %s: %s", url, error)
+        said = True
+        await sleep(SERVER_LOOK_S)
+
+
+async def reached(url: str, *, sleep: Sleep = asyncio.sleep) -> None:
+    """Wait until the server at `url` is there. SettingError if something else answers."""
+
+    async def look() -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{url.rstrip('/')}/info") as answer:
+            if answer.status >= 400:
+                raise SettingError(
+                    f"what answers at {url} is no run-api of Atropos ({answer.status}): start one, or name "
+                    "its address with --env.rollout_server_url"
+                )
+
+    await answered(look, url=url, sleep=sleep)
+
+
+def _is_fault(error: Exception) -> bool:
+    """Whether the server itself failed, as it does for a number that it does not know."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status == 500
+
+
+def _nobody_listens(error: Exception) -> bool:
+    """Whether there is no process: what it knew is lost."""
+    return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
+        error.os_error, ConnectionRefusedError
+    )
+
+
+async def _failure(call: Call) -> Exception | None:
+    """Why the server did not answer; None if it did. The library tries again, with an error of its own."""
+    try:
+        await call()
+    except RetryError as error:
+        found = error.last_attempt.exception()
+        if not isinstance(found, aiohttp.ClientError | OSError):
+            raise
+        return found
+    except (aiohttp.ClientError, OSError) as error:
+        return error
+    return None

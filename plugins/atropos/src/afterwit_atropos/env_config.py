@@ -1,0 +1,128 @@
+"""The environment's settings: the published names and defaults, and what is new here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from atroposlib.envs.base import BaseEnvConfig
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+from pydantic import Field
+
+from afterwit.config import Settings, load
+from afterwit.errors import SettingError
+from afterwit_atropos.agent import SYSTEM
+from afterwit_atropos.group import Profile
+from afterwit_atropos.hindsight_settings import HindsightSettings
+
+
+class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has no types
+    """`--env.NAME`, or `env:` in a YAML file."""
+
+    opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
+    distill_topk: int = Field(
+        default=50, description="Ids in a teacher's row, or as many as the engine tells."
+    )
+    prm_votes: int = Field(default=3, description="Votes of the judge on each hint (judge.votes).")
+    hint_max_next_state_chars: int = Field(
+        default=4000, description="Characters of the next state that the judge is shown."
+    )
+    correctness_weight: float = Field(default=0.7, description="Weight of the task's hidden tests.")
+    efficiency_weight: float = Field(default=0.15, description="Weight of taking few turns.")
+    tool_usage_weight: float = Field(default=0.15, description="Weight of the tools that were used.")
+    dataset_name: str | None = Field(
+        default=None, description="A file or a data set of the hub. None: the built-in tasks."
+    )
+    dataset_split: str = Field(default="train", description="Part of a data set of the hub.")
+    dataset_config: str | None = Field(default=None, description="One of several data sets under a name.")
+    prompt_field: str = Field(default="prompt", description="Column of the prompts.")
+    tests_field: str = Field(default="tests", description="Column of the hidden tests.")
+    setup_field: str | None = Field(default=None, description="Column of Python before each test.")
+    entry_point_field: str | None = Field(default=None, description="Column of the function that is tested.")
+    eval_size: int = Field(default=10, description="Most tasks that are held out.")
+    eval_split_ratio: float = Field(default=0.15, description="Share of tasks that are held out.")
+    max_agent_turns: int = Field(default=15, description="Turns of a rollout.")
+    agent_temperature: float = Field(default=1.0, description="Sampling temperature. Evaluation takes 0.")
+    system_prompt: str = Field(default=SYSTEM, description="What the agent of coding tasks is told.")
+
+    task_set: str = Field(
+        default="coding", description="coding, tools_world, or your own as package.module:function."
+    )
+    engine: Literal["server", "embedded"] = Field(
+        default="server", description="server: what --openai.* names. embedded: the model runs in here."
+    )
+    doubtful_hints: bool = Field(
+        default=False,
+        description="Hints teach that name addresses or commands of no person, or standing orders.",
+    )
+    profile: Profile = Field(
+        default=Profile.TOPK, description="topk: rows of several ids. sampled: of the sampled id alone."
+    )
+    follow_weights: bool | None = Field(
+        default=None,
+        description="Load the trainer's versions into the engine. None: into the embedded one alone.",
+    )
+    afterwit_config: str | None = Field(
+        default=None, description="A TOML file with [engine], [judge] and [publish] as Afterwit reads them."
+    )
+    tensorboard_dir: str | None = Field(
+        default=None, description="Write metrics for TensorBoard here, and metrics.jsonl."
+    )
+    eval_at_ends: bool = Field(
+        default=False, description="Evaluate before the first group too, and after the last version."
+    )
+    unsafe_sandbox: bool = Field(default=False, description="The same as --unsafe-sandbox.")
+    seed: int = Field(default=0, description="Which tasks are held out, and their order, follow from it.")
+
+    group_size: int = Field(default=4, description="Rollouts of one task.")
+    total_steps: int = Field(default=500, description="Batches after which the environment stops.")
+    steps_per_eval: int = Field(default=50, description="Batches between two evaluations.")
+    wandb_name: str | None = Field(default="agentic-opd", description="Its name; the server wants one.")
+    tokenizer_name: str = Field(
+        default="", description='The model\'s folder or hub id. "": what --openai.model_name says.'
+    )
+    ensure_scores_are_not_same: bool = Field(
+        default=False,
+        description="Drop groups with equal rewards even if the teacher has rows for them.",
+    )
+
+
+NO_KEY = ("", "x", None)
+"""What stands for no key: the library wants some text."""
+
+
+KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
+"""Where a key of `--openai.api_key` is put, as the engine reads keys."""
+
+
+def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
+    """Settings of engine, judge and publishing. SettingError if they contradict each other."""
+    direct: dict[str, Any] = {
+        "judge.votes": config.prm_votes,
+        "judge.next_state_chars": config.hint_max_next_state_chars,
+        "engine.kind": "embedded",
+    }
+    if config.engine == "server":
+        direct |= _server(server)
+    file = Path(config.afterwit_config) if config.afterwit_config else None
+    return load(home=Path("/nonexistent"), file=file, direct=direct, environment={})
+
+
+def hindsight_settings(config: AgenticOPDConfig) -> HindsightSettings:
+    return HindsightSettings(top_k=config.distill_topk, doubtful_hints=config.doubtful_hints)
+
+
+def _server(server: APIServerConfig) -> dict[str, Any]:
+    if server.server_type not in ("vllm", "sglang"):
+        raise SettingError(
+            f'--openai.server_type "{server.server_type}" tells no token ids: it must be vllm or sglang, or '
+            "take --env.engine embedded"
+        )
+    if not server.base_url:
+        raise SettingError("--openai.base_url is empty: name the server, or take --env.engine embedded")
+    direct = {"engine.kind": server.server_type, "engine.url": server.base_url.removesuffix("/v1")}
+    if server.api_key in NO_KEY:
+        return direct
+    os.environ[KEY_VARIABLE] = server.api_key
+    return {**direct, "engine.api_key_env": KEY_VARIABLE}

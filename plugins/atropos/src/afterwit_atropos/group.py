@@ -1,0 +1,213 @@
+"""A group of scored sequences: several answers to one task, as an environment gives them to a trainer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from afterwit.teacher import TeacherRow, is_logprob
+
+COLDEST, HOTTEST = 0.01, 100.0
+"""Temperatures of log-probs."""
+
+
+MOST_SCORE = 1e9
+"""Of scores and advantages. One far beyond would make a whole update's loss infinite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnNotes:
+    """One turn of a sequence: its sampled ids are [begin, end), the id that ended it included."""
+
+    begin: int
+    end: int
+    version: int
+    """The oldest weight version that sampled one of its tokens."""
+    teacher_version: int | None = None
+    """The weight version that scored it; None: it has no rows."""
+    hints: tuple[str, ...] = ()
+    """SHA-256 of each hint whose teacher its rows are of; (): it has no rows."""
+    unscored: str | None = None
+    """Why it has no rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceNotes:
+    """What Afterwit notes beside a sequence."""
+
+    turns: tuple[TurnNotes, ...]
+
+    def __post_init__(self) -> None:
+        at = 0
+        for turn in self.turns:
+            if not at <= turn.begin < turn.end:
+                raise ValueError(f"a turn at [{turn.begin}, {turn.end}) behind one that ends at {at}")
+            at = turn.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNotes:
+    """What Afterwit notes beside a group."""
+
+    tau: float
+    """The temperature of every log-prob in the group: of the policy's and of the teacher's."""
+    teacher: str | None = None
+    """Whose weights scored, `live` or `base`; None: nobody did."""
+    top_k: int | None = None
+    """Most ids of a row."""
+    truncated: bool = False
+    """Sampled with top-p, top-k or min-p: the policy's log-probs are of what these left."""
+
+    def __post_init__(self) -> None:
+        if not COLDEST <= self.tau <= HOTTEST:
+            raise ValueError(f"tau is {self.tau}, but log-probs have one between {COLDEST} and {HOTTEST}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredSequence:
+    """One sequence with its score. Every tuple is as long as `tokens`."""
+
+    tokens: tuple[int, ...]
+    mask: tuple[bool, ...]
+    """Whether a token is in the loss."""
+    score: float
+    logprobs: tuple[float | None, ...] | None
+    """What the policy reported for each token that it sampled, None at the others; None: not sent."""
+    rows: tuple[TeacherRow | None, ...] | None = None
+    """The teacher's distribution *for* each token, None where it is not distilled; None: no row was sent."""
+    advantages: tuple[float, ...] | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    notes: SequenceNotes | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mask", "logprobs", "rows", "advantages"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.tokens):
+                raise ValueError(f"{len(self.tokens)} tokens but {len(values)} {name}")
+        if not self.tokens:
+            raise ValueError("a sequence without tokens")
+        if not all(abs(value) <= MOST_SCORE for value in (self.score, *(self.advantages or ()))):
+            raise ValueError(f"a score or advantage is not finite, or beyond {MOST_SCORE:g}")
+        self._check_logprobs()
+        for token, inside, row in zip(self.tokens, self.mask, self.rows or (), strict=False):
+            if row is not None and not (inside and row.ids[0] == token):
+                raise ValueError(
+                    f"a teacher's row begins with {row.ids[0]} at token {token}, in the loss: {inside}"
+                )
+        if self.notes is not None and self.notes.turns and self.notes.turns[-1].end > len(self.tokens):
+            raise ValueError(f"a turn ends at {self.notes.turns[-1].end}, its sequence at {len(self.tokens)}")
+
+    def _check_logprobs(self) -> None:
+        if self.logprobs is None:
+            return
+        for at, (inside, value) in enumerate(zip(self.mask, self.logprobs, strict=True)):
+            if inside and value is None:
+                raise ValueError(f"token {at} is in the loss, but its log-prob was not sent")
+            if value is not None and not is_logprob(value):
+                raise ValueError(f"token {at} has {value}, which is no finite log-prob")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """Several sequences of one task. Either each has teacher rows, or none has."""
+
+    sequences: tuple[ScoredSequence, ...]
+    notes: GroupNotes | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """What others wrote into `group_overrides`."""
+
+    def __post_init__(self) -> None:
+        if not self.sequences:
+            raise ValueError("a group without sequences")
+        for name in ("rows", "logprobs", "advantages", "messages"):
+            without = sum(getattr(sequence, name) is None for sequence in self.sequences)
+            if without not in (0, len(self.sequences)):
+                raise ValueError(f"{without} of {len(self.sequences)} sequences have no {name}")
+
+    @property
+    def distils(self) -> bool:
+        """Whether its sequences have teacher rows."""
+        return self.sequences[0].rows is not None
+
+
+SENTINEL = 1.0
+"""`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""
+
+
+MOST_MASS = 1.05
+"""The most that a row's probabilities may sum to, rounded as they are."""
+
+
+Wire = tuple[list[list[int]], list[list[float]]]
+"""`distill_token_ids` and `distill_logprobs` of one sequence."""
+
+
+class Profile(StrEnum):
+    """How teacher rows are written."""
+
+    SAMPLED = "sampled"
+    """What a consumer reads that puts teacher minus student in the place of the advantage."""
+    TOPK = "topk"
+
+
+def write_rows(
+    profile: Profile,
+    rows: Sequence[TeacherRow | None],
+    tokens: Sequence[int],
+    inference_logprobs: Sequence[float],
+) -> Wire:
+    """Rows in the form of a profile, all as long as `tokens`."""
+    if profile is Profile.TOPK:
+        return [list(row.ids) if row else [] for row in rows], [
+            list(row.logprobs) if row else [] for row in rows
+        ]
+    logprobs = [[row.logprobs[0] if row else own] for row, own in zip(rows, inference_logprobs, strict=True)]
+    return [[token] for token in tokens], logprobs
+
+
+def profile_of(ids: Sequence[Sequence[Sequence[int]]]) -> Profile:
+    """The form of a group's `distill_token_ids`: `sampled` if every position of every sequence has one id."""
+    return Profile.SAMPLED if all(len(row) == 1 for rows in ids for row in rows) else Profile.TOPK
+
+
+def read_rows(
+    profile: Profile,
+    ids: Sequence[Sequence[int]],
+    logprobs: Sequence[Sequence[float]],
+    tokens: Sequence[int],
+    own: Sequence[float],
+) -> tuple[TeacherRow | None, ...]:
+    """The rows of one sequence; `own` is its `inference_logprobs`. ValueError for what is no row.
+
+    In the form `sampled`, a position whose value is its own log-prob has no row: it teaches nothing.
+    """
+    return tuple(
+        _row(profile, at, ids[at], logprobs[at], tokens[at], own[at] if own else None)
+        for at in range(len(tokens))
+    )
+
+
+def _row(
+    profile: Profile,
+    at: int,
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    token: int,
+    own: float | None,
+) -> TeacherRow | None:
+    if len(ids) != len(logprobs):
+        raise ValueError(f"{len(ids)} teacher ids but {len(logprobs)} log-probs at token {at}")
+    if not ids or (profile is Profile.SAMPLED and ids[0] == token and logprobs[0] == own):
+        return None
+    if ids[0] != token:
+        raise ValueError(f"the teacher's row at token {at} begins with id {ids[0]}, not the sampled {token}")
+    try:
+        row = TeacherRow(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
+        if (mass := sum(map(math.exp, row.logprobs))) > MOST_MASS:
+            raise ValueError(f"the probabilities of a teacher's row sum to {mass:.3g}")
+        return row
+    except ValueError as error:
+        raise ValueError(f"token {at}: {error}") from error

@@ -1,0 +1,358 @@
+"""A rollout in, teacher rows for each position out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from afterwit import build
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
+from afterwit.engines.port import Engine, Score, Scored
+from afterwit.errors import EngineError, EngineUnavailable, SettingError, TooManyUnscored
+from afterwit.judging.choose_prompts import judge_prompts
+from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
+from afterwit.judging.questions import view_of
+from afterwit.judging.verdicts import Verdicts
+from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass
+from afterwit.message import Message
+from afterwit.objective.choices import HintRule
+from afterwit.retry import BackOff, retrying
+from afterwit.teacher import TeacherRow, is_logprob
+from afterwit.teaching.hint_flags import unplanted
+from afterwit.terms import untrainable
+from afterwit.turn import Turn, scoring_temperature
+from afterwit.verdict import NextState, Verdict
+from afterwit.worker import described, frames
+from afterwit_atropos.hindsight_settings import HindsightSettings
+from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, Unscored, pairs
+
+log = logging.getLogger(__name__)
+
+
+class Hindsight:
+    """Scores rollouts; several at one time, over one judge and one engine, which bound their calls."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        rendering: Rendering,
+        verdicts: Verdicts,
+        settings: HindsightSettings,
+        *,
+        placement: Placement,
+        temperature: float,
+        back_off: BackOff,
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        """`temperature` is the policy's. SettingError if the engine cannot teach it."""
+        self._engine, self._rendering, self._verdicts, self._settings = engine, rendering, verdicts, settings
+        self._placement, self._back_off, self._sleep = placement, back_off, sleep
+        self._top_k = _width(engine, settings)
+        _check_temperature(engine, temperature)
+        self._tau = scoring_temperature(temperature)
+        self.tally = Tally(most=settings.max_unscored_share, fewest=settings.unscored_after)
+
+    @property
+    def top_k(self) -> int:
+        """Most ids of a row: what the settings ask for, or what the engine tells."""
+        return self._top_k
+
+    async def score(self, rollout: Rollout) -> ScoredRollout:
+        """The rollout with rows for the turns that taught something, and the reason for each other turn.
+
+        Raises TooManyUnscored if that is too seldom, and ValueError for a turn of another temperature.
+        """
+        opened = await asyncio.gather(*(self._opened(turn, following) for turn, following in pairs(rollout)))
+        hinted = [each for each in opened if isinstance(each, HintedTurn)]
+        taught = {each.turn.id: each for each in await self._taught(hinted)}
+        turns = tuple(taught[each.turn.id] if isinstance(each, HintedTurn) else each for each in opened)
+        self.tally.add(turns)
+        return ScoredRollout(rollout=rollout, turns=turns, teacher=self._settings.weights)
+
+    async def _opened(self, turn: Turn, next_state: NextState | None) -> HintedTurn | Unscored:
+        """What the turn asks of the teacher, or why it asks nothing."""
+        if scoring_temperature(turn.sampling.temperature) != self._tau:
+            raise ValueError(
+                f"turn {turn.id} was sampled at {turn.sampling.temperature:g}, not as this run's policy"
+            )
+        if (reason := untrainable(turn)) is not None:
+            return Unscored(turn=turn, reason=reason)
+        if next_state is None:
+            return Unscored(turn=turn, reason=Reason.NO_NEXT_STATE)
+        try:
+            verdict = await self._verdicts.of(turn, next_state)
+        except Exception as error:  # whatever fails is this turn's own: the rollout's other turns are scored
+            log.warning("hindsight: turn %s is not judged: %s%s", turn.id, described(error), frames(error))
+            return Unscored(turn=turn, reason=Reason.JUDGE_FAILED)
+        found = self._settings.reads.of(turn, verdict)
+        if found.reason is not None:
+            return Unscored(turn=turn, reason=found.reason, verdict=verdict)
+        if not self._settings.doubtful_hints:
+            verdict = replace(verdict, hints=sound_hints(turn, next_state, verdict.hints))
+            if not verdict.hints:
+                log.warning("hindsight: turn %s has no hint but doubtful ones", turn.id)
+                return Unscored(turn=turn, reason=Reason.DOUBTFUL_HINT, verdict=verdict)
+        room = self._engine.facts.context_length - len(turn.sampled.ids)
+        hinted, missing = await asyncio.to_thread(
+            hinted_prompts, turn, verdict.hints, self._rendering, self._placement, room
+        )
+        if missing is not None:
+            return Unscored(turn=turn, reason=missing, verdict=verdict)
+        return hinted_turn_of(turn, verdict, hinted, self._settings.hint_rule)
+
+    async def _taught(self, turns: Sequence[HintedTurn]) -> list[ScoredTurn | Unscored]:
+        """All turns in one call, so that they share their beginnings.
+
+        If it fails, each in a call of its own: one that the engine refuses takes no other with it.
+        """
+        if not turns:
+            return []
+        try:
+            scored = await self._asked(turns)
+        except EngineError as error:
+            if len(turns) > 1 and not isinstance(error, EngineUnavailable):
+                return [turn for each in turns for turn in await self._taught([each])]
+            for each in turns:
+                log.warning("hindsight: the teacher does not score turn %s: %s", each.turn.id, error)
+            return [
+                Unscored(turn=each.turn, reason=Reason.TEACHER_FAILED, verdict=each.verdict) for each in turns
+            ]
+        return await asyncio.to_thread(self._scored, turns, scored)
+
+    async def _asked(self, turns: Sequence[HintedTurn]) -> list[Scored]:
+        rows = [row for each in turns for row in each.rows]
+        top = max(self._top_k, min(self._settings.overlap_k, self._engine.capabilities.scored_ids))
+        return await retrying(
+            lambda: self._engine.score(rows, top=top, weights=self._settings.weights),
+            attempts=self._settings.attempts,
+            back_off=self._back_off,
+            sleep=self._sleep,
+            on=EngineUnavailable,
+        )
+
+    def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[ScoredTurn | Unscored]:
+        found, begin = list[ScoredTurn | Unscored](), 0
+        for each in turns:
+            part = scored[begin : begin + len(each.rows)]
+            begin += len(each.rows)
+            found.append(
+                scored_turn(
+                    each,
+                    part,
+                    self._settings.hint_rule,
+                    top_k=self._top_k,
+                    overlap_k=self._settings.overlap_k,
+                )
+            )
+        return found
+
+
+def _width(engine: Engine, settings: HindsightSettings) -> int:
+    """Ids in a row. What the engine does not tell is said here, once."""
+    can = engine.capabilities
+    if not can.scored_ids:
+        raise SettingError(
+            f"the engine {engine.facts.name} scores no given ids, so it cannot teach: "
+            + can.remedies.get("scored_ids", 'set engine.kind to "embedded", "vllm" or "sglang"')
+        )
+    if can.scored_ids < settings.top_k:
+        log.warning(
+            "hindsight: rows of the teacher have %d ids, not %d: the engine tells no more",
+            can.scored_ids,
+            settings.top_k,
+        )
+    if settings.weights == "base" and not can.base_weights:
+        raise SettingError(
+            "this engine serves no base weights to teach: "
+            + can.remedies.get("base_weights", "let the live ones teach")
+        )
+    return min(settings.top_k, can.scored_ids)
+
+
+def _check_temperature(engine: Engine, temperature: float) -> None:
+    if scoring_temperature(temperature) != 1.0 and not engine.capabilities.scored_tau:
+        raise SettingError(
+            f"the policy samples at temperature {temperature:g}, but this engine scores at 1 alone, "
+            "and log-probs at two temperatures cannot be compared: sample at 1, or take the embedded engine"
+        )
+
+
+def sound_hints(turn: Turn, next_state: NextState, hints: Sequence[str]) -> tuple[str, ...]:
+    """The hints that no tool can have planted: see `unplanted`.
+
+    The outcome of a task tells what a solution returned and raised, so its words are a tool's.
+    """
+    return unplanted(hints, view_of(turn.conversation, turn.message, _by_tools(next_state)))
+
+
+def _by_tools(next_state: NextState) -> NextState:
+    outcome = next_state.feedback
+    words = outcome.text if outcome and outcome.text else ""
+    return NextState(messages=(*next_state.messages, Message(role="tool", content=words)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintedTurn:
+    """A turn with the hints that may teach it."""
+
+    turn: Turn
+    verdict: Verdict
+    hints: tuple[str, ...]
+    rows: tuple[Score, ...]
+    """The response after each hint's prompt; then after its own, if the hints are compared with that."""
+
+
+def hinted_turn_of(
+    turn: Turn, verdict: Verdict, hinted: Sequence[tuple[str, tuple[int, ...]]], rule: HintRule
+) -> HintedTurn:
+    """Of hints with their prompts, shortest first, those whose teachers the rule asks."""
+    ids, tau = turn.sampled.ids, scoring_temperature(turn.sampling.temperature)
+    chosen = [hinted[at] for at in rule.teachers([len(hint) for hint, _ in hinted], ids)]
+    prompts = [prompt for _, prompt in chosen]
+    if len(chosen) > 1:
+        prompts.append(turn.prompt_ids)
+    return HintedTurn(
+        turn=turn,
+        verdict=verdict,
+        hints=tuple(hint for hint, _ in chosen),
+        rows=tuple(Score(prompt_ids=prompt, response_ids=ids, tau=tau) for prompt in prompts),
+    )
+
+
+def scored_turn(
+    hinted: HintedTurn, scored: Sequence[Scored], rule: HintRule, *, top_k: int, overlap_k: int
+) -> ScoredTurn | Unscored:
+    """The turn with a row for each of its tokens, by the answer to each of its `rows`."""
+    ids, hints = hinted.turn.sampled.ids, len(hinted.hints)
+    teachers = scored[:hints]
+    chosen = rule.choose_by_ids(
+        _cut(scored[-1].top_ids, overlap_k),
+        [_cut(teacher.top_ids, overlap_k) for teacher in teachers],
+        [not forced for forced in hinted.turn.sampled.forced],
+    )
+    rows = [
+        row_of(
+            token,
+            teacher.logprobs[at],
+            zip(teacher.top_ids[at], teacher.top_logprobs[at], strict=True),
+            top_k,
+        )
+        for at, (token, teacher) in enumerate(zip(ids, (teachers[hint] for hint in chosen), strict=True))
+    ]
+    found = tuple(row for row in rows if row is not None)
+    if len(found) < len(ids):
+        return Unscored(turn=hinted.turn, reason=Reason.NOT_FINITE, verdict=hinted.verdict)
+    return ScoredTurn(
+        turn=hinted.turn,
+        verdict=hinted.verdict,
+        hints=hinted.hints,
+        chosen=chosen,
+        rows=found,
+        teacher_version=scored[0].version,
+    )
+
+
+def row_of(token: int, logprob: float, top: Iterable[tuple[int, float]], k: int) -> TeacherRow | None:
+    """The sampled id, then the likeliest others, k in all; None if the teacher rules the sampled id out."""
+    if not is_logprob(logprob):
+        return None
+    others = [(each, value) for each, value in top if each != token and is_logprob(value)][: k - 1]
+    return TeacherRow(
+        ids=(token, *(each for each, _ in others)), logprobs=(logprob, *(value for _, value in others))
+    )
+
+
+def _cut(top_ids: Sequence[Sequence[int]], k: int) -> list[Sequence[int]]:
+    return [ids[:k] for ids in top_ids]
+
+
+REMEMBERED = 400
+"""Turns."""
+
+
+REMEDIES = {
+    Reason.JUDGE_FAILED: "see whether the judge answers (judge.url, judge.timeout_s), and its context",
+    Reason.INVALID_VOTES: "raise judge.max_tokens if the judge thinks, or take a more capable one",
+    Reason.RENDER_MISMATCH: "prompts must be rendered by the model's own template, from the messages, "
+    "tools and arguments that their turns hold, and judge.placement must be one that it takes",
+    Reason.TOO_LONG: "raise engine.context_length, or shorten the rollouts",
+    Reason.TEACHER_FAILED: "see the log for what the engine said",
+    Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
+}
+
+
+class Tally:
+    """The last turns of a run."""
+
+    def __init__(self, *, most: float, fewest: int) -> None:
+        """`most`: the share that may fail; `fewest`: turns below which a share says nothing."""
+        self._most, self._fewest = most, fewest
+        self._failed: deque[Reason | None] = deque(maxlen=max(REMEMBERED, fewest))
+        self.reasons: Counter[Reason] = Counter()
+        """Why turns of the whole run have no rows, those that taught nothing included."""
+        self.scored = 0
+        """Turns of the whole run that have rows."""
+
+    def add(self, turns: Iterable[ScoredTurn | Unscored]) -> None:
+        """Count a rollout's turns. TooManyUnscored if too many of the last ones failed."""
+        for turn in turns:
+            reason = turn.reason if isinstance(turn, Unscored) else None
+            self.scored += reason is None
+            if reason is not None:
+                self.reasons[reason] += 1
+            self._failed.append(reason if reason is not None and is_failure(reason) else None)
+        failures = Counter(reason for reason in self._failed if reason is not None)
+        seen, failed = len(self._failed), failures.total()
+        if seen < self._fewest or failed <= self._most * seen:
+            return
+        reason, times = failures.most_common(1)[0]
+        raise TooManyUnscored(
+            f"{failed} of the last {seen} turns could not be scored, {times} of them because of {reason}: "
+            + REMEDIES.get(reason, "see what their turns say"),
+            reason=reason,
+        )
+
+
+def is_failure(reason: Reason) -> bool:
+    """Whether a turn should have had rows. One that taught nothing should not."""
+    return CLASS_OF[reason] is not ReasonClass.NOTHING_TO_LEARN
+
+
+def hindsight_of(
+    settings: Settings,
+    hindsight: HindsightSettings,
+    engine: Engine,
+    renderer: Renderer,
+    *,
+    temperature: float,
+) -> Hindsight:
+    """Hindsight over whole rollouts, with the judge that the settings name; `temperature` is the policy's.
+
+    SettingError if this engine cannot judge or teach.
+    """
+
+    judge = settings.judge
+    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
+    verdicts = Verdicts(
+        build.judge_client(judge, engine, renderer),
+        judge_prompts(judge),
+        judge.rules(hindsight.reads),
+        judge,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )
+    return Hindsight(
+        engine,
+        renderer,
+        verdicts,
+        hindsight,
+        placement=judge.placement,
+        temperature=temperature,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )

@@ -1,0 +1,132 @@
+"""The published names become settings of Afterwit's own parts, and what fits nothing is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="needs the extra atropos")
+
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+
+from afterwit.engines.server.settings import SglangSettings, VllmSettings
+from afterwit.errors import SettingError
+from afterwit_atropos.env import AgenticOPDEnv, task_set_of
+from afterwit_atropos.env_config import KEY_VARIABLE, AgenticOPDConfig, hindsight_settings, settings_of
+from afterwit_atropos.task_sets import WorldTasks
+from tests.sandbox.boxes import isolated
+
+PUBLISHED = {
+    "opd_enabled": True,
+    "distill_topk": 50,
+    "prm_votes": 3,
+    "hint_max_next_state_chars": 4000,
+    "correctness_weight": 0.7,
+    "efficiency_weight": 0.15,
+    "tool_usage_weight": 0.15,
+    "dataset_name": None,
+    "eval_size": 10,
+    "eval_split_ratio": 0.15,
+    "max_agent_turns": 15,
+    "agent_temperature": 1.0,
+    "group_size": 4,
+    "total_steps": 500,
+    "steps_per_eval": 50,
+    "wandb_name": "agentic-opd",
+}
+
+
+def test_the_published_names_have_the_published_defaults() -> None:
+    config, (server,) = AgenticOPDEnv.config_init()
+    held = config.model_dump()
+    assert {name: held[name] for name in PUBLISHED} == PUBLISHED
+    assert (server.server_type, server.model_name) == ("vllm", "Qwen/Qwen3-4B")
+
+
+def server(**fields: Any) -> APIServerConfig:
+    return APIServerConfig(**{"base_url": "http://127.0.0.1:9001/v1", "server_type": "vllm"} | fields)
+
+
+def test_published_settings_reach_judge_engine_and_teacher(tmp_path: Path) -> None:
+    file = tmp_path / "afterwit.toml"
+    file.write_text('[judge]\nprompts = "short"\n[engine]\npatience_s = 7.0\n')
+    config = AgenticOPDConfig(
+        prm_votes=5, hint_max_next_state_chars=100, distill_topk=7, afterwit_config=str(file)
+    )
+    settings = settings_of(config, server())
+    assert (settings.judge.votes, settings.judge.next_state_chars) == (5, 100)
+    assert settings.judge.prompts == "short"
+    assert isinstance(settings.engine, VllmSettings)
+    assert (settings.engine.url, settings.engine.patience_s) == ("http://127.0.0.1:9001", 7.0)
+    assert hindsight_settings(config).top_k == 7
+    assert isinstance(settings_of(config, server(server_type="sglang")).engine, SglangSettings)
+
+
+def test_a_key_reaches_the_engine_and_a_stand_in_for_none_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert settings_of(AgenticOPDConfig(), server(api_key="x")).engine.api_key_env is None
+    engine = settings_of(AgenticOPDConfig(), server(api_key="secret")).engine
+    assert engine.key({KEY_VARIABLE: "secret"}) == "secret"
+    monkeypatch.delenv(KEY_VARIABLE)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"server_type": "openai"}, "must be vllm or sglang"), ({"base_url": ""}, "base_url is empty")],
+)
+def test_a_server_that_cannot_do_it_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        settings_of(AgenticOPDConfig(), server(**fields))
+
+
+def test_a_task_set_is_named_by_its_table_or_by_a_function() -> None:
+    assert isinstance(task_set_of(AgenticOPDConfig(task_set="tools_world")), WorldTasks)
+    assert task_set_of(AgenticOPDConfig(task_set=f"{__name__}:my_own")) == "agentic-opd"
+    for name, said in (
+        ("codin", "did you mean coding"),
+        ("no.such:thing", "no.such"),
+        (f"{__name__}:no", "no"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            task_set_of(AgenticOPDConfig(task_set=name))
+
+
+def my_own(config: AgenticOPDConfig) -> Any:
+    return config.wandb_name
+
+
+def test_a_weight_out_of_range_is_named() -> None:
+    with pytest.raises(SettingError, match=r"env\.correctness_weight must be between 0 and 1, not 2"):
+        task_set_of(AgenticOPDConfig(task_set="tools_world", correctness_weight=2.0))
+
+
+@isolated
+def test_a_data_set_that_the_agent_could_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from afterwit_atropos import env as tasks
+
+    row = {"prompt": "p", "tests": "assert f(1) == 2"}
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("\n".join([json.dumps(row)] * 8))
+    config = AgenticOPDConfig(dataset_name=str(file))
+    assert len(task_set_of(config).training) == 7
+    monkeypatch.setattr(tasks, "seen_in", lambda place: "/usr" if place == file else None)
+    with pytest.raises(SettingError, match=r"tasks\.jsonl lies in /usr, which commands in a box can read"):
+        task_set_of(config)
+    config = AgenticOPDConfig(dataset_name=str(file), unsafe_sandbox=True)
+    assert len(task_set_of(config).training) == 7
+
+
+def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from afterwit.sandbox.box import walls
+    from afterwit_atropos import env as tasks
+
+    monkeypatch.setattr(tasks, "walls", lambda *, unsafe: walls(unsafe=unsafe, find=lambda name: None))
+    with pytest.raises(SettingError, match="Install bubblewrap"):
+        task_set_of(AgenticOPDConfig())
+    found = task_set_of(AgenticOPDConfig(unsafe_sandbox=True))
+    assert (len(found.training), len(found.held_out)) == (7, 1)

@@ -1,0 +1,58 @@
+"""One response that trains, with all that its loss reads, as it travels to slime's training processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from afterwit.config import Settings, load
+from afterwit.learning.batch import Item
+from afterwit.learning.teacher_scores import given_rows
+from afterwit.learning.update import sample_of
+from afterwit.objective.advantage import Denominators
+from afterwit.objective.sample import Sample
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.teacher import TeacherScores
+from afterwit_hosts.slime.requirements import require_settings
+
+UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
+"""Settings of a home that slime trains, overridden by its own `config.toml` and the environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What all lessons of an update have in common."""
+
+    home: Path
+    base: Path
+    turns: tuple[str, ...]
+    objective: ObjectiveSettings
+    over: Denominators
+    vocabulary: int
+    """Ids that the model knows; logits beyond are padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """One response that trains."""
+
+    item: Item
+    advantage: float | None
+    """None: no RL term."""
+    scores: tuple[TeacherScores, ...]
+    """What the teacher says after each hint."""
+    batch: Batch
+
+    def sample(self, like: Tensor) -> Sample:
+        """As the objective sees it, where `like` lies."""
+        (rows,) = given_rows([self.item], [self.scores], like, k=self.batch.objective.ids_kept)
+        return sample_of(self.item, rows, self.advantage, like.device, served=bool(self.scores))
+
+
+def settings_of(home: Path) -> Settings:
+    """The home's settings. SettingError if slime cannot train by them."""
+    settings = load(home=home, below=UNLESS_SAID)
+    require_settings(settings.learner, settings.objective)
+    return settings

@@ -1,0 +1,74 @@
+"""Trains a home's judged turns with verl: `torchrun --standalone --nproc-per-node N -m afterwit_hosts.verl`.
+
+In an environment that has verl beside Afterwit. Gateway and judge run elsewhere, over the same home:
+`afterwit serve --stages gateway,judge`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from afterwit.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set
+from afterwit.config import home_of, load
+from afterwit.errors import AfterwitError, SettingError
+from afterwit.learning.distributed.placed import Placed
+from afterwit.running.train import run
+from afterwit_hosts.verl.settings import Options, in_verl, options_of
+
+FULL_WEIGHTS = {"learner": {"lora_rank": 0}}
+"""What verl trains unless somebody says otherwise, which is refused."""
+
+
+def train(
+    model: Model = None,
+    engine: Annotated[
+        str, typer.Option(metavar="JSON", help="Fields of verl's FSDPEngineConfig, as a JSON object.")
+    ] = "{}",
+    verl_model: Annotated[
+        str, typer.Option(metavar="JSON", help="Fields of verl's HFModelConfig, as a JSON object.")
+    ] = "{}",
+    follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Train on the judged turns of a home with verl's FSDP2 engine, writing a version for each update."""
+    options = Options(engine=options_of("--engine", engine), model=options_of("--verl-model", verl_model))
+    folder = home_of(home)
+    direct = {"model": model, "learner.processes": learner_processes}
+    settings = load(
+        home=folder, file=config, pairs=set_ or (), direct=direct, below=FULL_WEIGHTS, recipe=recipe
+    )
+    placed = Placed.of(os.environ)
+    learner = in_verl(settings.learner, settings.learner.processes if placed is None else placed.size)
+    try:
+        from afterwit_hosts.verl.trainer import VerlTrainer
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"this needs {error.name}: install verl beside Afterwit, in an environment of its own"
+        ) from error
+    kind = partial(VerlTrainer, options=options)
+    run(settings.model_copy(update={"learner": learner}), folder, forever=follow, kind=kind)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it, by default with the process's arguments; our own errors are one line, without a traceback."""
+    app = typer.Typer(add_completion=False)
+    app.command()(train)
+    try:
+        app(arguments)
+    except AfterwitError as error:
+        print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
