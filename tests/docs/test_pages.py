@@ -9,7 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
-PLACES = ("", "src/afterwit", "plugins/atropos/src", "plugins/hosts/src", "src/afterwit/objective", "src/afterwit/objective/terms", "benchmarks")
+PLACES = (
+    "",
+    "src/afterwit",
+    "plugins/atropos/src",
+    "plugins/hosts/src",
+    "src/afterwit/objective",
+    "src/afterwit/objective/terms",
+    "benchmarks",
+)
 """Where a page's names of files begin: at the root, or in the folder that it is about."""
 
 

@@ -162,7 +162,7 @@ def test_turns_wait_while_the_teacher_is_away(place: Place, teacher: FromLogits)
 
 def test_tokens_without_a_lesson_name_the_flag_that_is_missing() -> None:
     with pytest.raises(
-        ValueError, match=r"--rollout-data-postprocess-path afterwit\.hosts\.slime\.data\.postprocess"
+        ValueError, match=r"--rollout-data-postprocess-path afterwit_hosts\.slime\.data\.postprocess"
     ):
         data.lesson_of(torch.zeros(3))
 
