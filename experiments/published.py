@@ -32,7 +32,7 @@ import typer
 from openai import OpenAI
 from transformers import AutoTokenizer
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.config import load
 from afterwit.demo.live import LiveSystem, live
 from afterwit.demo.people import SIDE

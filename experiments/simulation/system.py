@@ -11,9 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from afterwit.build.home import store_of_model, versions_of
-from afterwit.build.learning import trainer_of
-from afterwit.build.serving import publisher_of
+from afterwit.build import publisher_of, store_of_model, trainer_of, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings

@@ -8,16 +8,15 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic_core import ErrorDetails
 
 from afterwit import plugins, recipes
 from afterwit.checkpoints.remote import VersionsSettings
@@ -39,9 +38,9 @@ from afterwit.tracking.settings import TrackingSettings
 T = TypeVar("T")
 
 HOME_VARIABLE = "AFTERWIT_HOME"
+PREFIX = "AFTERWIT_"
 
-
-NOT_SETTINGS = frozenset({HOME_VARIABLE})
+Tree = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class ServeSettings:
     drain_s: float = 30.0
     """Seconds that running requests may take to finish after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a learner that died is started again; doubles up to 10 s, or five minutes if it
+    """Seconds before a learner that died is started again; doubles up to 10 s, or to five minutes if it
     cannot start."""
 
     def __post_init__(self) -> None:
@@ -67,7 +66,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """How durable turns are, and how long they are kept."""
+    """Where turns are stored, and for how long."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -75,14 +74,14 @@ class StoreSettings:
     """Where turns are stored; unset: in `store.db` of the home. `postgresql://user@host/database`: several
     machines over one store. Write it in config.toml or the environment, so that every command finds it."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """Of SQLite. NORMAL survives a killed process; FULL survives a power loss, at the price of a disk flush a
-    turn. PostgreSQL survives both, unless its own `synchronous_commit` says otherwise."""
+    """For SQLite. NORMAL survives a killed process; FULL also a power loss, at the cost of a disk flush each
+    turn. PostgreSQL survives both, unless its own `synchronous_commit` is lowered."""
     keep_days: float = 90.0
     """Days that ended turns are kept; those still waiting to be judged or trained are never removed."""
     keep_gb: float = 20.0
     """Size in GB above which the oldest ended turns are removed early."""
     next_state_hours: float = 24.0
-    """Hours after which a turn that nothing answered ends; a late reply reopens it."""
+    """Hours after which a turn without a next state ends; a late reply reopens it."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
@@ -150,26 +149,21 @@ def load(
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Settings from flags over environment over file over `below` (the demo's) over a published recipe, over
-    `unless`: what a command takes unless one of these says otherwise.
+    `unless`, a command's own defaults.
 
-    Raises SettingError: one line that names the key, the nearest right one, and where it is written.
+    `pairs` are those of `--set`; `direct` are other flags by setting, None if absent.
+    Raises SettingError: one line that names the key, the nearest known one, and where it is written.
     """
-    sources = [flag_source(pairs, direct or {}), environment_source(environment, apart=NOT_SETTINGS)]
-    path = file or home / CONFIG
     if file is not None and not file.exists():
         raise SettingError(f"there is no configuration file {file}")
-    if path.exists():
-        sources.append(file_source(path))
+    sources = [_flags(pairs, direct or {}), *_of_home(file or home / CONFIG, environment)]
     if below:
-        sources.append(named_source(dict(below), "the demo's settings"))
+        sources.append(_packaged(below, "the demo's settings"))
     if recipe is not None:
-        sources.append(named_source(recipes.read(recipe), f"the recipe {recipe}"))
+        sources.append(_packaged(recipes.read(recipe), f"the recipe {recipe}"))
     if unless:
-        sources.append(named_source(dict(unless), "the command's own defaults"))
-    try:
-        return settings_class().model_validate(merged(sources))
-    except ValidationError as error:
-        raise SettingError(explain(error, sources)) from error
+        sources.append(_packaged(unless, "the command's own defaults"))
+    return _validated(_merged(sources), sources)
 
 
 def store_settings(home: Path) -> StoreSettings:
@@ -178,76 +172,152 @@ def store_settings(home: Path) -> StoreSettings:
 
 
 def versions_settings(home: Path) -> VersionsSettings:
-    """The section `versions`, likewise."""
+    """The section `versions` of environment and home. Raises SettingError."""
     return _section("versions", home).versions
 
 
 def _section(name: str, home: Path) -> Settings:
-    """The settings of environment and home with this section alone."""
-    sources = [environment_source(os.environ, apart=NOT_SETTINGS)]
-    if (home / CONFIG).exists():
-        sources.append(file_source(home / CONFIG))
+    sources = _of_home(home / CONFIG, os.environ)
+    return _validated({name: _merged(sources).get(name, {})}, sources)
+
+
+def _validated(tree: Tree, sources: Sequence[Source]) -> Settings:
     try:
-        return Settings.model_validate({name: merged(sources).get(name, {})})
+        return settings_class().model_validate(tree)
     except ValidationError as error:
-        raise SettingError(explain(error, sources)) from error
+        raise SettingError(_explained(error, sources)) from error
 
 
-def explain(error: ValidationError, sources: Sequence[SettingsSource]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source of settings. `place` names where the key at a path is written, for people."""
+
+    tree: Tree
+    place: Callable[[Sequence[str]], str]
+
+
+def _flags(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
+    tree: Tree = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingError(f"--set {pair}: write it as section.name=value, for example judge.votes=5")
+        _assign(tree, name.strip().split("."), _value(value.strip()))
+    for name, value in direct.items():
+        if value is not None:
+            _assign(tree, name.split("."), value)
+    return Source(tree=tree, place=lambda _: "on the command line")
+
+
+def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
+    """The environment, in which AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5, and the file, if it exists."""
+    tree: Tree = {}
+    for name, value in environment.items():
+        if name.startswith(PREFIX) and name != HOME_VARIABLE:
+            _assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
+    found = [Source(tree=tree, place=lambda keys: f"in the environment ({PREFIX}{'__'.join(keys).upper()})")]
+    if file.exists():
+        try:
+            text = file.read_text(encoding="utf-8")
+            found.append(Source(tree=tomllib.loads(text), place=lambda keys: _in_file(file, text, keys)))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingError(f"{file} is not valid TOML: {error}") from error
+    return found
+
+
+def _packaged(tree: Mapping[str, Any], name: str) -> Source:
+    """Settings that come with the package."""
+    return Source(tree=dict(tree), place=lambda _: f"in {name}")
+
+
+def _assign(tree: Tree, path: Sequence[str], value: Any) -> None:
+    for key in path[:-1]:
+        inner = tree.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise SettingError(f"{'.'.join(path)}: {key} is a value, not a section")
+        tree = inner
+    tree[path[-1]] = value
+
+
+def _value(text: str) -> Any:
+    """The text itself, which the settings' types parse; a list is parsed as JSON."""
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
+
+
+def _merged(sources: Sequence[Source]) -> Tree:
+    """One tree of all sources; the first source that has a key wins."""
+    result: Tree = {}
+    for source in reversed(sources):
+        _overlay(result, source.tree)
+    return result
+
+
+def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
+            _overlay(below[key], value)
+        else:
+            below[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]
+    if fault["type"] == "union_tag_invalid":  # the kind of an engine
+        path, tag = [*map(str, fault["loc"]), "kind"], fault["ctx"]["tag"]
+        choices = fault["ctx"]["expected_tags"]
+        message = f"it must be one of {choices}{_nearest_choice(tag, choices)}"
+        return f"{'.'.join(path)} = {tag!r}{_place(path, sources)}: {message}"
     message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "union_tag_invalid":
-        return _unknown_kind(fault, sources)
     path, value = _named([str(part) for part in fault["loc"]], fault["input"], message)
-    name = ".".join(path)
-    place = next((found for source in sources if (found := source.place(path))), "")
-    where = f" {place}" if place else ""
+    name, where = ".".join(path), _place(path, sources)
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown setting {name}{where}{_nearest(path)}"
-    message += _nearest_choice(fault)
+    message += _nearest_choice(str(fault["input"]), str(fault.get("ctx", {}).get("expected", "")))
     return f"{name} = {value!r}{where}: {message}" if name else message
 
 
-def _unknown_kind(fault: ErrorDetails, sources: Sequence[SettingsSource]) -> str:
-    """A section whose `kind` is none of those there are."""
-    path = [*map(str, fault["loc"]), "kind"]
-    tag, choices = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
-    where = next((f" {found}" for source in sources if (found := source.place(path))), "")
-    near = difflib.get_close_matches(tag, re.findall("'([^']*)'", choices), n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"{'.'.join(path)} = {tag!r}{where}: it must be one of {choices}{meant}"
-
-
-def _named(path: Sequence[str], value: Any, message: str) -> tuple[list[str], Any]:
-    """The setting that a fault is about, and its value: a section's own checks begin with the name."""
+def _named(path: list[str], value: Any, message: str) -> tuple[list[str], Any]:
+    """The setting at fault, and its value: the message of a section's own check begins with the name."""
     path = [part for part in path if not part.endswith("Settings")]
     if len(path) > 1 and path[0] == "engine" and path[1] in KINDS:
-        del path[1]  # not a setting: the kind that the other ones were read as
+        del path[1]  # not a setting: the kind of the section
     key = message.partition(" ")[0]
     return ([*path, key], value[key]) if isinstance(value, Mapping) and key in value else (path, value)
 
 
+def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
+    """Where the setting is written, after a blank; "" if no source has it."""
+    for source in sources:
+        node: Any = source.tree
+        for key in path:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if node is not None:
+            return f" {source.place(path)}"
+    return ""
+
+
 def _nearest(path: Sequence[str]) -> str:
-    """The setting that was meant: one of such a name in whatever section, else the nearest as a whole."""
-    names, written = known_names(), ".".join(path)
+    """The setting that was meant: one of such a name in any section, else the nearest as a whole."""
+    names = known_names()
     own = {name: name.rpartition(".")[2] for name in names}
-    alike = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
-    meant = [name for name in names if own[name] in alike]
-    near = difflib.get_close_matches(written, meant or names, n=1, cutoff=0.0 if meant else 0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(_siblings(path))}"
+    close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
+    meant = [name for name in names if own[name] in close]
+    near = difflib.get_close_matches(".".join(path), meant or names, n=1, cutoff=0.0 if meant else 0.5)
+    section = ".".join(path[:-1])
+    siblings = [name for name in names if name.rpartition(".")[0] == section]
+    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"
 
 
-def _nearest_choice(fault: ErrorDetails) -> str:
-    """For a value that is none of a setting's choices: the nearest of them, if one is near."""
-    choices = re.findall("'([^']*)'", str(fault.get("ctx", {}).get("expected", "")))
-    near = difflib.get_close_matches(str(fault["input"]), choices, n=1)
+def _nearest_choice(value: str, choices: str) -> str:
+    """The nearest of the quoted choices, if one is near."""
+    near = difflib.get_close_matches(value, re.findall("'([^']*)'", choices), n=1)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _siblings(path: Sequence[str]) -> list[str]:
-    prefix = ".".join(path[:-1])
-    return [name for name in known_names() if name.rpartition(".")[0] == prefix]
 
 
 def known_names() -> list[str]:
@@ -261,126 +331,16 @@ def known_names() -> list[str]:
     return list(dict.fromkeys(names))
 
 
-PREFIX = "AFTERWIT_"
-
-
-Tree = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsSource:
-    """One source of settings."""
-
-    tree: Tree
-    written: Callable[[Sequence[str]], str]
-    """Where the key at a path is written in this source, for people."""
-
-    def place(self, path: Sequence[str]) -> str | None:
-        """Where the key at `path` is written; None if this source does not hold it."""
-        node: Any = self.tree
-        for key in path:
-            if not isinstance(node, Mapping) or key not in node:
-                return None
-            node = node[key]
-        return self.written(path)
-
-
-def merged(sources: Sequence[SettingsSource]) -> Tree:
-    """One tree of all sources; the first source that has a key wins."""
-    result: Tree = {}
-    for source in reversed(sources):
-        _overlay(result, source.tree)
-    return result
-
-
-def file_source(path: Path) -> SettingsSource:
-    """A TOML file's settings. SettingError if it is not valid TOML."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is not valid TOML: {error}") from error
-    return SettingsSource(tree=tree, written=partial(_in_file, path))
-
-
-def named_source(tree: Tree, name: str) -> SettingsSource:
-    """Settings that come with the package: a recipe's, or the demo's."""
-    return SettingsSource(tree=tree, written=lambda _: f"in {name}")
-
-
-def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> SettingsSource:
-    """The environment's settings, without names in `apart`: AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5."""
-    tree: Tree = {}
-    for name, value in environment.items():
-        if name.startswith(PREFIX) and name not in apart:
-            assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    return SettingsSource(tree=tree, written=_in_environment)
-
-
-def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> SettingsSource:
-    """`--set judge.votes=5` and the flags of their own (`direct`, dotted names; None: not given)."""
-    tree: Tree = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise SettingError(f"--set {pair}: write it as section.name=value, for example judge.votes=5")
-        assign(tree, name.strip().split("."), _value(value.strip()))
-    for name, value in direct.items():
-        if value is not None:
-            assign(tree, name.split("."), value)
-    return SettingsSource(tree=tree, written=lambda _: "on the command line")
-
-
-def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
-    """Put `value` at `path` and make the tables above it."""
-    for key in path[:-1]:
-        inner = tree.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise SettingError(f"{'.'.join(path)}: {key} is a value, not a section")
-        tree = inner
-    tree[path[-1]] = value
-
-
-def _value(text: str) -> Any:
-    """The text itself, which the settings' types read; a list is parsed as JSON."""
-    if not text.startswith("["):
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
-
-
-def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
-    for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
-            _overlay(below[key], value)
-        else:
-            below[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _in_environment(keys: Sequence[str]) -> str:
-    return f"in the environment ({PREFIX}{'__'.join(keys).upper()})"
-
-
-def _in_file(path: Path, keys: Sequence[str]) -> str:
-    line = _line_of(path, keys)
-    return f"in {path}" + (f", line {line}" if line else "")
-
-
-def _line_of(path: Path, keys: Sequence[str]) -> int | None:
-    wanted_table, wanted_key = ".".join(keys[:-1]), keys[-1]
-    for number, table, key in _keys_of(path):
-        if (table, key) in ((wanted_table, wanted_key), (".".join(keys), "")):
-            return number
-    return None
-
-
-def _keys_of(path: Path) -> Iterator[tuple[int, str, str]]:
+def _in_file(file: Path, text: str, keys: Sequence[str]) -> str:
+    """The file, and the line of the key, or of its table, if it is found."""
     table = ""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.strip()
-        if text.startswith("["):
-            table = text.strip("[] ")
-            yield number, table, ""
-        elif "=" in text and not text.startswith("#"):
-            yield number, table, text.partition("=")[0].strip().strip("\"'")
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        key = line.partition("=")[0].strip().strip("\"'") if "=" in line else ""
+        if line.startswith("["):
+            table, key = line.strip("[] "), ""
+        elif not key or line.startswith("#"):
+            continue
+        if [*filter(None, table.split(".")), *filter(None, [key])] == list(keys):
+            return f"in {file}, line {number}"
+    return f"in {file}"

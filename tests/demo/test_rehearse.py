@@ -8,10 +8,9 @@ from random import Random
 
 import pytest
 
-from afterwit import sandbox
 from afterwit.demo.tools import rehearse, tasks
 from afterwit.demo.world import Task
-from afterwit.sandbox.process import Outcome
+from afterwit.sandbox.box import Ran, run
 
 
 def _place(folder: Path, task: Task) -> Path:
@@ -37,7 +36,7 @@ def test_a_tasks_commands_print_and_leave_what_they_do_in_the_sandbox(kind: str,
         task = tasks.KINDS[kind]("fresh", Random(number))
         here, there = (_place(tmp_path / f"{number}{name}", task) for name in ("here", "there"))
         for argv in _commands(task):
-            assert rehearse.run(argv, here) == sandbox.run(argv, there), argv
+            assert rehearse.run(argv, here) == run(argv, there), argv
         assert _files(here) == _files(there)
 
 
@@ -54,4 +53,4 @@ def test_a_tasks_commands_print_and_leave_what_they_do_in_the_sandbox(kind: str,
 def test_every_other_command_is_the_sandboxs(argv: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text("print(1 + 1)\n")
     said = rehearse.run(argv, tmp_path)
-    assert said == sandbox.run(argv, tmp_path) != Outcome(status=0, output="")
+    assert said == run(argv, tmp_path) != Ran(status=0, output="")

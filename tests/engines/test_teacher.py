@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from afterwit.build.learning import teacher_server
+from afterwit.build import teacher_server
 from afterwit.config import load
 from afterwit.errors import EngineError, EngineUnavailable, SettingError
 from tests.engines.sglang import recorded as sglang

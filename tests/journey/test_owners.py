@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import store_of_model, versions_of
+from afterwit.build import store_of_model, versions_of
 from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning
 from afterwit.running.serve import Runtime

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.config import Settings
 from afterwit.errors import VersionsRefused

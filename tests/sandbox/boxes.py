@@ -9,14 +9,15 @@ from functools import cache
 import pytest
 
 from afterwit.errors import IsolationMissing
-from afterwit.sandbox.box import Box, Ran, Walls, walls
+from afterwit.sandbox.box import Box, Ran
+from afterwit.sandbox.isolation import Isolation, find_isolation
 
 
 @cache
 def refusal() -> str | None:
     """Why nothing can be isolated here; None if it can."""
     try:
-        walls()
+        find_isolation()
     except IsolationMissing as error:
         return str(error)
     return None
@@ -27,9 +28,9 @@ def isolated(test: Callable[..., object]) -> Callable[..., object]:
     return pytest.mark.skipif(refusal() is not None, reason=refusal() or "")(test)
 
 
-def here() -> Walls:
+def here() -> Isolation:
     """The walls of this machine."""
-    return walls()
+    return find_isolation()
 
 
 async def python(box: Box, code: str) -> Ran:

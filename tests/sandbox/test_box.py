@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from afterwit.errors import BoxEnded, IsolationMissing
-from afterwit.sandbox.box import BoxLimits, bubblewrap, open_box, walls
+from afterwit.sandbox.box import open_box
 from afterwit.sandbox.inside.files import SEEN_AS
+from afterwit.sandbox.isolation import BoxLimits, bubblewrap, find_isolation
 from tests.sandbox.boxes import here, isolated, python
 
 MIB = 1 << 20
@@ -347,9 +348,10 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
     mark = f"afterwit-killed-{os.getpid()}"
     code = f"""
         import asyncio
-        from afterwit.sandbox.box import BoxLimits, open_box, walls
+        from afterwit.sandbox.box import open_box
+        from afterwit.sandbox.isolation import BoxLimits, find_isolation
         async def main():
-            async with open_box(walls(), BoxLimits(seconds=300)) as box:
+            async with open_box(find_isolation(), BoxLimits(seconds=300)) as box:
                 await box.run(["bash", "-c", "exec -a {mark} sleep 600"])
         asyncio.run(main())
     """
@@ -368,9 +370,10 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
 async def test_a_loop_that_ends_while_boxes_are_being_closed_waits_for_their_ends() -> None:
     code = """
         import asyncio
-        from afterwit.sandbox.box import open_box, walls
+        from afterwit.sandbox.box import open_box
+        from afterwit.sandbox.isolation import find_isolation
         async def hold(opened):
-            async with open_box(walls()):
+            async with open_box(find_isolation()):
                 opened.set()
                 await asyncio.sleep(600)
         async def main(moments):
@@ -402,7 +405,7 @@ async def test_a_box_that_is_gone_says_so() -> None:
 
 async def test_an_unsafe_box_is_named_in_each_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with open_box(walls(unsafe=True), PATIENT) as box:
+    async with open_box(find_isolation(unsafe=True), PATIENT) as box:
         await box.write(f"{SEEN_AS}/one.txt", "1")
         ran = await box.run(["sh", "-c", "cat one.txt; pwd; setsid sleep 600 & exit 2"])
         assert (ran.status, ran.output[:1]) == (2, "1")
@@ -418,7 +421,7 @@ async def test_an_unsafe_box_is_named_in_each_line_of_the_log(caplog: pytest.Log
 
 async def test_an_unsafe_box_ends_what_its_commands_started() -> None:
     mark = f"afterwit-unsafe-{os.getpid()}"
-    async with open_box(walls(unsafe=True), BoxLimits(seconds=2.0)) as box:
+    async with open_box(find_isolation(unsafe=True), BoxLimits(seconds=2.0)) as box:
         code = f"setsid bash -c 'exec -a {mark} sleep 600' & sleep 600"
         assert (await box.run(["bash", "-c", code])).ended_for == "time"
         assert processes_with(mark) == []
@@ -426,7 +429,7 @@ async def test_an_unsafe_box_ends_what_its_commands_started() -> None:
 
 def test_without_isolation_it_refuses_and_says_what_to_install() -> None:
     with pytest.raises(IsolationMissing, match=r"not installed.*apt-get install bubblewrap.*--unsafe"):
-        walls(find=lambda name: None)
+        find_isolation(find=lambda name: None)
 
 
 def test_limits_must_be_above_zero() -> None:

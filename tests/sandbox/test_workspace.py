@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.sandbox.workspace import OutsideWorkspace, Workspace
+from afterwit.sandbox.inside.files import OutsideWorkspace
+from afterwit.sandbox.workspace import Workspace
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
 from afterwit.errors import RequestError
-from afterwit.sandbox.box import BoxLimits, walls
+from afterwit.sandbox.isolation import BoxLimits, find_isolation
 from afterwit.turn import Finish, Sampling
 from afterwit_atropos.agent import UNREAD, AgentLimits, Ending, Played, play
 from afterwit_atropos.built_in import built_in
@@ -150,7 +150,7 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     calls = terminal("kill -9 $PPID") + terminal("true")
-    played = await play(BY_NAME["fizzbuzz"], says(written, calls), walls(unsafe=True), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says(written, calls), find_isolation(unsafe=True), limits=LIMITS)
     assert (played.ending, played.verdict.correctness) == (Ending.BOX, 0.0)
     assert [said[:6] for said in heard(played)] == ["wrote ", "error:", "error:"]
     assert played.rollout.outcome is not None

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import afterwit
 from afterwit.errors import SettingError
-from afterwit.sandbox.box import BoxLimits, seen_in
+from afterwit.sandbox.isolation import BoxLimits, seen_in
 from afterwit_atropos.tasks import DatasetSettings, Task, examine, load_tasks
 from tests.sandbox.boxes import here, isolated
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from afterwit.sandbox.box import BoxLimits, walls
+from afterwit.sandbox.isolation import BoxLimits, find_isolation
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.tasks import Task, TestVerdict, examine
 from plugins.atropos.tests.cheats import CHEATS
@@ -62,7 +62,7 @@ async def test_a_solution_that_cheats_passes_no_test(how: str) -> None:
 
 async def test_a_solution_that_ends_its_own_box_fails_and_takes_no_exam_with_it() -> None:
     ending = "import os, signal\ndef add(a, b): os.kill(os.getppid(), signal.SIGKILL)"
-    found = await examine(ADDING, ending, walls(unsafe=True), PATIENT)
+    found = await examine(ADDING, ending, find_isolation(unsafe=True), PATIENT)
     assert (found.passed, found.total) == (0, 2)
     assert found.failure == "add(2, 3) ended the solution or ran out of its limits"
 

@@ -102,7 +102,7 @@ def demo(
     from afterwit.demo.asked import Asked
     from afterwit.demo.command import ruin as run_ruin
     from afterwit.demo.command import run
-    from afterwit.sandbox.process import weakness
+    from afterwit.sandbox.box import weakness
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)

@@ -26,7 +26,7 @@ def backup(
 
     The model's own weights are not in it. Conversations are: only you may read the file.
     """
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
 
@@ -68,7 +68,7 @@ def du(json_: Json = False, home: Home = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.home.usage import in_words, usage
 
@@ -99,7 +99,7 @@ def merge(
     home: Home = None,
 ) -> None:
     """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
-    from afterwit.build.home import store_of_home, versions_of
+    from afterwit.build import store_of_home, versions_of
     from afterwit.config import home_of, load
     from afterwit.home.merge import merge as merged
     from afterwit.home.model import model_folder
@@ -170,7 +170,7 @@ def import_(
     from rich.console import Console
     from rich.progress import Progress
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of, store_settings
     from afterwit.errors import SettingError
     from afterwit.home.home import store_url
@@ -241,7 +241,7 @@ def export(
 
     It says how many rows it wrote, and how many turns it left out for which reason.
     """
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State

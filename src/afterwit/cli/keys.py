@@ -28,7 +28,7 @@ def add(
     home: Home = None,
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.gateway.auth import Permission, check_name, hash_key, new_key
 
     scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
@@ -44,7 +44,7 @@ def list_keys(home: Home = None) -> None:
     """Show the keys' names and scopes."""
     from rich.table import Table
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.printing.terminal import Terminal, moment
 
     table = Table("name", "scopes", "made", "revoked", box=None, pad_edge=False)
@@ -57,7 +57,7 @@ def list_keys(home: Home = None) -> None:
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
     """Refuse a key from now on."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
 
     with store_of_home(home) as store:
         store.revoke_key(name, now=time.time())
@@ -72,7 +72,7 @@ def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
 
     The old one is refused. Sessions belong to the name, so they go on.
     """
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.errors import SettingError
     from afterwit.gateway.auth import hash_key, new_key
 

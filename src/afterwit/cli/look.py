@@ -23,7 +23,7 @@ def status(json_: Json = False, home: Home = None) -> None:
 
     import orjson
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.checkpoints.files import held
     from afterwit.config import home_of, load
     from afterwit.home.home import VERSIONS
@@ -70,7 +70,7 @@ def turns(
     home: Home = None,
 ) -> None:
     """List turns: the state of each, the reason, and why those without a parent have none."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.lifecycle import Reason, State
     from afterwit.store import Filter
     from afterwit.turn import Kind
@@ -125,7 +125,7 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.ids import turn_of_response
     from afterwit.printing.ledger import became
@@ -169,7 +169,7 @@ def judges(json_: Json = False, home: Home = None) -> None:
 
     import orjson
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.judging.check_stage import known_of_judge, report_of
     from afterwit.judging.checks import warnings
     from afterwit.printing.terminal import Terminal
@@ -206,7 +206,7 @@ def ledger(
     """
     import orjson
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.errors import SettingError
     from afterwit.printing import ledger as entries
     from afterwit.printing.terminal import Terminal
@@ -263,7 +263,7 @@ def progress(
     """
     import orjson
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.printing.progress import as_json, draw, parts_of, text_of
     from afterwit.printing.terminal import Terminal
     from afterwit.promotion.watch import requests_of
@@ -295,7 +295,7 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     import orjson
 
     from afterwit.adapters import SHARED
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.printing.terminal import Terminal
     from afterwit.printing.versions import event_lines, version_table
     from afterwit.promotion.events import EventKind

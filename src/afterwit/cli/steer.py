@@ -23,7 +23,7 @@ def pause(
 
     It holds across restarts. An update that has begun is finished; alarms still take versions back.
     """
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.learning.schedule import turns
 
     with store_of_home(home) as store:
@@ -35,7 +35,7 @@ def pause(
 
 def resume(home: Home = None) -> None:
     """End a pause: the turns that waited are learned from."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
 
     with store_of_home(home) as store:
         ended = store.resume()
@@ -58,7 +58,7 @@ def review(
     """
     import orjson
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
     from afterwit.learning.schedule import turns as turns_
@@ -103,7 +103,7 @@ def exclude(
 
     It is served and recorded as before. What has been learned from it stays until `afterwit rollback`.
     """
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.learning.schedule import turns
 
     with store_of_home(home) as store:
@@ -137,7 +137,7 @@ def rollback(
     the new version up within a second.
     """
     from afterwit.adapters import SHARED
-    from afterwit.build.home import store_of_home, versions_of
+    from afterwit.build import store_of_home, versions_of
     from afterwit.checkpoints.rollback import roll_back
     from afterwit.config import home_of, load
     from afterwit.home.model import model_folder
@@ -159,7 +159,7 @@ def requeue(
     home: Home = None,
 ) -> None:
     """Put failed turns back where their step failed."""
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.lifecycle import Reason
 
     why = choice(Reason, reason, "--reason")
@@ -191,7 +191,7 @@ def forget(
     """
     from contextlib import suppress
 
-    from afterwit.build.home import store_of_home
+    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError, TurnNotFound
     from afterwit.home.forget import forget as forgotten

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from afterwit import __version__
-from afterwit.build.home import store_at, versions_of
+from afterwit.build import store_at, versions_of
 from afterwit.checkpoints.files import first_damaged, hashes_of, held, is_state
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.checkpoints.manifest import names_file, parsed

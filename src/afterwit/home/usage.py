@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.checkpoints.shared import SharedVersions
 from afterwit.config import Settings
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS

@@ -1,8 +1,1 @@
-"""Where a model's actions happen: files below one folder, commands with limits."""
-
-from __future__ import annotations
-
-from afterwit.sandbox.process import Limits, Outcome, confined, run, weakness
-from afterwit.sandbox.workspace import OutsideWorkspace, Workspace
-
-__all__ = ["Limits", "Outcome", "OutsideWorkspace", "Workspace", "confined", "run", "weakness"]
+"""Isolation of commands that a model writes: files below one folder, commands with limits."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions

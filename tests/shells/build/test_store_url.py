@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import main
 from afterwit.errors import SettingError
 from afterwit.store.sqlite import SqliteStore

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit import build
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import EXTRAS, app, main
 from afterwit.config import load
 from afterwit.demo.worlds import world_named

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
 from afterwit.message import Conversation, Message
 from afterwit.verdict import Source, Verdict

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home, store_of_model, versions_of
+from afterwit.build import store_of_home, store_of_model, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.cli.app import app
 from afterwit.config import load

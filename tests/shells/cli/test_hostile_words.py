@@ -12,7 +12,7 @@ import pytest
 from rich.text import Text
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
 from afterwit.message import Conversation, Message, ToolCall
 from afterwit.printing.terminal import Terminal, plain

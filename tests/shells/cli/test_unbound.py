@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message

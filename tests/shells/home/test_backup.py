@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home, versions_of
+from afterwit.build import store_of_home, versions_of
 from afterwit.checkpoints.files import exclusive
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.shared import SharedVersions

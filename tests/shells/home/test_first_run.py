@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit import demo
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import SettingError

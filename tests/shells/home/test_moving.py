@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.checkpoints.files import exclusive
 from afterwit.cli.app import app
 from afterwit.errors import AlreadyRunning, SettingError, StoreError

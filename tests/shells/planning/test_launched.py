@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from afterwit import recipes
-from afterwit.build.learning import teacher_server
+from afterwit.build import teacher_server
 from afterwit.config import Settings, load
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.client import ServerClient

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from afterwit.build.home import store_of_model, versions_of
+from afterwit.build import store_of_model, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
 from afterwit.running.learner_process import keep_alive

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.running import learner_process
 from tests.shells.running.several_learners import command_of, fill, ranks_beneath, settings_of, trained
 

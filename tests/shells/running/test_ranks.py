@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import versions_of
+from afterwit.build import versions_of
 from afterwit.errors import SettingError
 from afterwit.learning.distributed.joining import placed_settings
 from afterwit.learning.distributed.placed import Placed

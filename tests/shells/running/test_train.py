@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import store_of_model, versions_of
+from afterwit.build import store_of_model, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
 from afterwit.errors import NothingLearned, SettingError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.build.home import store_of_home
+from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
 from plugins.atropos.tests.consumer.groups import plain_group, with_rows
 from tests.fakes.atropos_server import fake_atropos

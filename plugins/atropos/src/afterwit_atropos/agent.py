@@ -20,7 +20,8 @@ from afterwit.chat_format.families import holds_unread_call
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.errors import BoxEnded, RequestError
 from afterwit.message import Conversation, Message, ToolCall
-from afterwit.sandbox.box import Box, BoxLimits, Ran, Walls, open_box
+from afterwit.sandbox.box import Box, Ran, open_box
+from afterwit.sandbox.isolation import BoxLimits, Isolation
 from afterwit.turn import Kind, Turn
 from afterwit.verdict import Feedback
 from afterwit_atropos.policy import Policy, Response
@@ -80,7 +81,7 @@ class Played:
 async def play(
     task: Task,
     policy: Policy,
-    walls: Walls,
+    walls: Isolation,
     *,
     limits: AgentLimits | None = None,
     weights: RewardWeights | None = None,

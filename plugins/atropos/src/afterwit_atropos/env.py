@@ -28,7 +28,7 @@ from afterwit.errors import AfterwitError, SettingError, TooManyUnscored
 from afterwit.home.model import model_folder
 from afterwit.retry import BackOff
 from afterwit.running.logs import log_plainly
-from afterwit.sandbox.box import seen_in, walls
+from afterwit.sandbox.isolation import find_isolation, seen_in
 from afterwit.turn import Sampling
 from afterwit.worker import Signals
 from afterwit_atropos.agent import AgentLimits
@@ -332,7 +332,7 @@ def weights_of(config: AgenticOPDConfig) -> RewardWeights:
 
 def _coding(config: AgenticOPDConfig) -> TaskSet:
     """Its boxes are tried first: without isolation nothing starts."""
-    found = walls(unsafe=config.unsafe_sandbox)
+    found = find_isolation(unsafe=config.unsafe_sandbox)
     tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name)
     return CodingTasks(
         tasks,

@@ -14,7 +14,7 @@ from afterwit.demo.world import Split, TaskState, World
 from afterwit.demo.world import Task as WorldTask
 from afterwit.errors import SettingError
 from afterwit.message import Message
-from afterwit.sandbox.box import Walls
+from afterwit.sandbox.isolation import Isolation
 from afterwit.verdict import Feedback
 from afterwit_atropos.agent import AgentLimits, Episode, Played, play
 from afterwit_atropos.policy import Policy
@@ -29,7 +29,7 @@ class CodingTasks:
     def __init__(
         self,
         tasks: Sequence[Task],
-        walls: Walls,
+        walls: Isolation,
         *,
         limits: AgentLimits,
         weights: RewardWeights,

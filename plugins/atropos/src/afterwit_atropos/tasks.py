@@ -17,7 +17,8 @@ from site import getsitepackages
 from typing import Any, cast
 
 from afterwit.errors import BoxEnded, SettingError
-from afterwit.sandbox.box import Box, BoxLimits, Walls, open_box
+from afterwit.sandbox.box import Box, open_box
+from afterwit.sandbox.isolation import BoxLimits, Isolation
 from afterwit_atropos.exam.examiner import FORM, MODULE, undefined
 
 SOLUTION = "solution.py"
@@ -316,7 +317,7 @@ LONGEST = 6
 async def examine(
     task: Task,
     solution: str | None,
-    walls: Walls,
+    walls: Isolation,
     limits: BoxLimits,
     *,
     clock: Callable[[], float] = time.monotonic,

@@ -122,10 +122,12 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterwit.sandbox.box import walls
+    from afterwit.sandbox.isolation import find_isolation
     from afterwit_atropos import env as tasks
 
-    monkeypatch.setattr(tasks, "walls", lambda *, unsafe: walls(unsafe=unsafe, find=lambda name: None))
+    monkeypatch.setattr(
+        tasks, "find_isolation", lambda *, unsafe: find_isolation(unsafe=unsafe, find=lambda name: None)
+    )
     with pytest.raises(SettingError, match="Install bubblewrap"):
         task_set_of(AgenticOPDConfig())
     found = task_set_of(AgenticOPDConfig(unsafe_sandbox=True))

@@ -15,7 +15,7 @@ from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.tools.toolbox import Toolbox
 from afterwit.demo.world import CaseKind, LabelledCase, Message, Split, Task, text_message
-from afterwit.sandbox.process import Outcome
+from afterwit.sandbox.box import Ran
 from afterwit.sandbox.workspace import Workspace
 
 
@@ -113,12 +113,12 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
     return Played(task=task, messages=messages, broken=broken, failed=failed)
 
 
-def _ran(argv: Sequence[str], files: Workspace) -> Outcome:
+def _ran(argv: Sequence[str], files: Workspace) -> Ran:
     """What python says of a script, which is taken to work if it is there."""
     if len(argv) < 2 or files.exists(argv[1]):
-        return Outcome(status=0, output="")
+        return Ran(status=0, output="")
     missing = f"{argv[0]}: can't open file '{FOLDER / argv[1]}': [Errno 2] No such file or directory"
-    return Outcome(status=2, output=missing)
+    return Ran(status=2, output=missing)
 
 
 def _done(step: rules.Step, toolbox: Toolbox) -> list[Message]:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterwit import sandbox
-from afterwit.sandbox.process import Outcome
+from afterwit.sandbox import box
+from afterwit.sandbox.box import Ran
 
 _SCRIPT = re.compile(r'open\("([a-z][a-z-]*\.out)", "w"\)\.write\("([A-Za-z ]*)"\)\n')
 
@@ -18,22 +18,22 @@ _SCRIPT = re.compile(r'open\("([a-z][a-z-]*\.out)", "w"\)\.write\("([A-Za-z ]*)"
 _NAME = re.compile(r"[a-z][a-z-]*\.[a-z]+")
 
 
-def run(argv: Sequence[str], root: Path) -> Outcome:
-    """As `sandbox.run`."""
-    return known(argv, root) or sandbox.run(argv, root)
+def run(argv: Sequence[str], root: Path) -> Ran:
+    """As `box.run`."""
+    return known(argv, root) or box.run(argv, root)
 
 
-def run_nothing(argv: Sequence[str], root: Path) -> Outcome:
+def run_nothing(argv: Sequence[str], root: Path) -> Ran:
     """As `run`, but a command that is none of these is not found: no process ever starts."""
-    return known(argv, root) or Outcome(status=127, output=f"{argv[0] if argv else ''}: not found")
+    return known(argv, root) or Ran(status=127, output=f"{argv[0] if argv else ''}: not found")
 
 
-def known(argv: Sequence[str], root: Path) -> Outcome | None:
+def known(argv: Sequence[str], root: Path) -> Ran | None:
     """What a command that the tasks know does; None for any other."""
     match list(argv):
         case ["grep", "-xF", line, name] if _is_file(root, name):
             found = sum(held == line for held in (root / name).read_text().splitlines())
-            return Outcome(status=0 if found else 1, output=f"{line}\n" * found)
+            return Ran(status=0 if found else 1, output=f"{line}\n" * found)
         case ["test", "-e", name] if _NAME.fullmatch(name):
             return _tested((root / name).exists())
         case ["test", "!", "-e", name] if _NAME.fullmatch(name):
@@ -41,7 +41,7 @@ def known(argv: Sequence[str], root: Path) -> Outcome | None:
         case ["python" | "python3", name] if _is_file(root, name):
             if script := _SCRIPT.fullmatch((root / name).read_text()):
                 (root / script[1]).write_text(script[2])
-                return Outcome(status=0, output="")
+                return Ran(status=0, output="")
     return None
 
 
@@ -49,5 +49,5 @@ def _is_file(root: Path, name: str) -> bool:
     return _NAME.fullmatch(name) is not None and (root / name).is_file()
 
 
-def _tested(holds: bool) -> Outcome:
-    return Outcome(status=0 if holds else 1, output="")
+def _tested(holds: bool) -> Ran:
+    return Ran(status=0 if holds else 1, output="")

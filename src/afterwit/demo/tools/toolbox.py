@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit import sandbox
-from afterwit.sandbox.process import Outcome
+from afterwit.sandbox import box
+from afterwit.sandbox.box import Ran
 from afterwit.sandbox.workspace import Workspace
 
 _ON_A_FILE = ("read", "edit", "copy", "delete")
 """Tools that need the file to be there."""
 
 
-Runner = Callable[[Sequence[str]], Outcome]
+Runner = Callable[[Sequence[str]], Ran]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class Toolbox:
         except (OSError, ValueError) as error:
             return f"failed: {error}"
 
-    def start(self, argv: Sequence[str]) -> Outcome:
+    def start(self, argv: Sequence[str]) -> Ran:
         """Run a command in the workspace."""
-        return self.runner(argv) if self.runner else sandbox.run(argv, self.workspace.root)
+        return self.runner(argv) if self.runner else box.run(argv, self.workspace.root)
 
     def _act(self, name: str, given: Mapping[str, Any]) -> str:
         files = self.workspace
@@ -71,8 +71,8 @@ class Toolbox:
     def _run(self, argv: Sequence[str]) -> str:
         ended = self.start(argv)
         printed = ended.output.strip()
-        if ended.timed_out:
-            return f"failed: out of time\n{printed}".strip()
+        if ended.ended_for is not None:
+            return f"failed: out of {ended.ended_for}\n{printed}".strip()
         return (
             printed or "ok" if ended.status == 0 else f"failed: exit status {ended.status}\n{printed}".strip()
         )

@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterwit import sandbox
 from afterwit.demo.judge import APPROVING, RuleJudge
 from afterwit.demo.speech import Spoken
 from afterwit.demo.tools import cases, tasks, words
@@ -20,10 +19,12 @@ from afterwit.demo.tools.toolbox import Toolbox
 from afterwit.demo.tools.words import WORDINGS, complaint
 from afterwit.demo.world import LabelledCase, Split, Task
 from afterwit.message import ToolCall
-from afterwit.sandbox.process import Outcome
-from afterwit.sandbox.workspace import OutsideWorkspace, Workspace
+from afterwit.sandbox import box
+from afterwit.sandbox.box import Ran
+from afterwit.sandbox.inside.files import OutsideWorkspace
+from afterwit.sandbox.workspace import Workspace
 
-Commands = Callable[[Sequence[str], Path], Outcome]
+Commands = Callable[[Sequence[str], Path], Ran]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ class ToolsWorld(Spoken):
     rules: Mapping[str, str] = field(default_factory=lambda: rules.IN_WORDS)
     kept_when: str = "every house rule that applies was kept by doing the guarded thing in the right way"
     passed_when: str = "the executable check passes"
-    commands: Commands = sandbox.run
+    commands: Commands = box.run
     """Runs a command in a folder; experiments have a way without processes."""
 
     def task(self, split: Split, rng: Random) -> Task:

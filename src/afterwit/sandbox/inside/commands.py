@@ -26,7 +26,7 @@ LINE = 1 << 20
 
 
 class Command:
-    """A running command. `limits` are the fields of `Limits`.
+    """A running command. `limits` are those of `Isolation.limits`.
 
     `talks`: it is given lines and answers each with one; its errors are not kept. Otherwise it reads nothing,
     and what it prints comes back when it ends.
@@ -113,7 +113,7 @@ class Command:
             "processes": (sum(one.threads for one in running), limits["processes"]),
             "memory": (self._memory(running), limits["memory_bytes"]),
             "output": (self._printed, LINE if self._talks else MOST_PRINTED),
-            "files": (_files() if limits["isolated"] else 0, limits["files"]),
+            "files": (_files(limits["file_systems"]), limits["files"]),
         }
         return next((name for name, (now, most) in used.items() if now > most), None)
 
@@ -154,10 +154,9 @@ def _is_left() -> bool:
     return bool(poll.poll(0))
 
 
-def _files() -> int:
-    """Files in the box's own file systems."""
-    places = (os.statvfs(place) for place in ("/work", "/tmp", "/dev/shm"))
-    return sum(place.f_files - place.f_ffree for place in places)
+def _files(file_systems: Sequence[str]) -> int:
+    stats = map(os.statvfs, file_systems)
+    return sum(each.f_files - each.f_ffree for each in stats)
 
 
 def _become(argv: Sequence[str], limits: Mapping[str, Any], given: int, printed: int, talks: bool) -> None:

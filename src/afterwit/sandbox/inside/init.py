@@ -1,14 +1,13 @@
-"""Process 1 of a box: does what the program outside asks, one line of JSON for each request and answer.
+"""Process 1 of a box: serves the program outside, one line of JSON for each request and answer.
 
-It cannot be killed from within, since it is process 1 of its namespace, nor read, since it hides. In
-an unsafe box it is an ordinary process. It ends with its input, and everything in the box with it.
+It cannot be killed from within, since it is process 1 of its namespace, nor read, since it hides. Without
+isolation it is an ordinary process. It ends with its input, and everything in the box with it.
 
-    python -m inside.init ROOT [--uid UID] [--unsafe]
+    python -m inside.init ROOT [--uid UID | --unsafe]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -22,7 +21,7 @@ from .filter import adopt_orphans, deny_calls, die_with_parent, hide
 
 
 class Init:
-    """What can be asked, by name."""
+    """The requests, by name."""
 
     def __init__(self, root: str) -> None:
         self._files = Files(root)
@@ -43,9 +42,10 @@ class Init:
                 case "stop":
                     return self._stop()
                 case "read":
-                    return self._files.read(**request)
+                    return {"text": self._files.read(**request)}
                 case "write":
-                    return self._files.write(**request)
+                    self._files.write(**request)
+                    return {}
         except (OSError, ValueError) as error:
             return {"error": str(error)}
         return {"error": f"nothing known as {asked}"}
@@ -66,19 +66,15 @@ class Init:
 
 def main() -> None:
     """Serve requests until there are no more."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("--uid", type=int)
-    parser.add_argument("--unsafe", action="store_true")
-    given = parser.parse_args()
-    if given.unsafe:
+    root, *options = sys.argv[1:]  # argparse would double the time to start
+    if options == ["--unsafe"]:
         with contextlib.suppress(OSError, AttributeError):  # macOS has no prctl
             adopt_orphans()
     else:
-        _confine(given.uid)
+        _confine(int(options[1]) if options else None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what process 1 does not handle cannot end it
-    os.chdir(given.root)
-    init = Init(given.root)
+    os.chdir(root)
+    init = Init(root)
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin.buffer:
         print(json.dumps(init.answer(json.loads(line))), flush=True)

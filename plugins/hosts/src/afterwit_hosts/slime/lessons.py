@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from afterwit import build
-from afterwit.build.home import worker_name
+from afterwit.build import worker_name
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings

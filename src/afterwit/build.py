@@ -1,0 +1,493 @@
+"""The only place that constructs: store, versions, engine, judge, learner, publisher, gateway.
+
+Imports are inside the functions, so that a command loads only what it builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from afterwit.adapters import SHARED
+from afterwit.config import Settings, StoreSettings, home_of, store_settings
+from afterwit.errors import SettingError, StoreMismatch, VersionDamaged
+from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
+from afterwit.store.open import open_store, store_exists
+
+if TYPE_CHECKING:
+    from afterwit.chat_format.render import Renderer
+    from afterwit.checkpoints.remote import VersionsSettings
+    from afterwit.checkpoints.versions import Versions
+    from afterwit.engines.port import Engine
+    from afterwit.gateway.app import GatewayApp
+    from afterwit.housekeeping import Housekeeping
+    from afterwit.judging.ability import Examiner
+    from afterwit.judging.check_stage import JudgeChecks
+    from afterwit.judging.http_judge import HttpJudge
+    from afterwit.judging.settings import JudgeSettings
+    from afterwit.judging.stage import Judge
+    from afterwit.judging.verdicts import JudgeClient
+    from afterwit.learning.distributed.ranks import Ranks
+    from afterwit.learning.policy import Policy
+    from afterwit.learning.settings import LearnerSettings
+    from afterwit.learning.stage import Learn
+    from afterwit.learning.trainer import Trainer
+    from afterwit.publish.own_adapters import OwnAdapters
+    from afterwit.publish.publisher import Publisher
+    from afterwit.store import AsyncStore, Store
+    from afterwit.teacher import TeacherServer
+    from afterwit.tracking.stage import Tracking
+    from afterwit.worker import Report
+
+log = logging.getLogger(__name__)
+
+
+def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
+    """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
+    from afterwit.engines.fingerprint import fingerprint
+
+    make_home(home)
+    url = store_url(home, settings.store.url)
+    try:
+        return open_store(url, fingerprint=fingerprint(folder), synchronous=settings.store.synchronous)
+    except StoreMismatch as error:
+        made_with = remembered_model(home)
+        if made_with is None or Path(made_with) == folder.resolve():
+            raise
+        raise StoreMismatch(f"{error} It was made with {made_with}.") from error
+
+
+@contextmanager
+def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
+    """The home's store, or that of `store.url`, while a command runs; it may be any model's.
+
+    With `make`, a new home gets an empty one; otherwise SettingError tells how to get one.
+    """
+    folder = home_of(home)
+    settings = store_settings(folder)
+    url = store_url(folder, settings.url)
+    if make:
+        make_home(folder)
+    elif not store_exists(url):
+        place = "store.url" if settings.url else folder / STORE
+        raise SettingError(
+            f"there is no store at {place}: start `afterwit serve` first, or name another --home"
+        )
+    store = open_store(url, fingerprint=None, synchronous=settings.synchronous)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def store_at(url: str) -> Store:
+    """The store at a URL, made if missing, of any home and any model."""
+    return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
+
+
+def async_store(store: Store) -> AsyncStore:
+    """The store on a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
+
+
+def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
+    """The home's versions of the model, shared at `versions.url` if the settings name one."""
+    from afterwit.checkpoints.bucket import remote_of
+    from afterwit.checkpoints.shared import SharedVersions
+    from afterwit.checkpoints.versions import Versions
+
+    remote = None if settings is None else remote_of(settings)
+    if settings is None or remote is None:
+        return Versions(root=home / VERSIONS, base=folder)
+    every = settings.state_every
+    return SharedVersions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
+
+
+def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
+    """Housekeeping over the store."""
+    from afterwit.housekeeping import Housekeeping, RetentionLimits
+    from afterwit.promotion.watch import WatchOver
+
+    limits = RetentionLimits(
+        next_state_s=settings.store.next_state_hours * 3600,
+        max_age_s=settings.store.keep_days * 86400,
+        max_bytes=int(settings.store.keep_gb * 1e9),
+    )
+    watch = WatchOver(settings.promotion)
+    return Housekeeping(store, home, limits, report=report, now=time.time, sweep=watch.sweep)
+
+
+def worker_name(stage: str) -> str:
+    """The holder of a lease: one name for each process."""
+    return f"{stage}-{os.uname().nodename}-{os.getpid()}"
+
+
+# Judging
+
+
+def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
+    """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
+    from afterwit.judging.engine_judge import EngineJudge
+
+    if settings.url is not None:
+        return http_judge(settings)
+    if engine is None:
+        raise SettingError(
+            "without a gateway here there is no model to judge with: set judge.url and judge.model"
+        )
+    return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+
+
+def http_judge(settings: JudgeSettings) -> HttpJudge:
+    """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
+    from afterwit.judging.http_judge import HttpJudge
+
+    return HttpJudge.of(settings, os.environ)
+
+
+def judge_stage(
+    settings: Settings, store: AsyncStore, client: JudgeClient, *, examiner: Examiner | None = None
+) -> Judge:
+    """The judge stage. Without an `examiner` the client is assumed to be able to judge."""
+    from afterwit.judging.choose_prompts import judge_prompts
+    from afterwit.judging.stage import Clock, Judge
+    from afterwit.promotion.watch import WatchOver
+
+    judge = settings.judge
+    return Judge(
+        store=store,
+        client=client,
+        prompts=judge_prompts(judge),
+        settings=judge,
+        rules=judge.rules(settings.objective.reads),
+        owner=worker_name("judge"),
+        clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
+        after=WatchOver(settings.promotion).judged,
+        redaction=settings.redaction,
+        examiner=examiner,
+    )
+
+
+def examiner_of(
+    settings: JudgeSettings,
+    store: AsyncStore,
+    client: JudgeClient,
+    engine: Engine | None,
+    renderer: Renderer,
+) -> Examiner | None:
+    """Finds out whether the judge can judge. None for `short` prompts, which have judges of their own."""
+    from afterwit.judging.ability import Examiner, ReplyReader
+    from afterwit.judging.choose_prompts import judge_prompts
+
+    if settings.prompts == "short":
+        return None
+    reader = None if engine is None else ReplyReader(engine, renderer)
+    judge = _judge_name(settings, engine)
+    return Examiner(store, client, judge_prompts(settings), settings, reader, judge=judge)
+
+
+def _judge_name(settings: JudgeSettings, engine: Engine | None) -> str:
+    """The judge, and its weights."""
+    if settings.url is not None:
+        return f"{settings.model} at {settings.url}"
+    return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
+
+
+def judge_checks(
+    settings: Settings,
+    store: AsyncStore,
+    client: JudgeClient,
+    engine: Engine | None,
+    renderer: Renderer,
+    *,
+    report: Report,
+) -> JudgeChecks:
+    """The stage that checks the judge. Without an engine here its hints are not scored."""
+    from afterwit.judging.check_stage import HintScoring, JudgeChecks
+    from afterwit.judging.choose_prompts import judge_prompts
+
+    judge = settings.judge
+    return JudgeChecks(
+        store,
+        client,
+        judge_prompts(judge),
+        judge,
+        judge=_judge_name(judge, engine),
+        scoring=None if engine is None else HintScoring(engine, renderer, judge.placement),
+        report=report,
+    )
+
+
+# Learning
+
+
+def trainer_of(
+    settings: Settings,
+    home: Path,
+    folder: Path,
+    ranks: Ranks | None = None,
+    kind: Callable[..., Trainer] | None = None,
+) -> Trainer:
+    """The learner's core. It loads the model when its policy is first used.
+
+    `ranks` are the learner's processes; None: there is one. `kind` replaces the learner's own trainer.
+    """
+    from afterwit.chat_format.render import Renderer
+    from afterwit.learning.distributed.ranks import ALONE
+    from afterwit.learning.trainer import Trainer
+
+    versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
+    more: dict[str, Any] = {
+        "settings": learner_settings(settings.learner, home, folder),
+        "objective": settings.objective,
+        "placement": settings.judge.placement,
+        "teacher": teacher_server(settings, folder),
+        "ranks": ranks or ALONE,
+    }
+    return Trainer(versions, renderer, **more) if kind is None else kind(versions, renderer, **more)
+
+
+def learner_settings(settings: LearnerSettings, home: Path, folder: Path) -> LearnerSettings:
+    """The settings with folders in place of hub ids. SettingError if a tokenizer is not the model's."""
+    from afterwit.chat_format.render import require_same_tokenizer
+    from afterwit.home.model import model_folder
+
+    for name, value in settings.checkpoints.items():
+        other = model_folder(value, home)
+        require_same_tokenizer(folder, other, f"learner.{name}")
+        settings = replace(settings, **{name: str(other)})  # type: ignore[arg-type]  # both are strings
+    return settings
+
+
+def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
+    """The model before it learned anything, loaded as the learner loads it."""
+    from afterwit.learning.policy import Policy
+
+    return Policy.load(versions_of(home, folder, settings.versions), 0, settings.learner)
+
+
+def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:
+    """The learn stage over a store."""
+    from afterwit.learning.stage import Learn
+
+    return Learn(store, trainer, owner=worker_name("learn"), promotion=settings.promotion)
+
+
+def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
+    """The server that `learner.teacher = "server"` names, not connected yet; None for any other teacher.
+
+    SettingError if the settings name no server whose weights stay the same.
+    """
+    from afterwit.engines.server.settings import ServerSettings
+    from afterwit.engines.teacher import ServedTeacher
+    from afterwit.learning.settings import SERVER
+    from afterwit.learning.teacher_scores import given_ids, told_ids
+
+    engine, learner = settings.engine, settings.learner
+    if learner.teacher != SERVER:
+        return None
+    waits = engine if isinstance(engine, ServerSettings) else ServerSettings()
+    url, variable = learner.teacher_url, learner.teacher_key_env
+    if variable is not None and not os.environ.get(variable):
+        raise SettingError(
+            f"learner.teacher_key_env names the environment variable {variable}, which is not set"
+        )
+    key = None if variable is None else os.environ[variable]
+    if url is None:
+        if not isinstance(engine, ServerSettings):
+            raise SettingError(
+                'learner.teacher is "server", but the engine is embedded: set learner.teacher_url'
+            )
+        if engine.swap != "adapters":
+            raise SettingError(
+                f'learner.teacher is "server", but with engine.swap = "{engine.swap}" the weights at '
+                f'{", ".join(engine.urls)} change: set learner.teacher_url, or engine.swap = "adapters"'
+            )
+        url, key = engine.urls[0], engine.key(os.environ)
+    return ServedTeacher(
+        folder,
+        url,
+        k=told_ids(settings.objective),
+        given=given_ids(settings.objective),
+        key=key,
+        silence_s=waits.silence_s,
+        patience_s=waits.patience_s,
+    )
+
+
+def check_teacher(settings: Settings, folder: Path) -> None:
+    """SettingError if the teacher is on a server that the settings do not name, or that cannot teach the
+    objective. The server is not contacted."""
+    if teacher_server(settings, folder) is not None:
+        from afterwit.learning.teacher_scores import require_servable
+
+        require_servable(settings.objective)
+
+
+# Serving
+
+
+async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
+    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model.
+
+    Without `takes_weights`, a server may lack what only new weights need.
+    """
+    from afterwit.engines.kinds import open_engine
+
+    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
+
+
+def gateway_app(
+    settings: Settings,
+    engine: Engine,
+    renderer: Renderer,
+    store: AsyncStore,
+    *,
+    versions: Versions,
+    wake_judge: Callable[[], None],
+    servers: Callable[[], Mapping[str, str]],
+) -> GatewayApp:
+    """The gateway's application, with the buttons of its page."""
+    from afterwit.gateway.app import build_app
+    from afterwit.page.html import HomeControls
+
+    return build_app(
+        engine,
+        renderer,
+        store,
+        settings.gateway,
+        adapters=settings.learner.adapter_policy,
+        controls=HomeControls(store, versions, time.time),
+        wake_judge=wake_judge,
+        servers=servers,
+    )
+
+
+def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
+    """The publish stage: it loads new versions into the engine and records what is served."""
+    from afterwit.publish.publisher import check_capable
+
+    learner = settings.learner
+    if learner.enabled:
+        own, dtypes = learner.adapters != "shared", (engine.facts.dtype, learner.dtype)
+        check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes, own_adapters=own)
+    return _publisher(settings, engine, versions, partial(_published, store, versions))
+
+
+def own_adapters_of(
+    settings: Settings, engine: Engine, versions: Versions, store: AsyncStore, shared: Publisher
+) -> OwnAdapters | None:
+    """Gives the engine personal adapters; None if all share the one that `shared` publishes."""
+    from afterwit.publish.own_adapters import OwnAdapters, Room
+
+    if settings.learner.adapters == "shared":
+        return None
+
+    def publisher(adapter: str) -> Publisher:
+        published = partial(_published, store, versions)
+        return _publisher(settings, engine, versions, published, adapter=adapter, other=shared)
+
+    room = Room(most=settings.publish.adapters, idle_s=settings.publish.idle_s)
+    return OwnAdapters(engine, publisher, versions.chains, room=room, now=time.monotonic)
+
+
+def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
+    """Loads a trainer's versions into an engine that has no store."""
+
+    async def published(number: int) -> None:
+        log.info("publish: serving version %d", number)
+
+    return _publisher(settings, engine, versions, published)
+
+
+def _publisher(
+    settings: Settings,
+    engine: Engine,
+    versions: Versions,
+    published: Callable[[int], Awaitable[object]],
+    *,
+    adapter: str = SHARED,
+    other: Publisher | None = None,
+) -> Publisher:
+    """`other` is another publisher of the same engine."""
+    from afterwit.publish.publisher import Publisher
+
+    return Publisher(
+        engine=engine,
+        checkpoints=versions.of(adapter),
+        published=published,
+        dtype=settings.learner.dtype,
+        keep_versions=settings.learner.keep_versions,
+        adapter=adapter,
+        one_at_a_time=None if other is None else other.one_at_a_time,
+    )
+
+
+async def _published(store: AsyncStore, versions: Versions, number: int) -> None:
+    """Record what is served; the store learns of the version from its manifest."""
+    version, now = versions.get(number), time.time()
+    if version is None:
+        raise VersionDamaged(f"version {number} is served, but its manifest is gone")
+
+    def record(store: Store) -> None:
+        store.commit_version(version, now=now)
+        store.published(number, now=now)
+
+    log.info("publish: serving version %d", number)
+    await store.call(record)
+
+
+# Tracking
+
+
+def check_tracking(settings: Settings) -> None:
+    """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""
+    from afterwit.tracking.trackers import missing_module
+
+    for name in settings.tracking.trackers:
+        if (module := missing_module(name)) is not None:
+            raise ModuleNotFoundError(
+                f"tracking.trackers names {name}: there is no module {module}", name=module
+            )
+    if settings.tracking.otlp_url is not None:
+        try:
+            import_module("opentelemetry.sdk")
+            import_module("opentelemetry.exporter.otlp.proto.http")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error
+
+
+def tracking_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Tracking:
+    """Gives metrics to the trackers that the settings name, and traces to a collector."""
+    from afterwit.tracking.stage import Tracking
+    from afterwit.tracking.traces import OtlpTraces, Traces
+    from afterwit.tracking.trackers import Run, open_tracker
+
+    chosen = settings.tracking
+    folder = home / "tracking" if chosen.folder is None else Path(chosen.folder).expanduser()
+
+    def opener(name: str) -> Callable[[str], Any]:
+        return lambda run: open_tracker(name, Run(project=chosen.project, id=run, folder=folder))
+
+    owner = f"{os.uname().nodename}:{home.resolve()}"  # a home has one gateway: a new one goes on at once
+    url = chosen.otlp_url
+    return Tracking(
+        store,
+        {name: opener(name) for name in chosen.trackers},
+        owner=owner,
+        now=time.time,
+        report=report,
+        traces=None if url is None else Traces(store, lambda: OtlpTraces(url)),
+    )
