@@ -1,4 +1,4 @@
-"""A dialect: everything that the gateway knows of one client protocol, in one object."""
+"""A dialect: everything that the gateway knows about one client protocol, in one object."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import orjson
+
 from afterwit.dialects.request import ModelRequest, RequestLimits
 from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
 from afterwit.errors import RequestError
 from afterwit.message import Message
 from afterwit.turn import Turn
 
+JsonObject = dict[str, Any]
+
 
 class Encoder(Protocol):
-    """Turns one response into bytes. It does no I/O, and every method returns the bytes to send now.
+    """Turns one response into bytes, without I/O. Every method returns the bytes to send now.
 
-    An encoder of whole bodies returns b"" until `end`. The HTTP response starts with the first bytes: until
-    then an error is still sent with its own status.
+    The HTTP response starts with the first bytes: until then an error is sent with its own status.
     """
 
     content_type: str
     heartbeat: bytes
-    """What a stream that has begun sends while there is nothing to tell: its clients read past it."""
+    """Sent while a stream that has begun is idle. Clients ignore it."""
 
     def begin(self, version: int) -> bytes:
-        """What comes before all choices. The first `delta` does the same if this was not called.
+        """The bytes before all choices. The first `delta` sends them if this was not called.
 
-        `version` is that of the live weights: nothing is sampled yet.
+        `version`: the live weights.
         """
 
     def delta(self, delta: ChoiceDelta) -> bytes:
@@ -43,19 +46,35 @@ class Encoder(Protocol):
         """The last bytes of a response that fails after its first bytes were sent."""
 
 
+class BodyEncoder:
+    """Base of encoders that send one JSON body at the `end`."""
+
+    content_type = "application/json"
+    heartbeat = b""
+
+    def __init__(self, error_body: Callable[[RequestError], JsonObject]) -> None:
+        self._error_body = error_body
+
+    def begin(self, version: int) -> bytes:
+        return b""
+
+    def fail(self, error: RequestError) -> bytes:
+        return orjson.dumps(self._error_body(error))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
     """The ids of earlier turns that a request refers to."""
 
     previous: str | None = None
-    """The turn that it goes on from; None if it brings its whole conversation."""
+    """The turn that it continues; None if it contains its whole conversation."""
     quoted: tuple[str, ...] = ()
-    """Turns of whose responses it refers to parts."""
+    """Turns whose responses it refers to in part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTurns:
-    """What is known of the turns that a request refers to."""
+    """The turns that a request refers to, as far as they are stored."""
 
     previous: Turn | None = None
     quoted: Mapping[str, Message] = field(default_factory=dict)
@@ -69,7 +88,7 @@ class ReferringParser:
     references: Callable[[Mapping[str, Any]], References]
     """The turns that a body refers to. Raises RequestError 400 for too many."""
     parse: Callable[[Any, RequestLimits, EarlierTurns], ModelRequest]
-    """Reads a body, given those of the named turns that belong to its sender's key."""
+    """Reads a body, given the turns that belong to its sender's key."""
 
 
 Parse = Callable[[Any, RequestLimits], ModelRequest] | ReferringParser
@@ -78,7 +97,7 @@ Parse = Callable[[Any, RequestLimits], ModelRequest] | ReferringParser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCount:
-    """A `POST` route that answers with the tokens of a request's prompt. Nothing is sampled or recorded."""
+    """A `POST` route that counts the tokens of a request's prompt. Nothing is sampled or recorded."""
 
     path: str
     parse: Parse
@@ -89,7 +108,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponses:
-    """A `GET` route that answers with a response of the store, to the key that it was made for."""
+    """A `GET` route that returns a stored response to the key that it was made for."""
 
     path: str
     """With the response's id as `{response}`."""
@@ -98,7 +117,7 @@ class StoredResponses:
 
 
 ExtraRoute = TokenCount | StoredResponses
-"""What a dialect may serve beside its own route. The gateway has one endpoint for each kind."""
+"""A further route of a dialect. The gateway has one endpoint for each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +126,16 @@ class Dialect:
 
     name: str
     path: str
-    """Its route. Errors at this path and below it leave in this dialect."""
+    """Its route. Errors at this path and below it are sent in this dialect."""
     parse: Parse
     encoder: Callable[[ModelRequest, ResponseHead], Encoder]
     """A new encoder for one response, streamed or whole as the request asks."""
     error_body: Callable[[RequestError], Mapping[str, Any]]
-    """The JSON body of an error. Translates a `Field` in `param` to the client's name of it."""
+    """The JSON body of an error, with the client's name of a `Field` in `param`."""
     extra_routes: tuple[ExtraRoute, ...] = ()
     """Further routes below `path`."""
     request_id_header: str = "x-request-id"
-    """Every response carries an id of its request in this header, and the log names it."""
+    """The header of every response that carries the request's id, which is also in the log."""
 
     def owns(self, path: str) -> bool:
         """Whether a request at `path` speaks this dialect."""

@@ -1,4 +1,4 @@
-"""The dialect of Anthropic's Messages API."""
+"""Anthropic's Messages API: its requests."""
 
 from __future__ import annotations
 
@@ -10,97 +10,57 @@ from typing import Any
 
 from afterwit.dialects.dialect import Dialect, TokenCount
 from afterwit.dialects.fields import (
+    Tool,
     as_arguments,
     as_list,
     as_object,
     as_text,
     flag,
     omitted,
-    parse_schema,
+    parse_tools,
     shown,
     storable,
     text,
-    unknown_form,
     wrong_value,
 )
+from afterwit.dialects.json_form import parse_schema, unknown_form
 from afterwit.dialects.messages_output import encoder, error_body
 from afterwit.dialects.request import JsonForm, ModelRequest, RequestLimits, ToolChoice
-from afterwit.dialects.sampling import (
-    limit_fields,
-    parse_max_tokens,
-    parse_stops,
-    parse_temperature,
-    parse_top_k,
-    parse_top_p,
-)
+from afterwit.dialects.sampling import parse_sampling
 from afterwit.ids import STORED_PREFIX, with_prefix
 from afterwit.message import Conversation, Message, ToolCall
-from afterwit.turn import Sampling
-
-_PATH = "/v1/messages"
 
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
-    """Read a request's JSON. Whatever is malformed raises RequestError 400, naming the field."""
+    """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
     data = as_object(body, "the body")
-    thinking = _thinking(data.get("thinking"))
-    messages, prefill = parse_begun(data.get("system"), data.get("messages"), limits)
-    conversation = Conversation(
-        messages=messages,
-        tools=parse_tools(data.get("tools"), limits.max_tools),
-        template_args={} if thinking is None else {"enable_thinking": thinking},
-    )
-    tool_choice, required_tool, parallel_calls = parse_tool_choice(
-        data.get("tool_choice"), conversation.tools
-    )
+    thinks = None
+    if data.get("thinking") is not None:
+        kind = as_object(data["thinking"], "thinking").get("type")
+        thinks = as_text(kind, "thinking.type") != "disabled"
+    messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits)
+    tools = parse_tools(data.get("tools"), limits.max_tools, _function)
+    tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
     return ModelRequest(
         model=text(data, "model"),
-        conversation=conversation,
-        sampling=_sampling(data, limits),
+        conversation=Conversation(
+            messages=messages,
+            tools=tools,
+            template_args={} if thinks is None else {"enable_thinking": thinks},
+        ),
+        sampling=parse_sampling(data, limits, lengths=("max_tokens",), stops="stop_sequences"),
         stream=flag(data, "stream"),
         tool_choice=tool_choice,
         required_tool=required_tool,
         parallel_calls=parallel_calls,
-        show_reasoning=bool(thinking),
+        show_reasoning=bool(thinks),
         form=_form(data),
         prefill=prefill,
     )
 
 
-ANTHROPIC_MESSAGES = Dialect(
-    name="anthropic_messages",
-    path=_PATH,
-    parse=parse_request,
-    encoder=encoder,
-    error_body=error_body,
-    extra_routes=(
-        TokenCount(
-            path=_PATH + "/count_tokens", parse=parse_request, body=lambda tokens: {"input_tokens": tokens}
-        ),
-    ),
-    request_id_header="request-id",
-)
-
-
-def _sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
-    return Sampling(
-        **limit_fields(parse_max_tokens(data, "max_tokens"), limits),
-        temperature=parse_temperature(data),
-        top_p=parse_top_p(data),
-        top_k=parse_top_k(data),
-        stop=parse_stops(data.get("stop_sequences"), "stop_sequences", limits),
-    )
-
-
-def _thinking(value: Any) -> bool | None:
-    """Whether the client asks for reasoning; None if it leaves that to the model's template."""
-    if value is None:
-        return None
-    return as_text(as_object(value, "thinking").get("type"), "thinking.type") != "disabled"
-
-
 def _form(data: Mapping[str, Any]) -> JsonForm | None:
-    """The form asked for, in today's field or in that of the beta."""
+    """The required form, in the current field or in the beta's."""
     config = data.get("output_config")
     config = {} if config is None else as_object(config, "output_config")
     forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
@@ -113,44 +73,79 @@ def _form(data: Mapping[str, Any]) -> JsonForm | None:
     return None
 
 
+def _function(tool: Tool, where: str) -> Tool | None:
+    """A tool of the client's own, in chat's form; None for tools that Anthropic's servers define or run."""
+    if tool.get("type") not in (None, "custom"):
+        return None
+    name = as_text(tool.get("name"), f"{where}.name")
+    if not name:
+        raise wrong_value(f"{where}.name", "must not be empty")
+    function: dict[str, Any] = {"name": name}
+    if tool.get("description") is not None:
+        function["description"] = as_text(tool["description"], f"{where}.description")
+    if tool.get("input_schema") is not None:
+        function["parameters"] = as_object(tool["input_schema"], f"{where}.input_schema")
+    storable(function, where)
+    return {"type": "function", "function": function}
+
+
+_CHOICES = {
+    "auto": ToolChoice.AUTO,
+    "none": ToolChoice.NONE,
+    "any": ToolChoice.REQUIRED,
+    "tool": ToolChoice.REQUIRED,
+}
+
+
+def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, str | None, bool]:
+    """Whether the response calls a tool, which one if it is named, and whether it may make several calls."""
+    if value is None:
+        return ToolChoice.AUTO, None, True
+    data = as_object(value, "tool_choice")
+    kind = as_text(data.get("type"), "tool_choice.type")
+    if kind not in _CHOICES:
+        raise wrong_value("tool_choice.type", f"must be one of {', '.join(_CHOICES)}, not {shown(kind)}")
+    choice = _CHOICES[kind]
+    if choice is ToolChoice.REQUIRED and not tools:
+        raise wrong_value("tool_choice", "asks for a call, but there are no tools")
+    name = as_text(data.get("name"), "tool_choice.name") if kind == "tool" else None
+    if name is not None and name not in {tool["function"]["name"] for tool in tools}:
+        raise wrong_value("tool_choice.name", f"is {shown(name)}, which is not among the tools")
+    return choice, name, not flag(data, "disable_parallel_tool_use")
+
+
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
-"""A line that Claude Code writes into the system text for its servers. It changes with every request."""
+"""A line that Claude Code adds to the system text for its servers. It changes with every request."""
 
 _FAILED = "Error: "
-"""Before the text of a tool's failure: templates have no field that says so."""
+"""Prefix of the text of a failed tool: templates have no field for failures."""
 
 
-def parse_system(value: Any, most: int) -> tuple[Message, ...]:
-    """The system text as a message; none if it says nothing. At most `most` blocks."""
-    if count_blocks([value]) > most:
+def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
+    """The messages before the response, and its prefill: a last message of the assistant.
+
+    System text is one message at the beginning, as templates require. Claude Code also sends some later:
+    that becomes a reminder, in the form of the client's own reminders.
+    """
+    said = [*_parse_system(system, limits.max_parts), *parse_messages(messages, limits)]
+    begun = list(takewhile(_is_system, said))
+    text = "\n".join(message.content for message in begun if message.content)
+    rest = [_reminder(message) if _is_system(message) else message for message in said[len(begun) :]]
+    prefill = ""
+    if rest and rest[-1].role == "assistant" and not rest[-1].tool_calls:
+        prefill = (rest.pop().content or "").strip()
+    if not rest:
+        raise wrong_value("messages", "must hold at least one message of the user")
+    return (*((Message(role="system", content=text),) if text else ()), *rest), prefill
+
+
+def _parse_system(value: Any, most: int) -> tuple[Message, ...]:
+    """The system text as a message; none if it is empty. At most `most` blocks."""
+    if _count_blocks([value]) > most:
         raise wrong_value("system", f"holds more than {most} blocks")
     texts = (_BILLING.sub("", text_of(block) or "") for block in parse_blocks(value, "system"))
     text = "\n".join(text for text in texts if text)
     return (Message(role="system", content=text),) if text else ()
-
-
-def parse_conversation(system: Any, messages: Any, limits: RequestLimits) -> tuple[Message, ...]:
-    """The system text and the messages. System text is one message at the beginning, as templates want it.
-
-    Claude Code sends system text later on as well: that becomes a reminder, in the form of its own ones.
-    """
-    said = [*parse_system(system, limits.max_parts), *parse_messages(messages, limits)]
-    begun = list(takewhile(_is_system, said))
-    if len(begun) == len(said):
-        raise wrong_value("messages", "must hold at least one message of the user")
-    text = "\n".join(message.content for message in begun if message.content)
-    rest = (_reminder(message) if _is_system(message) else message for message in said[len(begun) :])
-    return (*((Message(role="system", content=text),) if text else ()), *rest)
-
-
-def parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
-    """The messages before the response, and how the response begins: with a last message of the assistant."""
-    *before, last = parse_conversation(system, messages, limits)
-    if last.role != "assistant" or last.tool_calls:
-        return (*before, last), ""
-    if all(map(_is_system, before)):
-        raise wrong_value("messages", "must hold at least one message of the user")
-    return tuple(before), (last.content or "").strip()
 
 
 def _is_system(message: Message) -> bool:
@@ -162,11 +157,11 @@ def _reminder(message: Message) -> Message:
 
 
 def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
-    """The `messages` of a request. Each tool result becomes a message of its own. Raises RequestError 400."""
+    """The `messages` of a request, with a message for each tool result. Raises RequestError 400."""
     written = as_list(value, "messages", most=limits.max_messages)
     if not written:
         raise wrong_value("messages", "must hold at least one message")
-    blocks = count_blocks(message.get("content") for message in written if isinstance(message, dict))
+    blocks = _count_blocks(message.get("content") for message in written if isinstance(message, dict))
     if blocks > limits.max_parts:
         raise wrong_value("messages", f"hold {blocks} blocks, more than {limits.max_parts}")
     said = [part for index, message in enumerate(written) for part in _said(message, f"messages[{index}]")]
@@ -185,28 +180,24 @@ def _said(value: Any, where: str) -> list[Message]:
 
 
 def _system(blocks: Sequence[Block]) -> list[Message]:
-    return [Message(role="system", content=_BILLING.sub("", joined(list(blocks))))]
+    return [Message(role="system", content=_BILLING.sub("", _joined(blocks)))]
 
 
 def _user(blocks: Sequence[Block]) -> list[Message]:
-    """Tool results are messages; the blocks between them are one message."""
+    """A message for each tool result, and one for the blocks between two results."""
     messages: list[Message] = []
     for is_result, group in groupby(blocks, lambda block: block.kind == "tool_result"):
         if is_result:
             messages += [_result(block) for block in group]
         else:
-            messages.append(_words(texts_of(list(group))))
+            texts = _texts_of(group)
+            ends = accumulate(len(text) + 1 for text in texts[:-1])
+            messages.append(Message(role="user", content="\n".join(texts), breaks=tuple(ends)))
     return messages or [Message(role="user", content="")]
 
 
-def _words(texts: list[str]) -> Message:
-    """One message of several texts, each on lines of its own."""
-    ends = accumulate(len(text) + 1 for text in texts[:-1])
-    return Message(role="user", content="\n".join(texts), breaks=tuple(ends))
-
-
 def _result(block: Block) -> Message:
-    text = joined(parse_blocks(block.data.get("content"), f"{block.where}.content"))
+    text = _joined(parse_blocks(block.data.get("content"), f"{block.where}.content"))
     if block.data.get("is_error") is True and not text.lower().startswith("error"):
         text = _FAILED + text
     return Message(
@@ -215,8 +206,16 @@ def _result(block: Block) -> Message:
 
 
 def _assistant(blocks: Sequence[Block]) -> list[Message]:
-    """One message. Its texts are one text that calls may interrupt."""
-    calls = tuple(_call(block) for block in blocks if block.kind == "tool_use")
+    """One message. Its texts are one text, even if calls interrupt it."""
+    calls = tuple(
+        ToolCall(
+            id=with_prefix(STORED_PREFIX, block.text("id")),
+            name=block.text("name"),
+            arguments=as_arguments(block.data.get("input"), f"{block.where}.input"),
+        )
+        for block in blocks
+        if block.kind == "tool_use"
+    )
     thoughts = [block.text("thinking") for block in blocks if block.kind == "thinking"]
     texts = [text_of(block) or "" for block in blocks if block.kind != "tool_use"]
     content = "".join(texts)
@@ -228,12 +227,6 @@ def _assistant(blocks: Sequence[Block]) -> list[Message]:
             tool_calls=calls,
         )
     ]
-
-
-def _call(block: Block) -> ToolCall:
-    arguments = as_arguments(block.data.get("input"), f"{block.where}.input")
-    identifier = with_prefix(STORED_PREFIX, block.text("id"))
-    return ToolCall(id=identifier, name=block.text("name"), arguments=arguments)
 
 
 _ROLES: Mapping[str, Callable[[Sequence[Block]], list[Message]]] = {
@@ -265,8 +258,8 @@ def parse_blocks(value: Any, where: str) -> list[Block]:
     return [_block(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
 
 
-def count_blocks(contents: Iterable[Any]) -> int:
-    """Blocks of contents and of the tool results among them. Counting is much faster than reading."""
+def _count_blocks(contents: Iterable[Any]) -> int:
+    """Blocks of contents and of the tool results in them. Counting is much faster than parsing."""
     lists = [content for content in contents if isinstance(content, list)]
     inner = [block.get("content") for content in lists for block in content if isinstance(block, dict)]
     return sum(map(len, lists)) + sum(len(content) for content in inner if isinstance(content, list))
@@ -278,7 +271,7 @@ def _block(value: Any, where: str) -> Block:
 
 
 def text_of(block: Block) -> str | None:
-    """What a block says, None for blocks that say nothing to this model; or that it was left out."""
+    """The text of a block, or its placeholder; None for blocks without a meaning to this model."""
     if block.kind in _TEXTS:
         return _TEXTS[block.kind](block)
     if block.kind in _SILENT or block.kind.endswith(_SERVER_RESULT):
@@ -286,18 +279,16 @@ def text_of(block: Block) -> str | None:
     return omitted(block.kind)
 
 
-def joined(blocks: list[Block]) -> str:
-    """The texts of blocks, each on lines of its own."""
-    return "\n".join(texts_of(blocks))
+def _joined(blocks: Iterable[Block]) -> str:
+    return "\n".join(_texts_of(blocks))
 
 
-def texts_of(blocks: list[Block]) -> list[str]:
-    """What each block says that says anything."""
+def _texts_of(blocks: Iterable[Block]) -> list[str]:
     return [text for text in map(text_of, blocks) if text is not None]
 
 
 def _document(block: Block) -> str:
-    """A document's text. Its file, if it is one, is left out."""
+    """A document's text, or the placeholder of a file."""
     where = f"{block.where}.source"
     source = as_object(block.data.get("source"), where)
     match source.get("type"):
@@ -310,14 +301,14 @@ def _document(block: Block) -> str:
 
 
 def _found(block: Block) -> str:
-    """A search result: where it was found, and its text."""
+    """A search result: its title, its source and its text."""
     heads = (block.data.get(name) for name in ("title", "source"))
     texts = [head for head in heads if isinstance(head, str)]
     return "\n".join([*texts, _plain(block.data.get("content"), f"{block.where}.content")])
 
 
 def _plain(value: Any, where: str) -> str:
-    """The text of a content inside a block. What else it holds is left out, however deep it nests."""
+    """The text of a content inside a block, with placeholders for other blocks, however deep they nest."""
     blocks = parse_blocks(value, where)
     return "\n".join(block.text("text") if block.kind == "text" else omitted(block.kind) for block in blocks)
 
@@ -331,54 +322,24 @@ _TEXTS: dict[str, Callable[[Block], str]] = {
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
 )
-"""Thought is read where the assistant speaks. The others are what Anthropic's own servers add."""
+"""Thoughts are read with the assistant's message. Anthropic's own servers add the other blocks."""
 
 _SERVER_RESULT = "_tool_result"
-"""The end of the type of a result of Anthropic's own tools, such as `web_search_tool_result`."""
-
-_CHOICES = {
-    "auto": ToolChoice.AUTO,
-    "none": ToolChoice.NONE,
-    "any": ToolChoice.REQUIRED,
-    "tool": ToolChoice.REQUIRED,
-}
+"""Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
 
 
-def parse_tools(value: Any, most: int) -> tuple[Mapping[str, Any], ...]:
-    """The client's own tools, at most `most`. Those that Anthropic's servers define or run are left out."""
-    tools = [] if value is None else as_list(value, "tools", most=most)
-    parsed = (_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
-    return tuple(tool for tool in parsed if tool is not None)
+PATH = "/v1/messages"
 
-
-def _tool(value: Any, where: str) -> Mapping[str, Any] | None:
-    tool = as_object(value, where)
-    if tool.get("type") not in (None, "custom"):
-        return None
-    name = as_text(tool.get("name"), f"{where}.name")
-    if not name:
-        raise wrong_value(f"{where}.name", "must not be empty")
-    function: dict[str, Any] = {"name": name}
-    if tool.get("description") is not None:
-        function["description"] = as_text(tool["description"], f"{where}.description")
-    if tool.get("input_schema") is not None:
-        function["parameters"] = as_object(tool["input_schema"], f"{where}.input_schema")
-    storable(function, where)
-    return {"type": "function", "function": function}
-
-
-def parse_tool_choice(value: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[ToolChoice, str | None, bool]:
-    """Whether a call is asked for, the tool if one is named, and whether there may be several calls."""
-    if value is None:
-        return ToolChoice.AUTO, None, True
-    data = as_object(value, "tool_choice")
-    kind = as_text(data.get("type"), "tool_choice.type")
-    if kind not in _CHOICES:
-        raise wrong_value("tool_choice.type", f"must be one of {', '.join(_CHOICES)}, not {shown(kind)}")
-    choice = _CHOICES[kind]
-    if choice is ToolChoice.REQUIRED and not tools:
-        raise wrong_value("tool_choice", "asks for a call, but there are no tools")
-    name = as_text(data.get("name"), "tool_choice.name") if kind == "tool" else None
-    if name is not None and name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value("tool_choice.name", f"is {shown(name)}, which is not among the tools")
-    return choice, name, not flag(data, "disable_parallel_tool_use")
+ANTHROPIC_MESSAGES = Dialect(
+    name="anthropic_messages",
+    path=PATH,
+    parse=parse_request,
+    encoder=encoder,
+    error_body=error_body,
+    extra_routes=(
+        TokenCount(
+            path=f"{PATH}/count_tokens", parse=parse_request, body=lambda tokens: {"input_tokens": tokens}
+        ),
+    ),
+    request_id_header="request-id",
+)

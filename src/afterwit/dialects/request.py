@@ -1,4 +1,4 @@
-"""What a client asks the model for: the common form that every dialect is parsed into."""
+"""A client's request in the common form that every dialect is parsed into."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from afterwit.turn import Sampling
 class Field(StrEnum):
     """A field of a request, as a RequestError names it in `param`.
 
-    Code behind the parser does not know the dialect. It names a Field, and the dialect's error body says how
-    its clients call that field.
+    Only the parser knows the dialect. Later code names a Field, which the dialect's error body translates.
     """
 
     MODEL = "model"
@@ -42,7 +41,7 @@ class JsonForm:
     schema: str
     """A JSON schema, as JSON text."""
     strict: bool
-    """Refuse a schema that cannot be followed in full, instead of following it as far as possible."""
+    """Refuse a schema that cannot be enforced in full, instead of enforcing what is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class RequestLimits:
     """Tokens of a response when the client names no limit."""
     max_messages: int = 4096
     max_calls: int = 16_384
-    """Tool calls of all messages together. Each costs the template much more than a character does."""
+    """Tool calls of all messages together. A call costs the template much more than a character."""
     max_parts: int = 32_768
     """Parts of the content of all messages together, if a dialect reads each by itself."""
     max_tools: int = 4096
@@ -82,16 +81,16 @@ class ModelRequest:
     """The tool that must be called; None: any."""
     parallel_calls: bool = True
     show_reasoning: bool = True
-    """Send the reasoning to the client. Only a dialect in which clients ask for it reads this."""
+    """Send the reasoning to the client. Only dialects in which clients request it read this."""
     form: JsonForm | None = None
-    """What the content must look like; None: it is free. Reasoning and tool calls always are."""
+    """The form of the content; None: free text. It does not apply to reasoning and tool calls."""
     prefill: str = ""
-    """How the content begins: the response goes on from here, and does not repeat it."""
+    """The beginning of the content: the response continues it without repeating it."""
     logprobs: bool = False
     """Return the log-prob of each sampled token."""
     top_logprobs: int = 0
     """Return this many of the most likely tokens with each, if log-probs are returned."""
     follows: str | None = None
-    """The turn that the client names as the one before; None if it names none."""
+    """The previous turn, if the client names it."""
     echoed: Mapping[str, Any] = field(default_factory=dict)
-    """What the response repeats of its request. Only the dialect's own encoder reads this."""
+    """The fields that the response repeats. Only the dialect's own encoder reads this."""

@@ -1,4 +1,4 @@
-"""A growing response, whatever the client's dialect: what a dialect's encoder turns into bytes."""
+"""A growing response in the common form, which a dialect's encoder turns into bytes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from afterwit.turn import Finish
 
 @dataclass(slots=True, kw_only=True)
 class TextDelta:
-    """The next piece of the content. Not frozen: one is made for every token, in half the time."""
+    """More content. Not frozen: one is made for every token, in half the time."""
 
     text: str
 
 
 @dataclass(slots=True, kw_only=True)
 class ReasoningDelta:
-    """The next piece of the reasoning. Not frozen, as `TextDelta`."""
+    """More reasoning. Not frozen, as `TextDelta`."""
 
     text: str
 
 
 @dataclass(slots=True, kw_only=True)
 class CallDelta:
-    """The next piece of the arguments of a call that is still being written. The first one begins the call.
+    """More arguments of a call that is still being written. The first one begins the call.
 
-    Only a `ParsedCall` says that it is a call: one that could not be read to its end is content. Until then
-    the pieces are no whole JSON, so that no client can take it for one. Not frozen, as `TextDelta`.
+    Only a `ParsedCall` completes it: if the end cannot be read, the text becomes content. The arguments are
+    never complete JSON until then, so that no client executes such a call. Not frozen, as `TextDelta`.
     """
 
     index: int
@@ -41,7 +41,7 @@ class CallDelta:
 class ParsedCall:
     """One complete tool call; `arguments` is a JSON object as the model wrote it.
 
-    They begin with the pieces that a `CallDelta` of this index brought.
+    They begin with the arguments of the `CallDelta`s of this index.
     """
 
     index: int
@@ -54,13 +54,13 @@ ResponseEvent = TextDelta | ReasoningDelta | CallDelta | ParsedCall
 
 
 class SentCalls:
-    """How far the arguments of the calls of one choice that are being written were sent."""
+    """How many characters of the arguments of one choice's open calls were sent."""
 
     def __init__(self) -> None:
         self._sent: dict[int, int] = {}
 
     def add(self, event: CallDelta | ParsedCall) -> tuple[bool, str]:
-        """Whether the event begins its call, and the arguments that are to be sent now."""
+        """Whether the event begins its call, and the arguments to send now."""
         sent = self._sent.pop(event.index, None)
         if isinstance(event, ParsedCall):
             return sent is None, event.arguments[sent or 0 :]
@@ -75,7 +75,7 @@ class TokenLogprob:
     text: str
     logprob: float
     top: Sequence[TokenLogprob] = ()
-    """The most likely tokens at its place, falling; empty unless the client asked for them."""
+    """The most likely tokens at its position, most likely first; empty unless the client asked for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseHead:
-    """What is known of a response before its first token."""
+    """The facts that are known before the first token."""
 
     turn: str
     """The turn of the first choice. The response id ends with it."""
@@ -105,14 +105,14 @@ class ResponseHead:
 
 @dataclass(slots=True, kw_only=True)
 class ChoiceDelta:
-    """What one engine step added to one choice. Not frozen, as `TextDelta`."""
+    """One engine step of one choice. Not frozen, as `TextDelta`."""
 
     choice: int
     events: Sequence[ResponseEvent]
     version: int
     """The weight version that sampled the latest token."""
     logprobs: Sequence[TokenLogprob] = ()
-    """Of the tokens behind `events`; empty unless the client asked for log-probs."""
+    """Log-probs of the tokens of `events`; empty unless the client asked for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +121,10 @@ class ChoiceEnd:
 
     choice: int
     message: Message
-    """The whole choice: what its deltas add up to."""
+    """The whole choice, the sum of its deltas."""
     finish: Finish
     stop: str | None
     """The stop string that ended it; None if none did."""
     version: int
     logprobs: Sequence[TokenLogprob] = ()
-    """Those that no delta carried."""
+    """Log-probs that were in no delta."""

@@ -1,8 +1,8 @@
-"""The dialect of OpenAI's Responses API."""
+"""OpenAI's Responses API: its requests, and the references in them to earlier responses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from afterwit.dialects.dialect import (
@@ -14,23 +14,25 @@ from afterwit.dialects.dialect import (
     TokenCount,
 )
 from afterwit.dialects.fields import (
+    Tool,
     as_arguments,
     as_list,
     as_object,
     as_text,
     flag,
+    parse_tools,
     shown,
     storable,
     text,
     wrong_type,
     wrong_value,
 )
-from afterwit.dialects.openai import custom_arguments, parse_form, parse_top_logprobs, text_of
-from afterwit.dialects.request import JsonForm, ModelRequest, RequestLimits, ToolChoice
+from afterwit.dialects.json_form import parse_form
+from afterwit.dialects.openai import custom_arguments, parse_tool_choice, parse_top_logprobs, text_of
+from afterwit.dialects.request import ModelRequest, RequestLimits
 from afterwit.dialects.responses_output import (
     DEFAULTS,
     ItemKind,
-    count_body,
     encoder,
     error_body,
     read_item_id,
@@ -40,72 +42,8 @@ from afterwit.dialects.sampling import parse_sampling, parse_template_args
 from afterwit.errors import RequestError
 from afterwit.ids import STORED_PREFIX, choice_turn, turn_of_response, with_prefix
 from afterwit.message import Conversation, Message, ToolCall
-from afterwit.turn import Turn
 
-PATH = "/v1/responses"
 NO_EARLIER_TURNS = EarlierTurns()
-
-
-def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
-    """Read a request's JSON, given what it refers to.
-
-    Raises RequestError 400 for what is malformed, and 404 for a response or an item that is not in `earlier`.
-    """
-    data = as_object(body, "the body")
-    _refuse_unsupported(data)
-    previous = previous_turn(data, earlier)
-    instructions = text(data, "instructions")
-    asked, required_tool, tools = parse_tool_choice(
-        data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools)
-    )
-    return ModelRequest(
-        model=text(data, "model"),
-        conversation=Conversation(
-            messages=_messages(data, instructions, earlier, limits),
-            tools=tools,
-            template_args=parse_template_args(data.get("chat_template_kwargs")),
-            instructed=bool(instructions),
-        ),
-        sampling=parse_sampling(data, limits, lengths=LENGTHS),
-        stream=flag(data, "stream"),
-        tool_choice=asked,
-        required_tool=required_tool,
-        parallel_calls=flag(data, "parallel_tool_calls", True),
-        form=_form(data.get("text")),
-        logprobs=LOGPROBS in _included(data.get("include")),
-        top_logprobs=parse_top_logprobs(data),
-        follows=None if previous is None else previous.id,
-        echoed=_echoed(data),
-    )
-
-
-def references_of(body: Mapping[str, Any]) -> References:
-    """The turns that a body refers to. Raises RequestError 400 if there are too many."""
-    items = body.get("input")
-    referred = (referred_id(item) for item in items) if isinstance(items, list) else ()
-    found = (read_item_id(identifier) for identifier in referred if identifier is not None)
-    quoted = dict.fromkeys(item.turn for item in found if item is not None)
-    if len(quoted) > MOST_REFERENCES:
-        raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
-    return References(previous=_previous(body), quoted=tuple(quoted))
-
-
-PARSE = ReferringParser(references=references_of, parse=parse_request)
-
-OPENAI_RESPONSES = Dialect(
-    name="openai_responses",
-    path=PATH,
-    parse=PARSE,
-    encoder=encoder,
-    error_body=error_body,
-    extra_routes=(
-        TokenCount(path=f"{PATH}/input_tokens", parse=PARSE, body=count_body),
-        StoredResponses(path=f"{PATH}/{{response}}", body=stored_body),
-    ),
-)
-
-LENGTHS = ("max_output_tokens",)
-
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for log-probs."""
 
@@ -114,18 +52,56 @@ NOT_SERVED = {
     "conversation": "Conversations are not kept by name: send previous_response_id, or the whole input.",
     "prompt": "Stored prompts are not served: send instructions and input.",
 }
-"""Fields that a client would rely on, with what to do instead."""
+"""Fields that a client would rely on, with the message of their refusal."""
+
+
+def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
+    """Read a request's JSON and the earlier turns that it refers to.
+
+    Raises RequestError 400 for a malformed field, and 404 for a response or an item that is not in `earlier`.
+    """
+    data = as_object(body, "the body")
+    for name, message in NOT_SERVED.items():
+        if data.get(name):
+            raise RequestError(400, "unsupported_parameter", message, param=name)
+    if text(data, "previous_response_id") is not None and earlier.previous is None:
+        message = "previous_response_id: there is no such response."
+        raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
+    instructions = text(data, "instructions")
+    tool_choice, required_tool, tools = parse_tool_choice(
+        data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools, _function), nested=False
+    )
+    included = data.get("include")
+    return ModelRequest(
+        model=text(data, "model"),
+        conversation=Conversation(
+            messages=_messages(data, instructions, earlier, limits),
+            tools=tools,
+            template_args=parse_template_args(data.get("chat_template_kwargs")),
+            instructed=bool(instructions),
+        ),
+        sampling=parse_sampling(data, limits, lengths=("max_output_tokens",)),
+        stream=flag(data, "stream"),
+        tool_choice=tool_choice,
+        required_tool=required_tool,
+        parallel_calls=flag(data, "parallel_tool_calls", True),
+        form=parse_form(as_object(data.get("text") or {}, "text").get("format"), "text.format", nested=False),
+        logprobs=isinstance(included, list) and LOGPROBS in included,
+        top_logprobs=parse_top_logprobs(data),
+        follows=None if earlier.previous is None else earlier.previous.id,
+        echoed=_echoed(data),
+    )
 
 
 def _messages(
     data: Mapping[str, Any], instructions: str | None, earlier: EarlierTurns, limits: RequestLimits
 ) -> tuple[Message, ...]:
-    """The instructions, what was said before, and the input."""
-    messages = (
-        *((Message(role="system", content=instructions),) if instructions else ()),
-        *(() if earlier.previous is None else said_before(earlier.previous)),
-        *parse_input(data.get("input"), earlier.quoted, limits),
-    )
+    """The instructions, the earlier conversation without its own instructions, and the input."""
+    messages = [Message(role="system", content=instructions)] if instructions else []
+    if earlier.previous is not None:
+        before = earlier.previous.conversation
+        messages += [*before.messages[1 if before.instructed else 0 :], earlier.previous.message]
+    messages += parse_input(data.get("input"), earlier.quoted, limits)
     if not messages:
         raise wrong_value("input", "must hold at least one message")
     calls = sum(len(message.tool_calls) for message in messages)
@@ -133,37 +109,39 @@ def _messages(
         raise wrong_value("input", f"makes {len(messages)} messages, more than {limits.max_messages}")
     if calls > limits.max_calls:
         raise wrong_value("input", f"holds {calls} tool calls, more than {limits.max_calls}")
-    return messages
-
-
-def _form(value: Any) -> JsonForm | None:
-    return parse_form(as_object(value or {}, "text").get("format"), "text.format", nested=False)
-
-
-def _included(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return tuple(messages)
 
 
 def _echoed(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the response repeats of its request."""
+    """The fields that the response repeats."""
     sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
     for name, value in sent.items():
         storable({name: value}, name)
     return {**DEFAULTS, **sent}
 
 
-def _refuse_unsupported(data: Mapping[str, Any]) -> None:
-    """Raise 400 for what the client would rely on and would not get."""
-    for name, message in NOT_SERVED.items():
-        if data.get(name):
-            raise RequestError(400, "unsupported_parameter", message, param=name)
+PRINTED = ("name", "description", "parameters")
+"""Fields of a function that the model reads, in the order in which chat templates are taught."""
+
+
+def _function(tool: Tool, where: str) -> Tool | None:
+    """A function in chat's form."""
+    storable(tool, where)
+    if as_text(tool.get("type"), f"{where}.type") != "function":
+        return None
+    if not as_text(tool.get("name"), f"{where}.name"):
+        raise wrong_value(f"{where}.name", "must not be empty")
+    if tool.get("parameters") is not None:
+        as_object(tool["parameters"], f"{where}.parameters")
+    function = {name: tool[name] for name in PRINTED if tool.get(name) is not None}
+    return {"type": "function", "function": function}
 
 
 Quoted = Mapping[str, Message]
 """Earlier responses that items may refer to, by turn."""
 
 ITEMS_OF_ONE = 3
-"""Items that a message leaves as: a thought, a text and a call."""
+"""Items of one message: a thought, a text and a call."""
 
 ROLES = ("user", "assistant", "system", "developer")
 
@@ -179,20 +157,19 @@ def parse_input(value: Any, quoted: Quoted, limits: RequestLimits) -> tuple[Mess
 
 
 def _parts(items: Iterable[Any], quoted: Quoted) -> Iterator[Message]:
-    """Each item as a message of its own; an item of an unknown type, or without a text, is none."""
+    """Each item as a message of its own. Items of unknown types, and thoughts without text, are left out."""
     for index, value in enumerate(items):
         where = f"input[{index}]"
         item = as_object(value, where)
-        identifier = referred_id(item)
-        part = referred_part(identifier, quoted, where) if identifier is not None else _part(item, where)
+        identifier = _referred_id(item)
+        if identifier is not None:
+            part = _referred_part(identifier, quoted, where)
+        else:
+            kind = item.get("type")
+            read = _READERS.get("message" if kind is None else as_text(kind, f"{where}.type"))
+            part = None if read is None else read(item, where)
         if part is not None:
             yield part
-
-
-def _part(item: Mapping[str, Any], where: str) -> Message | None:
-    kind = item.get("type")
-    read = _READERS.get("message" if kind is None else as_text(kind, f"{where}.type"))
-    return None if read is None else read(item, where)
 
 
 def _message(item: Mapping[str, Any], where: str) -> Message:
@@ -203,7 +180,7 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
 
 
 def _reasoning(item: Mapping[str, Any], where: str) -> Message | None:
-    """The thought in plain text, if the client sends it back."""
+    """The thought, if the client returns its plain text."""
     for name in ("content", "summary"):
         if item.get(name):
             parts = as_list(item[name], f"{where}.{name}")
@@ -214,20 +191,12 @@ def _reasoning(item: Mapping[str, Any], where: str) -> Message | None:
 
 
 def _call(item: Mapping[str, Any], where: str) -> Message:
-    call = ToolCall(
-        id=_call_id(item, where),
-        name=as_text(item.get("name"), f"{where}.name"),
-        arguments=as_arguments(item.get("arguments"), f"{where}.arguments"),
-    )
-    return Message(role="assistant", tool_calls=(call,))
-
-
-def _custom_call(item: Mapping[str, Any], where: str) -> Message:
-    call = ToolCall(
-        id=_call_id(item, where),
-        name=as_text(item.get("name"), f"{where}.name"),
-        arguments=custom_arguments(item.get("input"), f"{where}.input"),
-    )
+    if item["type"] == "custom_tool_call":
+        arguments = custom_arguments(item.get("input"), f"{where}.input")
+    else:
+        arguments = as_arguments(item.get("arguments"), f"{where}.arguments")
+    name = as_text(item.get("name"), f"{where}.name")
+    call = ToolCall(id=_call_id(item, where), name=name, arguments=arguments)
     return Message(role="assistant", tool_calls=(call,))
 
 
@@ -241,7 +210,6 @@ def _call_id(item: Mapping[str, Any], where: str) -> str:
 
 
 def _nameless_reference(item: Mapping[str, Any], where: str) -> None:
-    """Raises 400: an item with an id was read before."""
     raise wrong_type(f"{where}.id", "a string", item.get("id"))
 
 
@@ -250,18 +218,18 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], str], Message | None]] = {
     "reasoning": _reasoning,
     "function_call": _call,
     "function_call_output": _output,
-    "custom_tool_call": _custom_call,
+    "custom_tool_call": _call,
     "custom_tool_call_output": _output,
     "item_reference": _nameless_reference,
 }
-"""By the type of an item."""
+"""By the type of an item. A reference with an id is read before."""
 
 
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
-    """The parts of each reply as one message: a response leaves as several items."""
+    """The parts of each reply as one message: a response is sent as several items."""
     reply: list[Message] = []
     for part in parts:
-        if reply and not _belongs(part, reply):
+        if reply and not _belongs(part, reply[-1]):
             yield _whole(reply)
             reply = []
         if part.role == "assistant":
@@ -272,12 +240,8 @@ def _joined(parts: Iterable[Message]) -> Iterator[Message]:
         yield _whole(reply)
 
 
-def _belongs(part: Message, reply: list[Message]) -> bool:
-    """Whether a part is of the same reply as those before it.
-
-    A reply thinks, speaks and calls, in this order; it may also speak after a call.
-    """
-    last = reply[-1]
+def _belongs(part: Message, last: Message) -> bool:
+    """Whether a part is of the same reply as the `last`: it thinks, speaks, calls, and may speak again."""
     if part.role != "assistant":
         return False
     if part.reasoning is not None:
@@ -300,15 +264,23 @@ MOST_REFERENCES = 256
 """Turns that one request may refer to: each is read from the store."""
 
 
-def _previous(body: Mapping[str, Any]) -> str | None:
+def references_of(body: Mapping[str, Any]) -> References:
+    """The turns that a body refers to. Raises RequestError 400 if there are too many."""
+    items = body.get("input")
+    referred = map(_referred_id, items) if isinstance(items, list) else ()
+    found = (read_item_id(identifier) for identifier in referred if identifier is not None)
+    quoted = dict.fromkeys(item.turn for item in found if item is not None)
+    if len(quoted) > MOST_REFERENCES:
+        raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
     try:
-        return choice_turn(turn_of_response(body["previous_response_id"]), 0)
+        previous = choice_turn(turn_of_response(body["previous_response_id"]), 0)
     except (KeyError, TypeError, ValueError):
-        return None
+        previous = None
+    return References(previous=previous, quoted=tuple(quoted))
 
 
-def referred_id(item: Any) -> str | None:
-    """The id that an item of the input consists of; None if the item says something itself."""
+def _referred_id(item: Any) -> str | None:
+    """The id of the item that this item refers to; None if it has content of its own."""
     if not isinstance(item, Mapping):
         return None
     bare = item.get("type") is None and "role" not in item
@@ -316,106 +288,38 @@ def referred_id(item: Any) -> str | None:
     return identifier if isinstance(identifier, str) else None
 
 
-def previous_turn(body: Mapping[str, Any], earlier: EarlierTurns) -> Turn | None:
-    """The turn of the response that the request goes on from. Raises RequestError 404 if there is none."""
-    if text(body, "previous_response_id") is not None and earlier.previous is None:
-        message = "previous_response_id: there is no such response."
-        raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
-    return earlier.previous
-
-
-def said_before(turn: Turn) -> tuple[Message, ...]:
-    """A turn's conversation with its response, without the instructions of its request."""
-    messages = turn.conversation.messages
-    return (*(messages[1:] if turn.conversation.instructed else messages), turn.message)
-
-
-def referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -> Message | None:
-    """The part of an earlier response that an item was; None if it was empty. Raises RequestError 404."""
+def _referred_part(identifier: str, quoted: Quoted, where: str) -> Message | None:
+    """The part of an earlier response with this item id; None if it was empty. Raises RequestError 404."""
     item = read_item_id(identifier)
     response = None if item is None else quoted.get(item.turn)
     if item is None or response is None:
         message = f"{where} refers to an item that is not known here."
         raise RequestError(404, "item_not_found", message, param=where)
-    return _referenced_part(response, item.kind, item.index)
-
-
-def _referenced_part(message: Message, kind: ItemKind, index: int) -> Message | None:
-    """The first message item holds the whole text, even if a call divided it."""
-    if kind is ItemKind.CALL:
-        calls = message.tool_calls[index : index + 1]
+    if item.kind is ItemKind.CALL:
+        calls = response.tool_calls[item.index : item.index + 1]
         return Message(role="assistant", tool_calls=calls) if calls else None
-    if index:
+    if item.index:  # the first message item holds the whole text, even if a call divided it
         return None
-    if kind is ItemKind.REASONING:
-        return Message(role="assistant", reasoning=message.reasoning) if message.reasoning else None
-    return Message(role="assistant", content=message.content or "")
+    if item.kind is ItemKind.REASONING:
+        return Message(role="assistant", reasoning=response.reasoning) if response.reasoning else None
+    return Message(role="assistant", content=response.content or "")
 
 
-Tool = Mapping[str, Any]
+PATH = "/v1/responses"
+PARSE = ReferringParser(references=references_of, parse=parse_request)
 
-PRINTED = ("name", "description", "parameters")
-"""Fields of a function that the model reads, in the order in which chat templates are taught."""
-
-
-def parse_tools(value: Any, most: int) -> tuple[Tool, ...]:
-    """The functions among `tools`, of which there may be `most`, in the form that templates print."""
-    tools = [] if value is None else as_list(value, "tools", most=most)
-    read = (_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
-    return tuple(tool for tool in read if tool is not None)
-
-
-def _tool(value: Any, where: str) -> Tool | None:
-    tool = as_object(value, where)
-    storable(tool, where)
-    if as_text(tool.get("type"), f"{where}.type") != "function":
-        return None
-    if not as_text(tool.get("name"), f"{where}.name"):
-        raise wrong_value(f"{where}.name", "must not be empty")
-    if tool.get("parameters") is not None:
-        as_object(tool["parameters"], f"{where}.parameters")
-    function = {name: tool[name] for name in PRINTED if tool.get(name) is not None}
-    return {"type": "function", "function": function}
-
-
-def parse_tool_choice(value: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice, str | None, tuple[Tool, ...]]:
-    """Whether a call is asked for, the name of the tool if one is named, and the tools that may be called."""
-    if value is None:
-        return ToolChoice.AUTO, None, tools
-    if isinstance(value, str):
-        return _word(value, tools), None, tools
-    choice = as_object(value, "tool_choice")
-    kind = as_text(choice.get("type"), "tool_choice.type")
-    if kind == "function":
-        name = _known(choice, tools, "tool_choice")
-        return ToolChoice.REQUIRED, name, tools
-    if kind == "allowed_tools":
-        allowed = _allowed(choice, tools)
-        return _word(choice.get("mode", ToolChoice.AUTO), allowed), None, allowed
-    message = f"tool_choice asks for a tool of type {shown(kind)}: this server calls functions only."
-    raise RequestError(400, "unsupported_tool_choice", message, param="tool_choice")
-
-
-def _word(value: Any, tools: Sequence[Tool]) -> ToolChoice:
-    word = as_text(value, "tool_choice")
-    if word not in set(ToolChoice):
-        raise wrong_value("tool_choice", "must be auto, none, required or an object that names a function")
-    if word == ToolChoice.REQUIRED and not tools:
-        raise wrong_value("tool_choice", "asks for a call, but there are no functions among the tools")
-    return ToolChoice(word)
-
-
-def _allowed(choice: Mapping[str, Any], tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The tools that the choice names; other types than functions are not offered anyway."""
-    listed = as_list(choice.get("tools"), "tool_choice.tools")
-    entries = [as_object(entry, f"tool_choice.tools[{index}]") for index, entry in enumerate(listed)]
-    functions = (entry for entry in entries if entry.get("type") == "function")
-    names = {_known(entry, tools, "tool_choice.tools") for entry in functions}
-    return tuple(tool for tool in tools if tool["function"]["name"] in names)
-
-
-def _known(choice: Mapping[str, Any], tools: Sequence[Tool], where: str) -> str:
-    name = as_text(choice.get("name"), f"{where}.name")
-    if name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value(where, f"names {shown(name)}, which is not among the tools")
-    return name
+OPENAI_RESPONSES = Dialect(
+    name="openai_responses",
+    path=PATH,
+    parse=PARSE,
+    encoder=encoder,
+    error_body=error_body,
+    extra_routes=(
+        TokenCount(
+            path=f"{PATH}/input_tokens",
+            parse=PARSE,
+            body=lambda tokens: {"object": "response.input_tokens", "input_tokens": tokens},
+        ),
+        StoredResponses(path=f"{PATH}/{{response}}", body=stored_body),
+    ),
+)

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from afterwit.dialects.chat import parse_messages, parse_tools
+from afterwit.dialects.chat import parse_functions, parse_messages
 from afterwit.dialects.fields import as_object, as_text, text, wrong_value
 from afterwit.dialects.request import RequestLimits
 from afterwit.errors import RequestError
@@ -77,7 +77,7 @@ def parse_conversation(data: Any) -> Recording:
     return Recording(
         messages=messages,
         responses=tuple(said),
-        tools=parse_tools(line.get("tools"), MOST),
+        tools=parse_functions(line.get("tools"), MOST),
         model=text(line, "model") or "unknown",
     )
 
