@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from afterwit.binding.segments import collapse
+from afterwit.binding.request import collapse
 from afterwit.judging.questions import reactions
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message

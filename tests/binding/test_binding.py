@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from afterwit.binding.bind import added_messages
+from afterwit.binding.next_state import added_messages
 from afterwit.ids import call_id, turn_id
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message

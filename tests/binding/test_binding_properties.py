@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from afterwit.binding.bind import bind
 from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.parents import Candidate
 from afterwit.binding.request import read_request
-from afterwit.binding.retelling import Recent
+from afterwit.binding.stored import Candidate, Recent
 from afterwit.ids import call_id, turn_id
 from afterwit.message import ROLES, Message, ToolCall
 from afterwit.turn import Kind

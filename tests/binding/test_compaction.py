@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from afterwit.binding.client_ids import ClientSession
+from afterwit.binding.evidence import paraphrased
 from afterwit.binding.request import read_request
-from afterwit.binding.retelling import Recent, retold
+from afterwit.binding.stored import Recent
 from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions
@@ -283,7 +284,7 @@ def test_a_session_that_branched_is_retold_if_any_of_its_branches_is():
         Recent(session="one", turn="a", texts=(told[0], *other)),
         Recent(session="two", turn="c", texts=other),
     ]
-    assert retold(incoming, branches) == retold(incoming, branches[::-1]) == {"one"}
+    assert paraphrased(incoming, branches) == paraphrased(incoming, branches[::-1]) == {"one"}
 
 
 def test_the_answer_behind_which_the_summary_was_asked_is_the_one_that_was_kept():

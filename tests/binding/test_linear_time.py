@@ -9,12 +9,9 @@ import pytest
 
 from afterwit.binding.bind import bind
 from afterwit.binding.client_ids import client_session_of
-from afterwit.binding.client_text import is_boilerplate, without_client_text, without_retelling
-from afterwit.binding.parents import Candidate
-from afterwit.binding.request import IncomingRequest, read_request
-from afterwit.binding.retelling import Recent
-from afterwit.binding.segments import canonical_json
-from afterwit.binding.side_turns import Shape
+from afterwit.binding.client_text import is_boilerplate, without_additions, without_client_text
+from afterwit.binding.request import IncomingRequest, canonical_json, read_request
+from afterwit.binding.stored import Candidate, Recent, Shape
 from afterwit.ids import turn_of_call
 from afterwit.judging.voting import parse_evaluation, parse_hint, quotes, select_candidates, speaks_of_hints
 from afterwit.message import Conversation, Message, ToolCall
@@ -133,7 +130,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "a block of state": lambda text: without_client_text(f"a<info-msg>{text}</info-msg>"),
     "a block's name": lambda text: without_client_text(f"<{text}>a</{text}>"),
     "a long name of state": lambda text: without_client_text(f"a</info{'-info' * (len(text) // 5)}->"),
-    "retelling": without_retelling,
+    "additions": without_additions,
     "boilerplate": lambda text: is_boilerplate(text, text),
     "arguments": canonical_json,
     "call id": turn_of_call,

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.segments import Segment, canonical_json, extend, fingerprints, plain_text
-from afterwit.binding.segments import segments_of as segments_with
+from afterwit.binding.request import canonical_json, extend, fingerprints, segments_of
 from afterwit.message import Message, ToolCall
 from tests.binding.bindings import says
 
 CODE = "{'id': 'call_1', 'type': 'function', 'function': {'name': 'python_interpreter', 'arguments': '1'}}"
 AIDER = "thinking-content-" + "7b" * 16
-
-
-def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
-    return segments_with(messages, [plain_text(message) for message in messages])
 
 
 def segments(*messages: Message):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.parents import Branch, Resolution, resolve
+from afterwit.binding.bind import Resolution, resolve
+from afterwit.binding.stored import Branch
 from afterwit.turn import Kind
 
 MAIN, SIDE, UNKNOWN = Kind.MAIN, Kind.SIDE, Kind.UNKNOWN

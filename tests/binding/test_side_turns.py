@@ -9,17 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.segments import plain_text
-from afterwit.binding.side_turns import (
-    Shape,
-    classify,
-    differs,
-    known_patterns,
-    matches,
-    open_messages,
-    read_patterns,
-    shape_of,
-)
+from afterwit.binding.client_ids import ClientSession
+from afterwit.binding.request import IncomingRequest, read_request, shape_of
+from afterwit.binding.side_turns import Patterns, classify, differs, known_patterns
+from afterwit.binding.stored import Shape
 from afterwit.message import Conversation
 from afterwit.turn import Kind
 from tests.binding.bindings import recorded, says
@@ -28,18 +21,20 @@ AGENT = Shape(tools=frozenset({"read", "edit", "run", "web"}), streamed=True)
 HI = says("user", "Hi")
 
 
-def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, retells=False) -> Kind:
-    messages = messages or (HI,)
+def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, about_another=False) -> Kind:
     return classify(
-        messages,
-        [plain_text(message) for message in messages],
-        said=said,
-        shape=shape,
+        replace(read(*(messages or (HI,))), shape=shape, client=ClientSession(turn_type=said)),
         usual=usual,
         parent=parent,
-        retells=retells,
+        about_another=about_another,
+        resumes=False,
         patterns=known_patterns(),
     )
+
+
+def read(*messages) -> IncomingRequest:
+    said = Conversation(messages=messages)
+    return read_request(turn="t", scope="s", conversation=said, client=ClientSession(), streamed=True)
 
 
 def test_what_looks_like_the_session_is_the_main_line():
@@ -97,8 +92,8 @@ def test_a_tool_set_that_is_only_somewhat_unlike_needs_another_system_text_as_we
 
 
 def test_a_new_conversation_that_carries_a_known_one_is_beside_it():
-    assert kind(usual=(), parent=None, retells=True) is Kind.SIDE
-    assert kind(usual=(), parent=None, retells=True, said=Kind.MAIN) is Kind.MAIN
+    assert kind(usual=(), parent=None, about_another=True) is Kind.SIDE
+    assert kind(usual=(), parent=None, about_another=True, said=Kind.MAIN) is Kind.MAIN
 
 
 def test_an_agent_that_is_handed_the_conversation_is_on_the_main_line():
@@ -133,7 +128,7 @@ def test_the_recorded_side_turns_and_no_others_open_with_known_words():
 
 
 def _opens_as_known(messages) -> bool:
-    return matches(messages, [plain_text(one) for one in messages], known_patterns()) is not None
+    return known_patterns().match(read(*messages))
 
 
 def test_a_pattern_counts_only_in_its_place():
@@ -146,18 +141,18 @@ def test_a_pattern_counts_only_in_its_place():
 
 
 def test_the_open_messages_are_those_after_the_last_answer():
-    said = [HI, says("assistant", "a"), says("tool", "b"), HI]
-    assert open_messages(said) == said[2:]
-    assert open_messages([HI]) == [HI]
+    assert read(HI, says("assistant", "a"), says("tool", "b"), HI).open == 2
+    assert read(HI).open == 0
 
 
 def test_patterns_of_another_version_are_refused():
     with pytest.raises(ValueError, match="version 2"):
-        read_patterns({"version": 2, "patterns": []})
+        Patterns.read({"version": 2, "patterns": []})
 
 
 def test_every_known_pattern_is_long_enough_to_be_no_coincidence():
-    assert all(len(pattern.starts) >= 20 for pattern in known_patterns())
+    known = known_patterns()
+    assert all(len(starts) >= 20 for starts in (*known.system, *known.request))
 
 
 @given(tools=st.frozensets(st.text(max_size=6), max_size=4), streamed=st.booleans())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.segments import plain_text
+from afterwit.binding.request import plain_text
 from afterwit.dialects.chat import parse_request as parse_chat
 from afterwit.dialects.fields import omitted, omitted_kind
 from afterwit.dialects.messages import parse_request

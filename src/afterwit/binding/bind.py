@@ -1,44 +1,18 @@
-"""Binding: which session a request belongs to, which turn it follows, and that turn's next state.
-
-A stored turn leaves two fingerprints: of its prompt, and of its prompt with its own response. A request whose
-prefix is the second follows that turn; one whose prefix is only the first rejected its response.
-"""
+"""Binding: the session of a request, the turn that it follows, and that turn's next state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from afterwit.binding.client_text import is_boilerplate
-from afterwit.binding.errands import errand_of, looks_back
-from afterwit.binding.parents import (
-    Candidate,
-    Followed,
-    Quoted,
-    followed,
-    latest,
-    newest_of_client_session,
-    quoted,
-    rejected,
-    repeated,
-    usual_shapes,
-    with_our_ids,
-    words_behind,
-)
-from afterwit.binding.request import (
-    IncomingRequest,
-    after_call,
-    last_reply,
-    mentions,
-    read_message,
-    written_calls,
-)
-from afterwit.binding.retelling import Recent, kept_words, resumed, retold
-from afterwit.binding.segments import plain_text, segments_of
-from afterwit.binding.side_turns import Patterns, classify, known_patterns, matches, open_messages
+from afterwit.binding.evidence import Evidence, Followed, evidence_of, paraphrased
+from afterwit.binding.next_state import reaction, with_our_ids
+from afterwit.binding.request import IncomingRequest
+from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
+from afterwit.binding.stored import Branch, Candidate, Recent, latest
 from afterwit.lifecycle import Reason
-from afterwit.message import SYSTEM, Message, observed
-from afterwit.turn import Kind, RecordedTurn
+from afterwit.message import Message
+from afterwit.turn import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +22,7 @@ class Binding:
     session: str
     parent: str | None
     kind: Kind
-    """MAIN or SIDE by the request alone; `siblings.resolve` decides with its siblings."""
+    """MAIN or SIDE by the request alone; `resolve` decides with its siblings."""
     retry_of: str | None = None
     """The turn that this one supersedes: the same prompt, whose answer had not arrived."""
     rejects: str | None = None
@@ -59,23 +33,23 @@ class Binding:
     reason: Reason | None = None
     """Why the turn cannot train, if binding finds a reason."""
     confirms: str | None = None
-    """A turn that is shown to be on the main line of this session: the summary that goes on from here was
-    asked behind it, or a person goes on behind it though it seemed to be beside another session."""
+    """A turn that proves to be on this session's main line: the summary that continues here was requested
+    after it, or a person continues after it although it seemed to be apart from another session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Relation:
-    """How a request relates to a stored turn. Without one it begins a session, or goes on in `session`."""
+    """The relation to a stored turn. Without one, a request begins a session or continues `session`."""
 
     session: str | None = None
     parent: str | None = None
     relative: Candidate | None = None
-    """The turn whose session shows how requests are usually made."""
+    """The turn whose session shows the usual signature of requests."""
     answers: str | None = None
     after: int = 0
     """Index of the first message that answers."""
-    behind: tuple[Message, ...] = ()
-    """What answers before that: the rest of a message, behind a summary or another message."""
+    rest: tuple[Message, ...] = ()
+    """The part of an earlier message that already answers."""
     retry_of: str | None = None
     rejects: str | None = None
     reason: Reason | None = None
@@ -91,37 +65,36 @@ def bind(
     """Bind a request.
 
     `candidates` are the stored turns of its scope that its `hashes` and `named` turns lead to. `recent` are
-    the newest conversations of its scope, which a request without a parent may retell or go on from.
+    the newest conversations of its scope, which a request without a parent may contain or continue.
     `patterns` are those of known side turns; None: the package's own.
     """
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
-    relation = _relation(incoming, others, recent)
-    begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
-    beside = _beside(incoming, recent, relation) if begins else None
-    relative = relation.relative
     known = known_patterns() if patterns is None else patterns
+    relation = _relation(incoming, others, evidence_of(incoming, others, recent))
+    relative, session = relation.relative, relation.session
+    begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
+    about = _about(incoming, recent, relation) if begins else None
+    main = (c for c in others if relative and c.session == relative.session and c.kind is not Kind.SIDE)
+    usual = () if relative is None or _is_apart(relative) else {c.shape for c in main if c.shape is not None}
     kind = classify(
-        incoming.messages,
-        incoming.texts,
-        said=incoming.client.turn_type,
-        shape=incoming.shape,
-        usual=() if relative is None or _is_aside(relative) else usual_shapes(others, relative.session),
+        incoming,
+        usual=usual,
         parent=None if relative is None else relative.kind,
-        retells=beside is not None or looks_back(incoming),
+        about_another=about is not None or looks_back(incoming),
         resumes=_resumes(incoming, relation, recent),
         patterns=known,
     )
-    left = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
-    misjudged = relative if left and _was_misjudged(incoming, relation, known) else None
-    answers = None if left and misjudged is None else relation.answers
-    answering = next_state(incoming, relation.after, kind, relation.behind) if answers is not None else ()
-    if relative is not None and answers == relative.turn:
-        answering = with_our_ids(
-            answering, incoming, turn=relative.turn, depth=relative.depth, said=relative.said
-        )
-    session = relation.session
+    leaves_side = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
+    misjudged = relative if leaves_side and _was_misjudged(incoming, relation, known) else None
+    answers = None if leaves_side and misjudged is None else relation.answers
+    answering: tuple[Message, ...] = ()
+    if answers is not None:
+        answering = reaction(relation.rest, 0, kind) + reaction(incoming.messages, relation.after, kind)
+        if relative is not None and answers == relative.turn:
+            answering = with_our_ids(answering, incoming, relative)
     if begins and session is None and kind is Kind.SIDE:
-        session = beside or newest_of_client_session(others)
+        newest = latest(c for c in others if c.newest)
+        session = about or (None if newest is None else newest.session)
     if misjudged is not None:
         session = misjudged.turn
     return Binding(
@@ -137,127 +110,42 @@ def bind(
     )
 
 
-def _resumes(incoming: IncomingRequest, relation: _Relation, recent: Sequence[Recent]) -> bool:
-    """Whether a person goes on behind a side turn: the client keeps it in the history, or it was none."""
-    parent = relation.relative
-    if parent is None or parent.shape is None or parent.shape.tools != incoming.shape.tools:
-        return False
-    said = [message.role for message in open_messages(incoming.messages)]
-    return "user" in said and "tool" not in said and not retold(incoming, recent, relation.after)
-
-
-def _is_aside(turn: Candidate) -> bool:
-    """Whether a turn is beside its session from its first word on: the session's ways are not its own."""
-    return turn.kind is Kind.SIDE and turn.parent is None
-
-
-def _was_misjudged(incoming: IncomingRequest, relation: _Relation, patterns: Patterns) -> bool:
-    """Whether a side turn that a person goes on behind begins a conversation, and no known client sends it.
-
-    No one talks with a title or a summary.
-    """
-    parent = relation.relative
-    if parent is None or not _is_aside(parent) or parent.turn != relation.parent:
-        return False
-    end = incoming.message_after(parent.depth)
-    opened = matches(incoming.messages[:end], incoming.texts[:end], patterns)
-    return incoming.client.turn_type is None and opened is None
-
-
-def _beside(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relation) -> str | None:
-    """The session that a request without a parent is beside, "" if that is not known; None: beside none.
-
-    One that goes on in a session may hold what was said since its last summary, under other instructions.
-    """
-    relative = relation.relative
-    if relation.session is not None and (
-        relative is None or relative.shape is None or relative.shape.system == incoming.shape.system
-    ):
-        return None
-    sessions = retold(incoming, recent)
-    if sessions:
-        return sessions.pop() if len(sessions) == 1 else ""
-    return errand_of(incoming, recent) if relation.session is None else None
-
-
-def _relation(
-    incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent]
-) -> _Relation:
+def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate], found: Evidence) -> _Relation:
     """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
-    summary = quoted(incoming, candidates)
-    parents = followed(incoming, candidates, summary, resumed(incoming, recent))
-    parent = parents[0] if len(parents) == 1 else None
-    same = repeated(incoming, candidates)
+    parent, same, summary = found.parent, found.same, found.summary
     if parent is not None and same is not None and parent.candidate.turn == same.turn:
         return _following(parent)
-    if same is not None and not same.arrived:
-        return _again(same, parent, retry_of=same.turn)
-    if len(parents) > 1:
+    if same is not None and (not same.arrived or (same.parent is not None and len(found.parents) < 2)):
+        answered = parent is not None and parent.candidate.turn == same.parent
+        return replace(
+            _Relation() if parent is None else _following(parent),
+            session=same.session,
+            parent=same.parent,
+            answers=same.parent if answered else None,
+            retry_of=None if same.arrived else same.turn,
+        )
+    if len(found.parents) > 1:
         return _Relation(reason=Reason.AMBIGUOUS_PARENT)
-    if same is not None and same.parent is not None:
-        return _again(same, parent, retry_of=None)
     if summary is not None and (parent is None or summary.message >= parent.after):
-        return _going_on(incoming, summary, candidates)
-    deleted = rejected(incoming, candidates, parent) if same is None else None
-    if deleted is not None:
-        return _rejecting(incoming, deleted)
+        after = summary.message + 1
+        relation = _continuing(summary.candidate.session, candidates, after=after, rest=summary.rest)
+        last = relation.relative
+        doubted = last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent
+        return replace(relation, confirms=last.turn) if last is not None and doubted else relation
+    if (rejected := found.rejected) is not None:
+        return _Relation(
+            session=rejected.session,
+            parent=rejected.parent,
+            relative=rejected,
+            answers=None if rejected.answered else rejected.turn,
+            after=incoming.message_after(rejected.depth),
+            rejects=rejected.turn,
+        )
     if parent is not None:
         return _following(parent)
-    kept = kept_words(incoming, recent)
-    return _Relation() if kept is None else _continuing(kept, candidates, after=len(incoming.messages))
-
-
-def _continuing(
-    session: str, candidates: Sequence[Candidate], *, after: int, behind: tuple[Message, ...] = ()
-) -> _Relation:
-    """A new segment of a session. What it says behind the summary answers the last reply, if nothing did.
-
-    What the session's earlier turns looked like shows whether this one is beside it.
-    """
-    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
-    waits = main is not None and not (main.answered or main.calls or main.children)
-    return _Relation(
-        session=session,
-        relative=main,
-        answers=main.turn if main is not None and waits else None,
-        after=after,
-        behind=behind,
-    )
-
-
-def _going_on(incoming: IncomingRequest, summary: Quoted, candidates: Sequence[Candidate]) -> _Relation:
-    """A new segment behind a summary. The turn that it was asked behind is the last of the main line."""
-    behind = words_behind(incoming, summary)
-    relation = _continuing(summary.candidate.session, candidates, after=summary.message + 1, behind=behind)
-    last = relation.relative
-    doubted = last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent
-    return replace(relation, confirms=last.turn) if last is not None and doubted else relation
-
-
-def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:
-    """The same prompt again: this turn takes the place of the earlier one."""
-    follows = parent is not None and parent.candidate.turn == same.parent
-    return _Relation(
-        session=same.session,
-        parent=same.parent,
-        relative=None if parent is None else parent.candidate,
-        answers=same.parent if follows else None,
-        after=parent.after if parent is not None else 0,
-        behind=parent.behind if parent is not None else (),
-        retry_of=retry_of,
-    )
-
-
-def _rejecting(incoming: IncomingRequest, deleted: Candidate) -> _Relation:
-    """A sibling of the turn whose response was deleted. Its messages answer that turn, if none did before."""
-    return _Relation(
-        session=deleted.session,
-        parent=deleted.parent,
-        relative=deleted,
-        answers=None if deleted.answered else deleted.turn,
-        after=incoming.message_after(deleted.depth),
-        rejects=deleted.turn,
-    )
+    if found.kept_words is not None:
+        return _continuing(found.kept_words, candidates, after=len(incoming.messages))
+    return _Relation()
 
 
 def _following(parent: Followed) -> _Relation:
@@ -267,64 +155,90 @@ def _following(parent: Followed) -> _Relation:
         relative=parent.candidate,
         answers=parent.candidate.turn,
         after=parent.after,
-        behind=parent.behind,
+        rest=parent.rest,
     )
 
 
-def next_state(
-    incoming: IncomingRequest, after: int, kind: Kind, behind: tuple[Message, ...] = ()
-) -> tuple[Message, ...]:
-    """The next state: what is `behind` a summary, and the messages from `after` to the assistant's next one.
+def _continuing(
+    session: str, candidates: Sequence[Candidate], *, after: int, rest: tuple[Message, ...] = ()
+) -> _Relation:
+    """A new segment of a session. Its messages answer the session's last reply, if nothing did."""
+    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
+    waits = main is not None and not (main.answered or main.calls or main.children)
+    answers = main.turn if main is not None and waits else None
+    return _Relation(session=session, relative=main, answers=answers, after=after, rest=rest)
 
-    Messages that hold only the client's text are left out, the system's if anybody else spoke. A side turn
-    keeps only its tool results: its other messages were written to obtain a title or a summary.
+
+def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relation) -> str | None:
+    """The session that a request without a parent is about, "" if there are several; None: about none.
+
+    One that continues a session may contain what was said since its last summary, under other instructions.
     """
-    return (*_reaction(behind, 0, kind), *_reaction(incoming.messages, after, kind))
+    shape = None if relation.relative is None else relation.relative.shape
+    if relation.session is not None and (shape is None or shape.system == incoming.shape.system):
+        return None
+    sessions = paraphrased(incoming, recent)
+    if sessions:
+        return sessions.pop() if len(sessions) == 1 else ""
+    return auxiliary_session(incoming, recent) if relation.session is None else None
 
 
-def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int) -> tuple[Message, ...]:
-    """The next state of `parent` in the prompt of its child.
-
-    It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.
-    """
-    read = list(map(read_message, messages))
-    called = {**written_calls(read), **mentions(read)}.get(parent.id)
-    if called is not None:
-        return _reaction(messages, after_call(messages, called), Kind.MAIN)
-    reply, last = plain_text(parent.message), last_reply(messages)
-    if reply and last is not None and plain_text(messages[last]) == reply:
-        return _reaction(messages, last + 1, Kind.MAIN)
-    segments = segments_of(messages, tuple(plain_text(message) for message in messages))
-    if not 0 < depth <= len(segments):
-        return ()
-    return _reaction(messages, segments[depth - 1].message + 1, Kind.MAIN)
-
-
-def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
-    roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
-    kept: list[Message] = []
-    told: list[Message] = []
-    for index in range(after, len(messages)):
-        message, before = messages[index], messages[index - 1].content if index > after else None
-        if _speaks(message, before) or (kept and _is_silent(message)):
-            break
-        if message.role in roles and (message.role == "tool" or plain_text(message)):
-            kept.append(message)
-        elif message.role in SYSTEM and plain_text(message):
-            told.append(message)
-    return tuple(kept) if kept or kind is Kind.SIDE else observed(told)
-
-
-def _speaks(message: Message, before: str | None) -> bool:
-    """Whether the assistant said this, and not the client in its place."""
-    if message.role != "assistant":
+def _resumes(incoming: IncomingRequest, relation: _Relation, recent: Sequence[Recent]) -> bool:
+    """Whether a person continues after a side turn: the client keeps it in the history, or it was none."""
+    shape = None if relation.relative is None else relation.relative.shape
+    if shape is None or shape.tools != incoming.shape.tools:
         return False
-    boilerplate = is_boilerplate(message.content or "", before or "")
-    return bool(message.tool_calls) or not (boilerplate or _is_silent(message))
+    said = [message.role for message in incoming.messages[incoming.open :]]
+    return "user" in said and "tool" not in said and not paraphrased(incoming, recent, relation.after)
 
 
-def _is_silent(message: Message) -> bool:
-    """Whether it stands in the place of a reply without visible text."""
-    said = message.content or ""
-    silent = not message.tool_calls and not plain_text(message) and not is_boilerplate(said, "")
-    return message.role == "assistant" and silent
+def _is_apart(turn: Candidate) -> bool:
+    """Whether a side turn begins apart from its session, so that the session's signatures are not its own."""
+    return turn.kind is Kind.SIDE and turn.parent is None
+
+
+def _was_misjudged(incoming: IncomingRequest, relation: _Relation, patterns: Patterns) -> bool:
+    """Whether a side turn that a person continues begins a conversation, and no known client sends it.
+
+    No one replies to a title or a summary.
+    """
+    parent = relation.relative
+    if parent is None or not _is_apart(parent) or parent.turn != relation.parent:
+        return False
+    return incoming.client.turn_type is None and not patterns.match(
+        incoming, incoming.message_after(parent.depth)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The changes that a new child makes."""
+
+    kind: Kind
+    """The new turn's."""
+    answers: bool
+    """Whether the messages that it adds are its parent's next state."""
+    changes: tuple[tuple[str, Kind], ...] = ()
+    """Earlier turns whose kind changes."""
+    confirmed: str | None = None
+    """The parent, if this child first proves that it is on the main line. The messages that the parent's own
+    prompt added (`next_state.added_messages`) are then the next state of the parent's parent."""
+
+
+def resolve(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Resolution:
+    """Decide for a turn that is bound to `parent`, which has the children `siblings` already.
+
+    `kind` is the binding's. `siblings` holds neither the turn itself nor what it retries or rejects.
+    """
+    main = [sibling for sibling in siblings if sibling.kind is not Kind.SIDE]
+    if kind is not Kind.MAIN or parent is None:
+        return Resolution(kind=kind, answers=parent is not None and not main)
+    confirmed = parent.turn if parent.kind is Kind.UNKNOWN else None
+    promoted = () if confirmed is None else ((confirmed, Kind.MAIN),)
+    rivals = [sibling for sibling in main if sibling.children or not sibling.answered]
+    if not rivals:
+        return Resolution(kind=Kind.MAIN, answers=True, changes=promoted, confirmed=confirmed)
+    doubted = tuple(
+        (rival.turn, Kind.UNKNOWN) for rival in rivals if rival.kind is Kind.MAIN and not rival.children
+    )
+    return Resolution(kind=Kind.UNKNOWN, answers=False, changes=promoted + doubted, confirmed=confirmed)

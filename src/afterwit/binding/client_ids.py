@@ -1,4 +1,4 @@
-"""The client's own session ids and marks, if it sends any."""
+"""The client's own session ids and statements about a turn, if it sends any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SESSION_HEADERS = (
 )
 """In order of trust; the headers of one entry are read together."""
 
-_TELLING = frozenset(
+_HEADERS = frozenset(
     {
         *(name for names in _SESSION_HEADERS for name in names),
         "x-parent-session-id",
@@ -35,8 +35,8 @@ _TELLING = frozenset(
 _FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
 """All fields of a body that are read."""
 
-_BESIDE = frozenset({"conversation-compaction", "conversation-background"})
-"""Interaction types with which GitHub's Copilot asks for something beside its conversation."""
+_SIDE_INTERACTIONS = frozenset({"conversation-compaction", "conversation-background"})
+"""Interaction types of the side turns of GitHub's Copilot."""
 
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
@@ -45,29 +45,29 @@ _LONGEST_PACKED = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSession:
-    """The client's own account of its session.
+    """The client's own statements about its session.
 
     Requests with different ids never match. An equal id does not prove a parent: titles, compactions and
     sub-agents may share it.
     """
 
     session: str | None = None
-    """The client's own id of the session; a sub-agent's is made from its parent's if it has none."""
+    """The client's id of the session; a sub-agent without one gets it from its parent's."""
     turn_type: Kind | None = None
-    """What the client says the turn is."""
+    """The client's own classification of the turn."""
     done: bool = False
-    """The client says that the session ends with this request."""
+    """Whether the client declares this the last request of the session."""
 
 
-UNTOLD = ClientSession()
-"""Of a client that says nothing."""
+UNKNOWN = ClientSession()
+"""Of a client that sends no ids."""
 
 
 def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
     """Read the ids of a request. `headers` have lower-case names. Malformed ids are ignored."""
     fields = body if isinstance(body, Mapping) else {}
-    if _TELLING.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
-        return UNTOLD
+    if _HEADERS.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
+        return UNKNOWN
     parent = _id(headers.get("x-parent-session-id"))
     session = _from_headers(headers) or _from_body(fields)
     if session is None and parent is not None:
@@ -97,7 +97,7 @@ def _from_body(body: Mapping[str, Any]) -> str | None:
 
 
 def _packed(user: Any) -> Any:
-    """The session's id inside a user's id: Claude Code writes several ids there, as a JSON object."""
+    """The session id within a user id: Claude Code packs several ids as a JSON object."""
     if not isinstance(user, str) or len(user) > _LONGEST_PACKED or not user.startswith("{"):
         return None
     try:
@@ -118,7 +118,7 @@ def _turn_type(headers: Mapping[str, str]) -> Kind | None:
     said = headers.get("x-turn-type", "").strip().lower()
     if said in (Kind.MAIN, Kind.SIDE):
         return Kind(said)
-    if headers.get("x-interaction-type", "").strip().lower() in _BESIDE:
+    if headers.get("x-interaction-type", "").strip().lower() in _SIDE_INTERACTIONS:
         return Kind.SIDE
     metadata = headers.get("x-codex-turn-metadata")
     if metadata is None:

@@ -1,4 +1,4 @@
-"""Text that clients put under a person's name, into tool results, or into a reply that they send back."""
+"""Text that clients add to a person's messages, to tool results, or to replies in the history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATE_TAG = re.compile(
     r"(?=[a-z]+[-_])(?:[a-z]+[-_])*(?:info|information|context|environment|env|reminder|system|state|metadata"
     r"|datetime|workspace)(?:[-_][a-z]+)*"
 )
-"""Names of two words or more that clients give to blocks about the state of things."""
+"""Names, of two words or more, of blocks in which clients report the state of the environment."""
 
 _LONGEST_TAG = 64
 
@@ -25,7 +25,7 @@ _MOST_BLOCKS = 4
 """Most blocks that are taken from each end of a message."""
 
 _PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
-"""How messages begin that clients send in a person's place to keep the agent going."""
+"""The beginnings of messages that clients send in a person's place to keep the agent going."""
 
 _HANDOFFS = (
     "Another language model started to solve this problem",
@@ -34,17 +34,17 @@ _HANDOFFS = (
     "[CONTEXT COMPACTION",
     "[Your active task list was preserved across context compression]",
 )
-"""How the messages begin that clients put in the place of a conversation that they compacted."""
+"""The beginnings of messages that replace a compacted conversation."""
 
 _HANDED_OVER = re.compile(
     r"[^.\n]{0,40}\b(?:conversation|context|history|session|chat|messages|transcript)\b"
     r"[^.\n]{0,60}\b(?:was|were|been|being)\s+(?:\w+\s+)?"
     r"(?:compacted|compressed|condensed|summari[sz]ed|truncated|continued)\b"
 )
-"""The first sentence of such a message tells what was done to the conversation."""
+"""The first sentence of such a message, in other words."""
 
 _SHORTEST_HANDOFF = 300
-"""Characters. It holds a summary; a person who speaks of a conversation says less."""
+"""Characters of such a message, which contains a summary; people write less."""
 
 _AIDER_FILES = (
     "I have *added these files to the chat*",
@@ -56,7 +56,6 @@ _AIDER_FILES = (
     "I am not sharing any files that you can edit yet.",
     "I am not sharing the full contents of any files with you yet.",
 )
-
 _AIDER_REMINDERS = (
     "\n\nTo suggest changes to a file you MUST return the entire content of the updated file.",
     "\n\n# *SEARCH/REPLACE block* Rules:",
@@ -77,14 +76,14 @@ _AIDER_ASSENTS = frozenset(
         " your approval.",
     }
 )
-"""Replies of the assistant that aider adds behind the files that it shows with each request."""
+"""Replies of the assistant that aider adds after the files in each request."""
 
 _AIDER_NOTICES = (
     "I committed the changes with git hash ",
     "I updated the files.",
     "I edited the files myself.",
 )
-"""How aider's notices of edits begin. It adds an `Ok.` of the assistant behind each."""
+"""The beginnings of aider's notices of edits. It adds an `Ok.` of the assistant after each."""
 
 _AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
 
@@ -95,7 +94,7 @@ _PLACEHOLDERS = frozenset(
         "[System: Empty message content sanitised to satisfy protocol]",
     }
 )
-"""What hermes, Claude Code and LiteLLM send back in the place of a reply without visible text."""
+"""The replacements of an empty reply in the requests of hermes, Claude Code and LiteLLM."""
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
@@ -106,22 +105,21 @@ _SMOLAGENTS_CODE = re.compile(
 )
 
 _SMOLAGENTS_CLOSINGS = ("</code>", "```")
-_OPENCLAW_STAMP = re.compile(r"\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
-_OPENCLAW_RUNTIME = "Runtime: agent="
-_OPENCLAW_RUNTIME_REST = re.compile(r"\S+ \| [^\n]*")
+_OPENCLAW_STAMP = re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
+_OPENCLAW_RUNTIME = re.compile(r"Runtime: agent=\S+ \| [^\n]*")
 
 
 def without_passing_blocks(text: str) -> str:
-    """The text without the blocks that come and go from one request to the next."""
+    """The text without the blocks that change from one request to the next."""
     if text.startswith(_AIDER_FILES + _PROMPTS):
         return ""
     return _without_aider_reminder(_without_state(without_blocks(text, *_BLOCKS)))
 
 
-def without_retelling(text: str) -> str:
-    """An assistant's text without its thinking, and without what clients add to it or put in its place.
+def without_additions(text: str) -> str:
+    """An assistant's text without its thinking and without the additions and placeholders of clients.
 
-    smolagents ends code with the tag at which sampling stopped, and writes the code once more as a call.
+    smolagents ends code with the tag at which sampling stopped, and repeats the code as a call.
     """
     spoken = without_named_blocks(_THOUGHT.sub(" ", text), _AIDER_THOUGHT_TAG, " ")
     spoken = _SMOLAGENTS_CODE.sub("", spoken).rstrip()
@@ -131,31 +129,33 @@ def without_retelling(text: str) -> str:
 
 
 def without_client_text(text: str) -> str:
-    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add.
+    """The stripped text without the blocks, time stamps and run-time lines of known clients.
 
     Empty if the client wrote all of it.
     """
-    without = without_passing_blocks(text).strip()
-    if is_handoff(without):
+    said = without_passing_blocks(text).strip()
+    if is_handoff(said):
         return ""
-    return _without_openclaw_runtime(without[_stamp_length(without) :])
+    said = _OPENCLAW_STAMP.sub("", said, count=1)
+    before, empty, last = said.rstrip().rpartition("\n\n")
+    return before if empty and _OPENCLAW_RUNTIME.fullmatch(last) else said
 
 
 def is_handoff(text: str) -> bool:
-    """Whether a message stands in the place of a conversation that its client compacted."""
+    """Whether a message replaces a conversation that its client compacted."""
     if text.startswith(_HANDOFFS):
         return True
     return len(text) >= _SHORTEST_HANDOFF and _HANDED_OVER.match(text) is not None
 
 
 def is_boilerplate(said: str, before: str) -> bool:
-    """Whether a reply `said` behind the user's words `before` was written by the client."""
+    """Whether the client wrote the reply `said` to the user message `before`."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
 
 
 def _without_state(text: str) -> str:
-    """The text without blocks at its ends that tell the state of things by their name, if it says more."""
+    """The text without state blocks at its ends, unless nothing else is left."""
     said = text.strip()
     if not (said.startswith("<") or said.endswith(">")):
         return text
@@ -191,15 +191,3 @@ def _without_aider_reminder(text: str) -> str:
         return text[: min(ends)].removesuffix("\n")
     before, empty, last = text.rstrip("\n").rpartition("\n\n")
     return before if empty and _AIDER_LANGUAGE.fullmatch(last) else text
-
-
-def _stamp_length(text: str) -> int:
-    stamp = _OPENCLAW_STAMP.match(text)
-    return stamp.end() if stamp else 0
-
-
-def _without_openclaw_runtime(text: str) -> str:
-    """The text without a last paragraph that is one line about the run-time."""
-    before, empty, last = text.rstrip().rpartition("\n\n")
-    rest = last.removeprefix(_OPENCLAW_RUNTIME)
-    return before if empty and rest != last and _OPENCLAW_RUNTIME_REST.fullmatch(rest) else text

@@ -1,21 +1,52 @@
-"""An incoming request, read once for binding: its segments, its fingerprints and the turns it names."""
+"""An incoming request, read once for binding: its segments, its fingerprints and the turns it names.
+
+Clients return the history changed: arguments are serialised again, reasoning and `name` dropped, white space
+stripped, temporary blocks added and removed, ids lose underscores. A segment holds only what they do not
+change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from sys import getsizeof
+from typing import Any
 
 from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.segments import Segment, extend, fingerprints, parts_of, plain_text
-from afterwit.binding.side_turns import Shape, open_messages, shape_of
-from afterwit.binding.silence import Head, heads_of
+from afterwit.binding.client_text import without_additions, without_passing_blocks
+from afterwit.binding.stored import CALL, Shape
 from afterwit.byte_cache import Kept
-from afterwit.ids import calls_in, turn_of_call
-from afterwit.message import Conversation, Message
+from afterwit.ids import calls_in, plain_id, turn_of_call
+from afterwit.message import SYSTEM, Conversation, Message
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
+
+HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A text, a tool call or a tool result."""
+
+    parts: tuple[str, ...]
+    message: int
+    """Index of its message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The beginning of a user message that may have been a message of its own before."""
+
+    fingerprint: bytes
+    """Fingerprint of the conversation up to its end."""
+    message: int
+    """Index of the message."""
+    rest: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +64,17 @@ class IncomingRequest:
     fingerprints: tuple[bytes, ...]
     """Entry d is of the first d segments."""
     mentions: Mapping[str, int]
-    """Turns whose tool calls are made or answered, with the index of the first message that does."""
+    """Turns whose tool calls are made or answered, with the index of the first such message."""
     written: Mapping[str, int]
-    """The same of turns whose calls the text of a reply holds. Anyone may quote an id."""
+    """The same for turns whose call ids are in the text of a reply. Anyone may quote an id."""
     heads: tuple[Head, ...] = ()
-    """Of the user messages that no reply follows."""
+    """Heads of the user messages that no reply follows."""
     follows: str | None = None
-    """The turn that the client says it goes on from; None if it does not say."""
+    """The previous turn, if the client names it."""
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
-        """What to look up among the stored turns' hashes, shallow to deep."""
+        """The hashes to look up among the stored turns, shallow to deep."""
         return (*self.fingerprints[1:], *(head.fingerprint for head in self.heads))
 
     @property
@@ -68,21 +99,28 @@ class IncomingRequest:
 
     @property
     def last_reply(self) -> tuple[int, str] | None:
-        """Index and text of the last message of the assistant; None if there is none, or it says nothing."""
+        """Index and text of the last message of the assistant; None if there is none, or it has no text."""
         index = last_reply(self.messages)
         return (index, self.texts[index]) if index is not None and self.texts[index] else None
 
+    @property
+    def open(self) -> int:
+        """Index of the first message that no reply follows."""
+        index = last_reply(self.messages)
+        return 0 if index is None else index + 1
+
+    def said(self, *roles: str, after: int = 0) -> list[str]:
+        """The texts of the messages of these roles, from index `after` on, without empty ones."""
+        pairs = zip(self.messages[after:], self.texts[after:], strict=True)
+        return [text for message, text in pairs if text and message.role in roles]
+
     def starts_with(self, fingerprint: bytes, depth: int) -> bool:
-        """Whether a fingerprint of `depth` segments is that of this prompt's first ones."""
+        """Whether the first `depth` segments have this fingerprint."""
         return depth <= self.depth and self.fingerprints[depth] == fingerprint
 
     def message_after(self, depth: int) -> int:
-        """Index of the first message behind the first `depth` segments."""
+        """Index of the first message after the first `depth` segments."""
         return self.segments[depth - 1].message + 1 if depth else 0
-
-    def after_call(self, index: int) -> int:
-        """Index of the first message after a call, given the first message that names the call."""
-        return after_call(self.messages, index)
 
     def full(self, response: Message) -> tuple[bytes, int]:
         """The fingerprint and the number of segments of the prompt with its response."""
@@ -102,9 +140,7 @@ def read_request(
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
     read = [read_message(message) for message in messages]
-    segments = tuple(
-        Segment(parts=parts, message=index) for index, one in enumerate(read) for parts in one.segments
-    )
+    segments = segments_of(messages)
     known = fingerprints(segments, f"{scope}\0{client.session or ''}")
     return IncomingRequest(
         turn=turn,
@@ -114,9 +150,9 @@ def read_request(
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
         fingerprints=known,
-        mentions=mentions(read),
-        written=written_calls(read),
-        heads=heads_of(messages, segments, known, len(messages) - len(open_messages(messages))),
+        mentions=first_index(one.turns for one in read),
+        written=first_index(one.written for one in read),
+        heads=_heads(messages, segments, known),
         follows=follows,
     )
 
@@ -126,13 +162,97 @@ def last_reply(messages: Sequence[Message]) -> int | None:
     return next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), None)
 
 
-def after_call(messages: Sequence[Message], index: int) -> int:
-    """Index after the call, or of its result if the call itself is gone."""
-    return index + 1 if messages[index].role == "assistant" else index
+def first_index(turns: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Each turn, with the index of the first message that names it."""
+    first: dict[str, int] = {}
+    for index, named in enumerate(turns):
+        for turn in named:
+            first.setdefault(turn, index)
+    return first
+
+
+TINY = 2
+"""Most messages of a tiny request, without the system's."""
+
+MOST_SYSTEM_BYTES = 8 * 2**20
+"""Bytes of the system texts whose hashes are cached."""
+
+
+def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
+    """The signature of a request."""
+    system = [message.content or "" for message in conversation.messages if message.role in SYSTEM]
+    return Shape(
+        tools=frozenset(tool["function"]["name"] for tool in conversation.tools),
+        streamed=streamed,
+        system=_digest(" ".join(system)),
+        tiny=len(conversation.messages) - len(system) <= TINY,
+    )
+
+
+def _system_hash(text: str) -> str:
+    text = collapse(text)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() if text else ""
+
+
+_digest = Kept(_system_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
+"""The requests of a session repeat one system text."""
+
+
+MOST_MESSAGES = 4
+"""The last user messages that are split into heads."""
+
+MOST_HEADS = 8
+"""The last places in a message where a client may have joined two."""
+
+LONGEST_JOINED = 16_384
+"""Characters of a message that is split."""
+
+PARAGRAPH = "\n\n"
+
+DISTINCTIVE = 40
+"""Least characters of a text, or of several together, that identify one conversation."""
+
+
+def _heads(
+    messages: Sequence[Message], segments: Sequence[Segment], known: Sequence[bytes]
+) -> tuple[Head, ...]:
+    """The heads of the last user messages that no reply follows.
+
+    If a reply was empty, some clients leave it out and join the user messages around it.
+    """
+    replied = last_reply(messages)
+    opened = range(0 if replied is None else replied + 1, len(messages))
+    said = [index for index in opened if messages[index].role == "user"]
+    ends = [segment.message for segment in segments]
+    return tuple(
+        Head(
+            fingerprint=extend(known[depth], [("user", text)]),
+            message=index,
+            rest=replace(messages[index], content=rest, breaks=()),
+        )
+        for index in said[-MOST_MESSAGES:]
+        for depth in [bisect_left(ends, index)]
+        for text, rest in _splits(messages[index])
+        if depth or len(text) >= DISTINCTIVE
+    )
+
+
+def _splits(message: Message) -> Iterator[tuple[str, str]]:
+    content = message.content or ""
+    if len(content) > LONGEST_JOINED:
+        return
+    starts, at = set(message.breaks), content.find(PARAGRAPH)
+    while at >= 0:
+        starts.add(at + len(PARAGRAPH))
+        at = content.find(PARAGRAPH, at + 1)
+    for start in sorted(starts)[-MOST_HEADS:]:
+        text, rest = plain_text(replace(message, content=content[:start])), content[start:].strip()
+        if text and rest:
+            yield text, rest
 
 
 MOST_READ_BYTES = 32 * 2**20
-"""Bytes of messages that are known when they come again: 200 conversations of 100 kB."""
+"""Bytes of messages whose reading is cached: 200 conversations of 100 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,65 +262,100 @@ class ReadMessage:
     text: str
     """As it is compared."""
     segments: tuple[tuple[str, ...], ...]
+    """By their parts."""
     turns: tuple[str, ...]
-    """Whose tool calls it makes, or brings the results of."""
+    """Turns whose tool calls it makes or answers."""
     written: tuple[str, ...] = ()
-    """Whose tool calls the assistant's text holds: some clients write calls out. It proves nothing alone."""
+    """Turns whose call ids are in the assistant's text: some clients write calls out. No proof alone."""
 
 
 def _read(message: Message) -> ReadMessage:
     text = plain_text(message)
+    calls = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
     written = calls_in(message.content or "") if message.role == "assistant" else ()
     return ReadMessage(
         text=text,
-        segments=tuple(parts_of(message, text)),
-        turns=_turns(_named_calls(message)),
-        written=_turns(written),
+        segments=tuple(_segments(message, text)),
+        turns=tuple(filter(None, map(turn_of_call, calls))),
+        written=tuple(filter(None, map(turn_of_call, written))),
     )
 
 
-def _turns(identifiers: Iterable[str]) -> tuple[str, ...]:
-    turns = map(turn_of_call, identifiers)
-    return tuple(turn for turn in turns if turn is not None)
-
-
 def _bytes(message: Message, read: ReadMessage) -> int:
-    """The segments hold the text or pieces of it again; a call's arguments are kept twice."""
+    """The segments hold the text or parts of it again; a call's arguments are held twice."""
     arguments = sum(getsizeof(call.arguments) for call in message.tool_calls)
     return getsizeof(message.content) + getsizeof(message.reasoning) + getsizeof(read.text) + 2 * arguments
-
-
-def _named_calls(message: Message) -> Iterable[str]:
-    yield from (call.id for call in message.tool_calls)
-    if message.tool_call_id is not None:
-        yield message.tool_call_id
 
 
 read_message = Kept(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
 
 
-def message_text(message: Message) -> str:
-    """`plain_text` of a message that is likely to come again, or came before."""
-    return read_message(message).text
+def plain_text(message: Message) -> str:
+    """A message's text as it is compared: without thinking and the client's blocks, white space collapsed."""
+    text = message.content or ""
+    return collapse(without_additions(text) if message.role == "assistant" else without_passing_blocks(text))
 
 
-def reply_segments(message: Message) -> tuple[tuple[str, ...], ...]:
-    """The segments of a response, by their parts."""
-    return read_message(message).segments
+def collapse(text: str) -> str:
+    """Every run of white space as one space, none at the ends."""
+    return " ".join(text.split())
 
 
-def mentions(messages: Iterable[ReadMessage]) -> dict[str, int]:
-    """Turns whose tool-call ids a message holds as a call's or as a result's, and the first that does."""
-    return _first((index, turn) for index, message in enumerate(messages) for turn in message.turns)
+def segments_of(messages: Iterable[Message]) -> tuple[Segment, ...]:
+    """The segments of a conversation. System text and empty text have none; each tool call is one."""
+    return tuple(
+        Segment(parts=parts, message=index)
+        for index, message in enumerate(messages)
+        for parts in read_message(message).segments
+    )
 
 
-def written_calls(messages: Iterable[ReadMessage]) -> dict[str, int]:
-    """Turns whose tool-call ids the text of a reply holds, and the first that does."""
-    return _first((index, turn) for index, message in enumerate(messages) for turn in message.written)
+def _segments(message: Message, text: str) -> Iterator[tuple[str, ...]]:
+    if message.role in SYSTEM:
+        return
+    if message.role == "tool":
+        yield "tool", plain_id(message.tool_call_id or ""), text
+        return
+    if text:
+        yield message.role, text
+    for call in message.tool_calls:
+        yield CALL, plain_id(call.id), call.name, canonical_json(call.arguments)
 
 
-def _first(found: Iterable[tuple[int, str]]) -> dict[str, int]:
-    first: dict[str, int] = {}
-    for index, turn in found:
-        first.setdefault(turn, index)
-    return first
+def canonical_json(text: str) -> str:
+    """JSON with sorted keys and one spelling of each value; other text with its white space collapsed."""
+    try:
+        parsed = json.loads(text, parse_int=_number, parse_float=_number)
+        return json.dumps(parsed, sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return collapse(text)
+
+
+def _number(text: str) -> Any:
+    """A number as JavaScript reads it: a double, and 1.0 is 1."""
+    value = float(text)
+    return int(value) if math.isfinite(value) and value.is_integer() else value
+
+
+def fingerprints(segments: Iterable[Segment], namespace: str) -> tuple[bytes, ...]:
+    """Rolling hashes: entry d is of the first d segments. They can be equal only in one `namespace`."""
+    hashes = [_hash(b"", namespace)]
+    for segment in segments:
+        hashes.append(_hash(hashes[-1], *segment.parts))
+    return tuple(hashes)
+
+
+def extend(fingerprint: bytes, segments: Iterable[tuple[str, ...]]) -> bytes:
+    """The fingerprint after more segments, given by their parts."""
+    for parts in segments:
+        fingerprint = _hash(fingerprint, *parts)
+    return fingerprint
+
+
+def _hash(before: bytes, *parts: str) -> bytes:
+    digest = hashlib.blake2b(before, digest_size=HASH_BYTES)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8))
+        digest.update(data)
+    return digest.digest()

@@ -1,98 +1,67 @@
 """Side turns: titles, summaries, compactions, memory flushes, background reviews, heartbeats.
 
-They use the same URL, key and model, and some begin with the main line's own prompt. The first sign decides.
+They use the same URL, key and model as the conversation, and some begin with its prompt. `classify` decides
+by the first sign: the client's own statement, the signature of the request, a paraphrase, known words,
+descent.
+
+Auxiliary requests ask for something about a conversation, apart from it or at its end. Apart from it, one has
+no tools and at most two messages, quotes the conversation's first message under another system text, and adds
+words of its own. The words alone prove nothing: people ask for names, titles and summaries too.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import cache
 from importlib import resources
-from sys import getsizeof
 from typing import Any
 
-from afterwit.binding.segments import collapse
-from afterwit.byte_cache import Kept
-from afterwit.message import SYSTEM, Conversation, Message
+from afterwit.binding.evidence import of_the_same_client
+from afterwit.binding.request import TINY, IncomingRequest, collapse
+from afterwit.binding.stored import SHORTEST, Recent, Shape
+from afterwit.message import SYSTEM
 from afterwit.turn import Kind
 
 UNLIKE = 0.5
-"""If two tool sets share less than this, they belong to two agents."""
+"""Two tool sets that share less than this belong to two agents."""
 
 DOUBTFUL = 2 / 3
 """The same, if tools are missing and the system text differs as well."""
 
-MOST_SYSTEM_BYTES = 8 * 2**20
-"""Bytes of system texts that are known when they come again."""
 
-TINY = 2
-"""Most messages, without the system's, of a tiny request."""
+def classify(
+    incoming: IncomingRequest,
+    *,
+    usual: Collection[Shape],
+    parent: Kind | None,
+    about_another: bool,
+    resumes: bool,
+    patterns: Patterns,
+) -> Kind:
+    """MAIN or SIDE.
 
+    `usual` are the known signatures of the session's earlier turns. `about_another`: the request contains or
+    reviews a conversation. `resumes`: a person continues after the side turn that is its `parent`, so that
+    the parent's kind decides nothing.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How a request is made: its tools, its stream, its system text."""
-
-    tools: frozenset[str]
-    streamed: bool
-    system: str = ""
-    """Hash of the system text."""
-    tiny: bool = False
-    """Whether it has at most `TINY` messages. Not stored."""
-
-    @property
-    def instructed(self) -> bool:
-        """Whether it has a system text."""
-        return self.system not in ("", _hash(""))
-
-    def __str__(self) -> str:
-        """One line for the store; `Shape.read` reads it."""
-        return _line(self)
-
-    @classmethod
-    def read(cls, line: str) -> Shape:
-        data = json.loads(line)
-        return cls(tools=frozenset(data["tools"]), streamed=data["streamed"], system=data["system"])
-
-
-@lru_cache(maxsize=256)
-def _line(shape: Shape) -> str:
-    """Written once: the requests of a session are nearly all made alike."""
-    data = {"streamed": shape.streamed, "system": shape.system, "tools": sorted(shape.tools)}
-    return json.dumps(data, separators=(",", ":"))
-
-
-def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
-    """The shape of a request."""
-    system = [message.content or "" for message in conversation.messages if message.role in SYSTEM]
-    names = (tool["function"]["name"] for tool in conversation.tools)
-    return Shape(
-        tools=frozenset(names),
-        streamed=streamed,
-        system=_digest(" ".join(system)),
-        tiny=len(conversation.messages) - len(system) <= TINY,
-    )
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(collapse(text).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-_digest = Kept(_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
-"""Of a system text: every request of a session brings the same again."""
-
-
-def alike(shape: Shape, other: Shape) -> bool:
-    """Whether two requests have the same tools and the same system text."""
-    return (shape.tools, shape.system) == (other.tools, other.system)
+    An agent whose new messages are only tool results took the conversation over from another agent. Its tools
+    differ, but it is on the main line.
+    """
+    if incoming.client.turn_type is not None:
+        return incoming.client.turn_type
+    new = {message.role for message in incoming.messages[incoming.open :]}
+    handed_over = bool(incoming.shape.tools) and new == {"tool"}
+    if usual and not handed_over and all(differs(incoming.shape, one) for one in usual):
+        return Kind.SIDE
+    side_parent = parent is Kind.SIDE and not resumes
+    return Kind.SIDE if about_another or side_parent or patterns.match(incoming) else Kind.MAIN
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
-    """Whether a request is made in another way than is usual in its session.
+    """Whether a request has another signature than is usual in its session.
 
     A tool set that is only somewhat unlike needs a second sign: people switch tools on and off.
     """
@@ -104,107 +73,198 @@ def differs(shape: Shape, usual: Shape) -> bool:
     return usual.streamed and not shape.streamed and (shape.tiny or shape.tools != usual.tools)
 
 
-class Place(StrEnum):
-    """The messages that a pattern is compared with."""
-
-    SYSTEM = "system"
-    """At the beginning of the system text."""
-    REQUEST = "request"
-    """At the beginning of a user message that no answer follows."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
-    """Words with which a known client opens a side turn."""
+class Patterns:
+    """The words with which known clients open side turns."""
 
-    client: str
-    place: Place
-    starts: str
+    system: tuple[str, ...]
+    """At the beginning of the system text."""
+    request: tuple[str, ...]
+    """At the beginning of a user message that no reply follows."""
 
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Patterns:
+        """The patterns of a data file of version 1."""
+        if data["version"] != 1:
+            raise ValueError(f"side patterns of version {data['version']}, not 1")
+        found: dict[str, list[str]] = {"system": [], "request": []}
+        for entry in data["patterns"]:
+            found[entry["place"]].append(collapse(entry["starts"]))
+        return cls(system=tuple(found["system"]), request=tuple(found["request"]))
 
-class Patterns(tuple[Pattern, ...]):
-    """Patterns, with what each request asks of all of them."""
-
-    @cached_property
-    def starts(self) -> tuple[str, ...]:
-        return tuple(pattern.starts for pattern in self)
-
-    @cached_property
-    def words(self) -> int:
-        """Of the longest."""
-        return max((len(starts.split()) for starts in self.starts), default=0)
-
-
-def read_patterns(data: Mapping[str, Any]) -> Patterns:
-    """The patterns of a data file of version 1."""
-    if data["version"] != 1:
-        raise ValueError(f"side patterns of version {data['version']}, not 1")
-    return Patterns(
-        Pattern(client=entry["client"], place=Place(entry["place"]), starts=collapse(entry["starts"]))
-        for entry in data["patterns"]
-    )
+    def match(self, incoming: IncomingRequest, end: int | None = None) -> bool:
+        """Whether a request, or its first `end` messages, opens with a pattern."""
+        messages = incoming.messages[:end]
+        words = max((len(starts.split()) for starts in self.system), default=0)
+        for message, text in zip(reversed(messages), reversed(incoming.texts[: len(messages)]), strict=True):
+            if message.role == "assistant":
+                break
+            if message.role == "user" and text.startswith(self.request):
+                return True
+        return any(
+            " ".join((message.content or "").split(None, words)[:words]).startswith(self.system)
+            for message in messages
+            if message.role in SYSTEM
+        )
 
 
 @cache
 def known_patterns() -> Patterns:
     """The patterns that ship with the package."""
     file = resources.files("afterwit.binding") / "data" / "side_patterns.json"
-    return read_patterns(json.loads(file.read_text(encoding="utf-8")))
+    return Patterns.read(json.loads(file.read_text(encoding="utf-8")))
 
 
-def matches(messages: Sequence[Message], texts: Sequence[str], patterns: Patterns) -> Pattern | None:
-    """The first pattern that a request opens with. `texts` are the `plain_text` of its messages."""
-    opened = open_messages(messages)
-    said = zip(opened, texts[len(messages) - len(opened) :], strict=True)
-    places = {
-        Place.SYSTEM: [
-            _first(patterns.words, message.content or "") for message in messages if message.role in SYSTEM
-        ],
-        Place.REQUEST: [text for message, text in said if message.role == "user"],
-    }
-    if not any(text.startswith(patterns.starts) for texts in places.values() for text in texts):
-        return None
-    found = (p for p in patterns if any(text.startswith(p.starts) for text in places[p.place]))
-    return next(found, None)
+OPENING = 300
+"""Characters at the beginning, or the end, of a text that state its purpose."""
+
+BRIEF = 200
+"""Most characters of the reply to an auxiliary request in unknown words: a title is short."""
+
+FEWEST_CHARACTERS = 80
+"""Shorter requests to look back are a person's: clients write more."""
+
+_WANTED = re.compile(
+    r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
+    r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
+    r"|names?)\b"
+)
+
+_ABOUT = re.compile(
+    r"\b(?:conversations?|chats?|sessions?|threads?|dialog(?:ue)?s?|discussions?|exchanges?|histor(?:y|ies)"
+    r"|messages?|requests?|prompts?|quer(?:y|ies)|tasks?|content|transcripts?|context|user|questions?)\b"
+)
+
+_BACK = re.compile(
+    r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
+    r"|compact\w*|condens\w*|checkpoint|hand-?(?:off|over)|account|digest|write-?up|notes|brief(?:ing)?)\b"
+)
+
+_ALL_OF_IT = re.compile(
+    r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
+    r"(?:conversation|chat|discussion|dialogue)\b"
+    r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
+)
+
+_OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
+
+_IN_A_FORM = re.compile(
+    r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
+    r"|\b(?:not|never) (?:use|call) (?:any )?tools?\b|\b(?:only|just) (?:the|a|with)\b|\balone\b"
+    r"|\bwords (?:or (?:fewer|less)|at most)\b"
+    r"|\b(?:at most|under|within|up to|max(?:imum)?) [\w-]+ (?:words|characters)\b"
+)
 
 
-def _first(words: int, text: str) -> str:
-    """The first words of a text, one space between two: a system text is long, and no pattern is."""
-    return " ".join(text.split(None, words)[:words])
+def looks_back(incoming: IncomingRequest) -> bool:
+    """Whether the request ends with a client's instruction about the whole conversation.
 
-
-def open_messages(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages after the last of the assistant."""
-    last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    return messages[last + 1 :]
-
-
-def classify(
-    messages: Sequence[Message],
-    texts: Sequence[str],
-    *,
-    said: Kind | None,
-    shape: Shape,
-    usual: Collection[Shape],
-    parent: Kind | None,
-    retells: bool,
-    resumes: bool = False,
-    patterns: Patterns,
-) -> Kind:
-    """MAIN or SIDE. `texts` are the `plain_text` of the messages.
-
-    `said` is what the client stated, `usual` the known shapes of the session's earlier turns. `retells` is
-    true if a message of a new conversation holds a known one, or the request looks back on its own. `resumes`
-    is true if a person goes on behind the side turn that is its `parent`: then that decides nothing.
-
-    An agent whose new messages are only tool results was handed the conversation by another agent. Its tools
-    differ, but it is on the main line.
+    It asks to look back on all of it; or it asks for a title, suggestions or the like, speaks of the user or
+    of the chat as an outsider, and prescribes the form of the answer.
     """
-    if said is not None:
-        return said
-    handed = bool(shape.tools) and {message.role for message in open_messages(messages)} == {"tool"}
-    if usual and not handed and all(differs(shape, one) for one in usual):
-        return Kind.SIDE
-    if retells or matches(messages, texts, patterns) is not None or (parent is Kind.SIDE and not resumes):
-        return Kind.SIDE
-    return Kind.MAIN
+    if incoming.last_reply is None or incoming.messages[-1].role not in ("user", *SYSTEM):
+        return False
+    last = incoming.texts[-1]
+    opening = last[:OPENING].lower()
+    if len(last) < FEWEST_CHARACTERS:
+        return False
+    if _BACK.search(opening) and _ALL_OF_IT.search(opening):
+        return True
+    return all(one.search(opening) for one in (_WANTED, _OF_ITS_USER, _IN_A_FORM))
+
+
+def may_be_auxiliary(incoming: IncomingRequest) -> bool:
+    """Whether a request is small enough to be auxiliary: `auxiliary_session` may find its session."""
+    return not incoming.shape.tools and incoming.shape.tiny and incoming.last_reply is None
+
+
+def auxiliary_session(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
+    """The session that an auxiliary request is about; None if it is not one."""
+    if not may_be_auxiliary(incoming):
+        return None
+    own = of_the_same_client(incoming, recent)
+    if _continues(incoming.shape, own):
+        return None
+    texts = [text for text in incoming.texts if text]
+    return next((one.session for one in own if _is_about(texts, incoming.shape, one)), None)
+
+
+def may_have_auxiliaries(incoming: IncomingRequest) -> bool:
+    """Whether a request may begin a conversation that `earlier_auxiliaries` are about: it has tools."""
+    return bool(incoming.shape.tools)
+
+
+def earlier_auxiliaries(incoming: IncomingRequest, recent: Sequence[Recent]) -> list[str]:
+    """Earlier turns that were auxiliary requests about the conversation that this request begins.
+
+    They are, unless another turn follows them.
+    """
+    asked = next(iter(incoming.said("user")), "")
+    if not may_have_auxiliaries(incoming) or not asked:
+        return []
+    own = of_the_same_client(incoming, recent)
+    return [one.turn for one in own if _was_about(one, asked, incoming.shape.system, own)]
+
+
+def _is_about(texts: Sequence[str], shape: Shape, one: Recent) -> bool:
+    """Whether texts quote a conversation's first message and ask for something about it.
+
+    Known words, or, if the conversation has tools and the quote is long, any.
+    """
+    if one.shape is None or one.shape.system == shape.system or not one.asked:
+        return False
+    first = next((text for text in one.texts if text.startswith(one.asked[0])), one.asked[0])
+    added = _around_quote(texts, first)
+    return bool(added) and (asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST))
+
+
+def _was_about(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> bool:
+    """Whether a first request without tools asks about the conversation that begins with `asked`."""
+    if not one.begins or one.shape is None or one.shape.tools or one.shape.system == system:
+        return False
+    said = [text for text in one.texts[:-1] if text]
+    added = _around_quote(said, asked)
+    if len(said) > TINY or added is None or not (added or one.shape.system):
+        return False
+    whole = asked in said or len(asked) >= SHORTEST
+    about = asks_about(added) or (whole and len(one.texts[-1]) <= BRIEF)
+    return about and not _continues(one.shape, own)
+
+
+def _around_quote(texts: Sequence[str], quote: str) -> list[str] | None:
+    """The texts without the first quote; None if there is none.
+
+    A short quote is a whole text, or has quotation marks or the like around it: many texts hold its letters.
+    """
+    for at, text in enumerate(texts):
+        span = (0, len(text)) if text == quote else _span_of(quote, text)
+        if span is not None:
+            around = [*texts[:at], text[: span[0]].strip(), text[span[1] :].strip(), *texts[at + 1 :]]
+            return [part for part in around if part]
+    return None
+
+
+_BEFORE_A_QUOTE = r"""(?<=[:>"'`(\[\u201c\u00ab\u201e])\s?"""
+_AFTER_A_QUOTE = r"""(?=\s?(?:\Z|[<"'`)\[\]\u201d\u00bb]|(?:Assistant|assistant|AI|Agent|Model|Bot):))"""
+
+
+def _span_of(quote: str, text: str) -> tuple[int, int] | None:
+    begin = text.find(quote)
+    if begin < 0 or len(quote) >= SHORTEST:
+        return None if begin < 0 else (begin, begin + len(quote))
+    found = re.search(_BEFORE_A_QUOTE + re.escape(quote) + _AFTER_A_QUOTE, text)
+    return None if found is None else found.span()
+
+
+def _continues(shape: Shape, own: Iterable[Recent]) -> bool:
+    """Whether a conversation under the same system text continued: auxiliary requests get one reply."""
+    return bool(shape.system) and any(
+        one.shape is not None and not one.shape.tools and one.shape.system == shape.system and not one.begins
+        for one in own
+    )
+
+
+def asks_about(texts: Iterable[str]) -> bool:
+    """Whether one of the texts begins, or ends, with a request for something about a conversation."""
+    parts = (part.lower() for text in texts for part in (text[:OPENING], text[-OPENING:]))
+    return any(_WANTED.search(part) and _ABOUT.search(part) for part in parts)

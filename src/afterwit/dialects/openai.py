@@ -121,7 +121,7 @@ def _logprob(token: TokenLogprob) -> dict[str, Any]:
     return {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode())}
 
 
-def error_form(error: RequestError, params: Mapping[Field, str]) -> dict[str, Any]:
+def error_form(error: RequestError, params: Mapping[str | None, str]) -> dict[str, Any]:
     """`{"error": {message, type, param, code}}`. `params`: the client's names of fields that differ."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     named: dict[str | None, str] = {Field.STOP_IDS: "stop_token_ids", **params}

@@ -296,9 +296,9 @@ def _referred_part(identifier: str, quoted: Quoted, where: str) -> Message | Non
         message = f"{where} refers to an item that is not known here."
         raise RequestError(404, "item_not_found", message, param=where)
     if item.kind is ItemKind.CALL:
-        calls = response.tool_calls[item.index : item.index + 1]
+        calls = response.tool_calls[item.number : item.number + 1]
         return Message(role="assistant", tool_calls=calls) if calls else None
-    if item.index:  # the first message item holds the whole text, even if a call divided it
+    if item.number:  # the first message item holds the whole text, even if a call divided it
         return None
     if item.kind is ItemKind.REASONING:
         return Message(role="assistant", reasoning=response.reasoning) if response.reasoning else None

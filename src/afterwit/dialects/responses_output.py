@@ -231,7 +231,7 @@ def _usage(usage: Usage) -> JsonObject:
     }
 
 
-PARAMS = {Field.MESSAGES: "input", Field.FORMAT: "text.format"}
+PARAMS: dict[str | None, str] = {Field.MESSAGES: "input", Field.FORMAT: "text.format"}
 
 
 def error_body(error: RequestError) -> JsonObject:
@@ -247,14 +247,14 @@ class ItemKind(StrEnum):
 
 
 class ItemId(NamedTuple):
-    """An item of one of our responses; `index` counts the turn's items of this kind."""
+    """An item of one of our responses; `number` counts the turn's items of this kind."""
 
     kind: ItemKind
     turn: str
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.kind}_{self.turn}{self.index}"
+        return f"{self.kind}_{self.turn}{self.number}"
 
 
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from afterwit.binding.bind import Binding, added_messages, bind
-from afterwit.binding.errands import errand_of, errands_of, may_be_errand, may_have_errands
-from afterwit.binding.parents import Resolution, continued_sessions, resolve, with_replies
+from afterwit.binding.bind import Binding, Resolution, bind, resolve
+from afterwit.binding.evidence import continued_sessions, resumed, with_replies
+from afterwit.binding.next_state import added_messages
 from afterwit.binding.request import IncomingRequest
-from afterwit.binding.retelling import resumed
+from afterwit.binding.side_turns import (
+    auxiliary_session,
+    earlier_auxiliaries,
+    may_be_auxiliary,
+    may_have_auxiliaries,
+)
 from afterwit.errors import TurnNotFound
 from afterwit.store import ParentLookup, Store
 from afterwit.terms import untrainable
@@ -118,15 +123,15 @@ def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: flo
 
     Whichever of the two is stored last finds the other.
     """
-    begins = bound.kind is Kind.MAIN and may_have_errands(bound.incoming)
-    unsaid = bound.incoming.client.turn_type is None and may_be_errand(bound.incoming)
+    begins = bound.kind is Kind.MAIN and may_have_auxiliaries(bound.incoming)
+    unsaid = bound.incoming.client.turn_type is None and may_be_auxiliary(bound.incoming)
     if not begins and not unsaid:
         return bound.kind
     recent = [one for one in store.recent(bound.scope) if one.turn not in own]
-    for errand in errands_of(bound.incoming, recent) if begins else ():
-        if not _went_on(store, errand):
-            store.set_kind(errand, Kind.SIDE, now=now)
-    return Kind.SIDE if unsaid and errand_of(bound.incoming, recent) is not None else bound.kind
+    for auxiliary in earlier_auxiliaries(bound.incoming, recent) if begins else ():
+        if not _went_on(store, auxiliary):
+            store.set_kind(auxiliary, Kind.SIDE, now=now)
+    return Kind.SIDE if unsaid and auxiliary_session(bound.incoming, recent) is not None else bound.kind
 
 
 def _went_on(store: Store, turn: str) -> bool:

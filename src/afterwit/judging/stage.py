@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from afterwit.adapters import SHARED
-from afterwit.binding.errands import with_summaries_told
+from afterwit.binding.next_state import with_assistant_summaries
 from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, StoreUnavailable
 from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_WRONG, agreement
@@ -319,9 +319,9 @@ class Claims:
 def _told(record: Record, replies: Sequence[Message]) -> Record:
     """A turn with its next state, where a message that quotes one of the `replies` is the assistant's."""
     conversation, next_state = record.turn.conversation, record.next_state
-    told = replace(conversation, messages=with_summaries_told(conversation.messages, replies))
+    told = replace(conversation, messages=with_assistant_summaries(conversation.messages, replies))
     if next_state is not None:
-        next_state = replace(next_state, messages=with_summaries_told(next_state.messages, replies))
+        next_state = replace(next_state, messages=with_assistant_summaries(next_state.messages, replies))
     return replace(record, turn=replace(record.turn, conversation=told), next_state=next_state)
 
 

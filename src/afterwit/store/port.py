@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from afterwit.adapters import SHARED
-from afterwit.binding.parents import Branch, Candidate
-from afterwit.binding.retelling import Recent
-from afterwit.binding.side_turns import Shape
+from afterwit.binding.stored import Branch, Candidate, Recent, Shape
 from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from afterwit.binding.bind import Binding, bind
 from afterwit.binding.client_ids import client_session_of
-from afterwit.binding.parents import Branch
 from afterwit.binding.request import IncomingRequest, read_request
-from afterwit.binding.retelling import Recent
-from afterwit.binding.side_turns import Shape
+from afterwit.binding.stored import Branch, Recent, Shape
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.store import Store

@@ -10,11 +10,9 @@ from typing import NamedTuple
 import orjson
 
 from afterwit.adapters import SHARED
-from afterwit.binding.parents import LONG_REPLY, Branch, Candidate
-from afterwit.binding.request import message_text, reply_segments
-from afterwit.binding.retelling import LONGEST, Recent
-from afterwit.binding.segments import plain_text
-from afterwit.binding.side_turns import Shape
+from afterwit.binding.request import plain_text
+from afterwit.binding.request import read_message as read_for_binding
+from afterwit.binding.stored import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape
 from afterwit.byte_cache import Kept
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
@@ -333,7 +331,7 @@ class SqlParentLookup(Component):
     def _read_reply(self, turn: _Row) -> _Reply:
         row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
         said = read_message(row["message"])
-        return _Reply(plain_text(said), reply_segments(said))
+        return _Reply(plain_text(said), read_for_binding(said).segments)
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -456,9 +454,9 @@ class _AtHand(NamedTuple):
 def _recent_begun(turn: str, begun: _AtHand) -> Recent:
     return _recent(
         turn,
-        [(message.role, message_text(message)) for message in begun.messages],
+        [(message.role, read_for_binding(message).text) for message in begun.messages],
         session=begun.session,
-        reply=message_text(begun.reply),
+        reply=read_for_binding(begun.reply).text,
         shape=begun.shape,
         begins=True,
         client_session=begun.client_session,

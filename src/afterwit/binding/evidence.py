@@ -1,0 +1,389 @@
+"""How a request relates to the stored turns: which ones it follows, repeats, rejects or quotes.
+
+A stored turn leaves two fingerprints: of its prompt, and of its prompt with its response. A request with the
+second as a prefix follows the turn; one with only the first rejected its response. Without a parent, a
+request may still be about a recent conversation, or continue one whose history the client rewrote.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from afterwit.binding.client_text import is_handoff
+from afterwit.binding.request import DISTINCTIVE, IncomingRequest, plain_text
+from afterwit.binding.stored import CALL, LONG_REPLY, LONGEST, SHORTEST, Candidate, Recent, latest
+from afterwit.ids import turn_of_call
+from afterwit.message import SYSTEM, Message
+from afterwit.turn import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """A turn that the request follows, and the index of the first message after its response."""
+
+    candidate: Candidate
+    after: int
+    rest: tuple[Message, ...] = ()
+    """The part of an earlier message that already answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quoted:
+    """A side turn whose reply, a summary, is quoted in a message of the request."""
+
+    candidate: Candidate
+    message: int
+    """Index of the message."""
+    rest: tuple[Message, ...]
+    """What a person says after the quote in the same message: some dialects join two user messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All relations of a request to stored turns."""
+
+    parents: list[Followed]
+    """The turn that it follows; several if that is ambiguous, none for a new conversation."""
+    summary: Quoted | None
+    same: Candidate | None
+    """The newest turn with the same prompt."""
+    rejected: Candidate | None
+    kept_words: str | None
+    """The session whose user messages it begins with, without their replies."""
+
+    @property
+    def parent(self) -> Followed | None:
+        return self.parents[0] if len(self.parents) == 1 else None
+
+
+def evidence_of(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent]
+) -> Evidence:
+    """The evidence of a request.
+
+    The deepest match is the parent. A tool-call id of ours, or a reply of a session that is known to continue
+    here, wins over a prefix that ends before it: then the client rewrote the messages between.
+    """
+    prefix, called = _by_prefix(incoming, candidates), _by_call(incoming, candidates)
+    summary = _quoted(incoming, candidates)
+    sessions = _continued(incoming, prefix, called, summary) | resumed(incoming, recent)
+    replied = _by_reply(incoming, candidates, sessions)
+    deepest = max(filter(None, (called, replied)), key=lambda one: one.after, default=None)
+    rewritten = deepest is not None and all(deepest.after > one.after for one in prefix)
+    parents = [deepest] if deepest is not None and rewritten else prefix
+    same = latest(
+        c
+        for c in candidates
+        if c.depth == incoming.depth > 0
+        and c.prompt_hash == incoming.prompt_hash
+        and (c.shape is None or c.shape.same_signature(incoming.shape))
+    )
+    return Evidence(
+        parents=parents,
+        summary=summary,
+        same=same,
+        rejected=_rejected(incoming, candidates, parents[0] if parents else None) if same is None else None,
+        kept_words=_kept_words(incoming, recent),
+    )
+
+
+def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
+    """The sessions that a request continues, or may continue: binding needs their replies.
+
+    It names one of their calls, quotes a summary, begins as they do and has a later reply, or begins as they
+    do and calls under ids of its own.
+    """
+    prefix, called = _by_prefix(incoming, candidates), _by_call(incoming, candidates)
+    renaming = {
+        c.session for c in candidates if _has_prompt(incoming, c) and calls_under_other_ids(incoming, c.depth)
+    }
+    return _continued(incoming, prefix, called, _quoted(incoming, candidates)) | renaming
+
+
+def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates with the replies that were looked up, and further candidates from `replies`."""
+    looked_up = {one.turn: one for one in replies}
+    merged = [
+        replace(c, reply=one.reply, said=one.said) if (one := looked_up.pop(c.turn, None)) else c
+        for c in candidates
+    ]
+    return merged + list(looked_up.values())
+
+
+def _continued(
+    incoming: IncomingRequest, prefix: Sequence[Followed], *others: Followed | Quoted | None
+) -> set[str]:
+    """The sessions of these, and the one whose prefix more replies follow."""
+    reply = incoming.last_reply
+    later = {one.candidate.session for one in prefix if reply is not None and reply[0] >= one.after}
+    return {one.candidate.session for one in others if one is not None} | (
+        later if len(later) == 1 else set()
+    )
+
+
+def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
+    """The turns whose prompt and response are the longest such prefix of the request.
+
+    One, unless it is ambiguous. The client may name one of several.
+    """
+    found = [one for candidate in candidates if (one := _followed(incoming, candidate)) is not None]
+    deepest = max((one.candidate.full_depth for one in found), default=0)
+    longest = [one for one in found if one.candidate.full_depth == deepest]
+    named = [one for one in longest if one.candidate.turn == incoming.follows]
+    longest = named or [one for one in longest if one.candidate.delivered] or longest
+    families = {(one.candidate.session, one.candidate.parent or one.candidate.turn) for one in longest}
+    return [max(longest, key=lambda one: one.candidate.age)] if len(families) == 1 else longest
+
+
+def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | None:
+    """The turn as a parent, if its prompt and response begin the request."""
+    if not candidate.is_empty:
+        full = incoming.starts_with(candidate.full_hash, candidate.full_depth)
+        if full or (_has_prompt(incoming, candidate) and renamed(incoming, candidate)):
+            return Followed(candidate=candidate, after=incoming.message_after(candidate.full_depth))
+        return None
+    if incoming.starts_with(candidate.full_hash, candidate.depth):
+        goes_on = candidate.depth and _goes_on_after_empty(incoming, candidate.depth)
+        return (
+            Followed(candidate=candidate, after=incoming.message_after(candidate.depth)) if goes_on else None
+        )
+    heads = (head for head in incoming.heads if head.fingerprint == candidate.full_hash)
+    return next(
+        (Followed(candidate=candidate, after=one.message + 1, rest=(one.rest,)) for one in heads), None
+    )
+
+
+def _goes_on_after_empty(incoming: IncomingRequest, depth: int) -> bool:
+    """Whether a client continues after an empty reply to the first `depth` segments.
+
+    It may have left the reply out. If only the system speaks next, an empty message must stand in its place.
+    """
+    following = incoming.segments[depth:]
+    if following:
+        return following[0].parts[0] == "user"
+    after = incoming.message_after(depth)
+    said = list(zip(incoming.messages, incoming.texts, strict=True))[after:]
+    replies = [at for at, (message, _) in enumerate(said) if message.role == "assistant"]
+    spoken = [at for at, (message, text) in enumerate(said) if message.role in SYSTEM and text]
+    return bool(replies) and bool(spoken) and replies[0] < spoken[-1]
+
+
+def _has_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    """Whether the request is a turn's prompt and more."""
+    within = 0 < candidate.depth < incoming.depth
+    return within and incoming.starts_with(candidate.prompt_hash, candidate.depth)
+
+
+def calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
+    """Whether a reply follows the first `depth` segments that calls under ids that are not ours."""
+    for segment in incoming.segments[depth:]:
+        if segment.parts[0] == CALL:
+            return turn_of_call(segment.parts[1]) is None
+        if segment.parts[0] != "assistant":
+            return False
+    return False
+
+
+def renamed(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    """Whether the turn's response follows its prompt with its calls under other ids."""
+    if not calls_under_other_ids(incoming, candidate.depth):
+        return False
+    found = [one.parts for one in incoming.segments[candidate.depth :][: len(candidate.said)]]
+    return list(map(_without_id, found)) == list(map(_without_id, candidate.said))
+
+
+def _without_id(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return (CALL, *parts[2:]) if parts[0] == CALL else parts
+
+
+def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
+    """The turn whose tool call is the last that the request names.
+
+    An id in a reply's text counts only if the message follows the turn's prompt, as its reply does.
+    """
+    known = {candidate.turn: candidate for candidate in candidates}
+    found = [(index, known[turn]) for turn, index in incoming.mentions.items() if turn in known]
+    for turn, index in incoming.written.items():
+        c = known.get(turn)
+        if c is not None and _has_prompt(incoming, c) and incoming.segments[c.depth].message == index:
+            found.append((index, c))
+    if not found:
+        return None
+    index, candidate = max(found, key=lambda pair: pair[0])
+    return Followed(candidate=candidate, after=after_call(incoming.messages, index))
+
+
+def after_call(messages: Sequence[Message], index: int) -> int:
+    """Index after the call, or of its result if the call itself is gone."""
+    return index + 1 if messages[index].role == "assistant" else index
+
+
+def _by_reply(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], sessions: Collection[str]
+) -> Followed | None:
+    """The newest turn whose reply is the last one of the request, in a session that continues here.
+
+    A compaction drops prompts, but keeps the last replies after its summary.
+    """
+    if incoming.last_reply is None:
+        return None
+    index, reply = incoming.last_reply
+    said = (c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE)
+    found = latest(c for c in said if c.reply == reply)
+    return None if found is None else Followed(candidate=found, after=index + 1)
+
+
+def _quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Quoted | None:
+    """The newest side turn whose reply, a summary, is part of a message."""
+    side = [c for c in candidates if c.kind is Kind.SIDE and len(c.reply or "") >= LONG_REPLY]
+    for candidate in sorted(side, key=lambda one: one.age, reverse=True):
+        quote = candidate.reply or ""
+        for index, text in enumerate(incoming.texts):
+            if quote in text:
+                rest = _after_quote(incoming.messages[index], quote)
+                return Quoted(candidate=candidate, message=index, rest=rest)
+    return None
+
+
+def _after_quote(message: Message, quote: str) -> tuple[Message, ...]:
+    content = message.content or ""
+    for start in message.breaks:
+        if quote in plain_text(replace(message, content=content[:start])):
+            return (replace(message, content=content[start:], breaks=()),)
+    return ()
+
+
+def _rejected(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], parent: Followed | None
+) -> Candidate | None:
+    """The turn whose prompt the request continues without its response; None if that is uncertain.
+
+    One message follows the prompt: the complaint. If it is the assistant's, the response was edited, not
+    rejected. If there are more messages, or one hands a conversation over, a compaction left the replies out.
+    An empty reply is not rejected by its absence, nor is one that a later turn of the same prompt replaced by
+    an empty one.
+    """
+    start = 0 if parent is None else parent.after
+    leaves = [
+        c
+        for c in candidates
+        if c.depth == incoming.depth - 1
+        and _has_prompt(incoming, c)
+        and c.delivered
+        and not c.is_empty
+        and not c.children
+        and c.kind is not Kind.SIDE
+        and incoming.message_after(c.depth) >= start
+        and (parent is None or parent.candidate.depth < c.depth or parent.candidate.age < c.age)
+        and (parent is None or c.turn != parent.candidate.turn)
+    ]
+    if len({c.session for c in leaves}) != 1:
+        return None
+    complaint = incoming.segments[-1].message
+    edited = incoming.messages[complaint].role == "assistant"
+    return None if edited or is_handoff(incoming.texts[complaint]) else latest(leaves)
+
+
+def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[Recent]:
+    """The conversations under the session id that the client sends; all if it sends none."""
+    named = incoming.client_session_hash
+    return [one for one in recent if named is None or one.client_session == named]
+
+
+def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
+    """The session that ended as the request's history ends; empty if there are several.
+
+    It has the same reply and the same texts before it, or the same user messages and no tools. The client
+    left out old messages or tool calls, so that no known prompt matches.
+    """
+    if incoming.last_reply is None:
+        return set()
+    index, reply = incoming.last_reply
+    history = incoming.messages[: index + 1]
+    texts = [
+        text
+        for message, text in zip(history, incoming.texts, strict=False)
+        if text and message.role not in SYSTEM
+    ]
+    asked: list[str] = []
+    if not any(message.role == "tool" or message.tool_calls for message in history):
+        pairs = zip(history, incoming.texts, strict=False)
+        asked = [text for message, text in pairs if text and message.role == "user"]
+    found = {
+        one.session
+        for one in of_the_same_client(incoming, recent)
+        if _same_end(texts, [text for text in one.texts if text]) or _same_questions(asked, reply, one)
+    }
+    return found if len(found) == 1 else set()
+
+
+def _same_end(texts: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether the last two texts or more are the same, and long enough to exclude chance."""
+    pairs = zip(reversed(texts), reversed(known), strict=False)
+    common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return len(common) > 1 and sum(map(len, common)) >= DISTINCTIVE
+
+
+def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
+    """Whether a conversation ended with this reply to the same user messages.
+
+    The last of them may have been wrapped: some clients add text to the current message only.
+    """
+    if not asked or len(asked) != len(one.asked) or one.texts[-1] != reply:
+        return False
+    if [text[:LONGEST] for text in asked[:-1]] != list(one.asked[:-1]):
+        return False
+    last = asked[-1]
+    known = [text for text in one.texts[:-1] if text.startswith(one.asked[-1])]
+    wrapped = len(last) >= SHORTEST and any(last in text for text in known)
+    return (last in known or wrapped) and len(reply) + sum(map(len, asked)) >= DISTINCTIVE
+
+
+FEWEST = 2
+"""Least number of a conversation's texts in a paraphrase."""
+
+MOST = 0.5
+"""Least share of a conversation's texts in a paraphrase."""
+
+
+def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | None:
+    """The session whose user messages the request begins with, without the replies; None if there are
+    several.
+
+    One message in common proves nothing: many conversations begin with the same words.
+    """
+    asked = [text[:LONGEST] for text in incoming.said("user")]
+    if incoming.last_reply is not None or len(asked) <= FEWEST:
+        return None
+    found = {
+        one.session
+        for one in of_the_same_client(incoming, recent)
+        if 1 < len(one.asked) < len(asked)
+        and sum(map(len, one.asked)) >= DISTINCTIVE
+        and asked[: len(one.asked)] == list(one.asked)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int = 0) -> set[str]:
+    """The session that a user message, from index `after` on, contains; several if it has as much of each.
+
+    To compact a conversation, clients send it as text in one message, under other instructions. The wording
+    of the instructions changes, the conversation inside does not.
+    """
+    carriers = [text for text in incoming.said("user", after=after) if len(text) > FEWEST * SHORTEST]
+    held: dict[str, int] = defaultdict(int)
+    for one in of_the_same_client(incoming, recent) if carriers else ():
+        # a session that branched is there once for each branch
+        held[one.session] = max(held[one.session], *(_held(text, one) for text in carriers))
+    most = max(held.values(), default=0)
+    return {session for session, texts in held.items() if texts == most > 0}
+
+
+def _held(text: str, conversation: Recent) -> int:
+    """How many texts of a conversation a text contains; 0 if they are too few for a paraphrase."""
+    held = sum(piece in text for piece in conversation.pieces if len(piece) < len(text))
+    return held if held >= max(FEWEST, MOST * len(conversation.pieces)) else 0
