@@ -7,9 +7,7 @@ import json
 import pytest
 
 from afterwit.chat_format.convention import THINK
-from afterwit.chat_format.families import CONVENTIONS
-from afterwit.chat_format.families.hermes import HERMES
-from afterwit.chat_format.families.llama import LLAMA
+from afterwit.chat_format.families import CONVENTIONS, HERMES, LLAMA
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.response import ParsedCall, ReasoningDelta, TextDelta
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.chat_format.detokenize import Detokenizer
-from afterwit.chat_format.families.hermes import HERMES
-from afterwit.chat_format.families.llama import LLAMA
+from afterwit.chat_format.families import HERMES, LLAMA
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.response import ParsedCall, TextDelta
 from afterwit.engines.port import Step

@@ -215,7 +215,9 @@ def _is_about(texts: Sequence[str], shape: Shape, one: Recent) -> bool:
         return False
     first = next((text for text in one.texts if text.startswith(one.asked[0])), one.asked[0])
     added = _around_quote(texts, first)
-    return bool(added) and (asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST))
+    if not added:
+        return False
+    return asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST)
 
 
 def _was_about(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> bool:

@@ -1,7 +1,7 @@
-"""The arguments of a call while it is being written: what can be handed on before its end is known.
+"""The arguments of a call while it is being written: what can be sent before its end.
 
-What is handed on is the beginning of the arguments that the whole call is read to have, if it can be read.
-Their last brace is kept back until then.
+They are the beginning of the arguments that the whole call will have, if it can be read. Their last brace is
+held back until then.
 """
 
 from __future__ import annotations
@@ -13,72 +13,79 @@ from typing import NamedTuple, Protocol
 from afterwit.chat_format.calls import Schemas, WrittenCall
 
 LONGEST_HEAD = 1024
-"""Characters before the arguments. A longer head is read with the whole call."""
+"""Characters before the arguments. A call with a longer head is read as a whole."""
 
 MOST_LOOKS = 32
-"""Marks within a call at which its parameters are read; each costs a look at all of it."""
+"""Marks within a call at which its parameters are read; each costs a reading of the whole call."""
 
 
 class Ahead(Protocol):
     """Reads one call that is still being written."""
 
     def push(self, text: str) -> WrittenCall | None:
-        """The next piece of the arguments, and the call's name. None: nothing new can be handed on."""
+        """The name and more of the arguments; None if nothing new can be sent."""
         ...
 
 
 class _NotAhead:
-    """Keeps back everything: the arguments are known with the whole call."""
-
     def push(self, text: str) -> WrittenCall | None:
         return None
 
 
 NOT_AHEAD = _NotAhead()
+"""For calls whose arguments are known only at their end."""
 
 
 class Head(NamedTuple):
-    """The name of a call, and where the JSON object of its arguments begins."""
+    """The name of a call, and the place where the JSON object of its arguments begins."""
 
     name: str
     place: int
 
 
-class JsonAhead:
-    """Of a call whose arguments are the text of a JSON object, as it was written.
+def head_of(pattern: re.Pattern[str]) -> Callable[[str], Head | None]:
+    """Finds the head of a call that matches the pattern, whose last group is the name."""
 
-    `head_of` finds them in the beginning of the call; None if they have not begun.
+    def find(text: str) -> Head | None:
+        found = pattern.match(text)
+        return Head(found[found.lastindex or 0].strip(), found.end()) if found else None
+
+    return find
+
+
+class JsonAhead:
+    """For calls whose arguments are the text of a JSON object, unchanged.
+
+    `head_of` finds the object in the beginning of a call; None if it has not begun.
     """
 
     def __init__(self, schemas: Schemas, head_of: Callable[[str], Head | None]) -> None:
         self._schemas, self._head_of = schemas, head_of
         self._held = ""
-        """What came before the arguments."""
+        """The text before the arguments."""
         self._name = ""
         self._arguments = JsonBeginning()
-        self._over = False
 
     def push(self, text: str) -> WrittenCall | None:
-        if self._over:
+        if self._arguments.over:
             return None
         if not self._name:
             self._held += text[: LONGEST_HEAD + 1]
             head = self._head_of(self._held[:LONGEST_HEAD])
-            if head is None:
-                self._over = len(self._held) > LONGEST_HEAD
+            if head is None or head.name not in self._schemas:
+                self._arguments.over = head is not None or len(self._held) > LONGEST_HEAD
                 return None
-            self._name, self._over = head.name, head.name not in self._schemas
+            self._name = head.name
             text = (self._held + text[LONGEST_HEAD + 1 :])[head.place :]
-        piece = "" if self._over else self._arguments.push(text)
-        self._over = self._over or self._arguments.over
+        piece = self._arguments.push(text)
         return WrittenCall(self._name, piece) if piece else None
 
 
 class MarkedAhead:
-    """Of a call whose arguments are written in another form, and read when a mark comes in it.
+    """For calls whose arguments are in another notation, which is read up to each of its marks.
 
-    `begun` gives the call's name and the beginning of its arguments, from the beginning of a call that ends
-    with the mark; None if the mark does not tell. What it gives later begins with what it gave before.
+    `begun` returns the name and the beginning of the arguments of a call that is written up to a mark, or
+    None if the mark is part of a value. Later results begin with the earlier ones.
     """
 
     def __init__(
@@ -87,11 +94,11 @@ class MarkedAhead:
         self._schemas, self._mark, self._begun = schemas, mark, begun
         self._held: list[str] = []
         self._window = ""
-        """The last characters, where a mark may have begun."""
+        """The last characters, which may be the beginning of a mark."""
         self._looks = 0
         self._arguments = JsonBeginning()
         self._read = 0
-        """Characters of the arguments that were read."""
+        """Characters of the arguments that were pushed."""
 
     def push(self, text: str) -> WrittenCall | None:
         if self._looks == MOST_LOOKS:
@@ -102,12 +109,12 @@ class MarkedAhead:
         if place < 0:
             self._window = window[-len(self._mark) + 1 :]
             return None
-        behind = window[place + len(self._mark) :]
-        self._window = behind[-len(self._mark) + 1 :]
+        after = window[place + len(self._mark) :]
+        self._window = after[-len(self._mark) + 1 :]
         self._looks += 1
         held = "".join(self._held)
         self._held = [held]
-        call = self._begun(held[: len(held) - len(behind)], self._schemas)
+        call = self._begun(held[: len(held) - len(after)], self._schemas)
         if call is None or call.name not in self._schemas:
             return None
         piece = self._arguments.push(call.arguments[self._read :])
@@ -122,7 +129,7 @@ _ESCAPE = re.compile(
     r'\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
     r"|u(?![dD][89abAB])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4}))"
 )
-"""Half of a surrogate pair is read with what comes behind it: a pair is one character."""
+"""Half of a surrogate pair is read with the text after it: a pair is one character."""
 
 LONGEST_ESCAPE = len(r"\ud83d\ude00")
 
@@ -131,32 +138,30 @@ _SCALAR = re.compile(
 )
 
 LONGEST_SCALAR = 64
-"""Characters of a number that is waited for."""
+"""Characters of a number or word that may still be incomplete."""
 
 DEEPEST = 64
 
 
 class JsonBeginning:
-    """Hands on the text of a JSON object as far as it is one, without the brace that ends it.
+    """Passes on the text of a JSON object, as far as it is one, without the brace that ends it.
 
-    Each character is looked at a bounded number of times. What comes in pieces is handed on in pieces that
-    cut no escape, no number and no word.
+    It reads each character a bounded number of times, and cuts no escape, number or word.
     """
 
     def __init__(self) -> None:
         self._rest = ""
-        """What is not handed on yet."""
+        """Text that was not passed on."""
         self._within: list[str] = []
-        """The brackets that close what is open."""
+        """The closing brackets of the open objects and arrays."""
         self._quoted = False
         self._next = "{"
-        """What comes next: "{", ":" and "," themselves, a "name" or a "value"; the "first" of them may be
-        missing, so that the end of what is open comes instead."""
+        """The expected text: "{", ":" or ",", a "name" or a "value"; a "first" one is optional."""
         self.over = False
-        """Nothing more is handed on: the object has ended, or the text is not one."""
+        """The object has ended, or the text is not one: nothing more is passed on."""
 
     def push(self, text: str) -> str:
-        """What can be handed on with this text."""
+        """The text to pass on."""
         if self.over:
             return ""
         text = self._rest + text
@@ -170,7 +175,7 @@ class JsonBeginning:
         return text[:place]
 
     def _in_string(self, text: str, place: int) -> int:
-        """The place behind the next part of a string; `place` if more must come, or nothing may."""
+        """The place after the next part of a string; `place` if it is incomplete or not a string."""
         plain = _PLAIN.match(text, place)
         if plain is not None:
             return plain.end()

@@ -1,4 +1,4 @@
-"""Tool calls as the JSON that models write."""
+"""Tool calls as models write them: in JSON, with typed values, or as Python."""
 
 from __future__ import annotations
 
@@ -7,19 +7,46 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+Schemas = Mapping[str, Any]
+"""The JSON schema of each tool's parameters, by the tool's name."""
+
+
+class WrittenCall(NamedTuple):
+    """A call as the model wrote it; `arguments` is the text of a JSON object."""
+
+    name: str
+    arguments: str
+
+
+def written(name: str, arguments: str | None) -> list[WrittenCall]:
+    """The call, in a list. Empty without a name or arguments, or with half a surrogate pair."""
+    if not name or arguments is None or _SURROGATE.search(name + arguments):
+        return []
+    return [WrittenCall(name, arguments)]
+
+
+def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The schemas of a request's tools; the schema is None if a tool declares none."""
+    functions = [tool.get("function") for tool in tools]
+    found = [function if isinstance(function, Mapping) else {} for function in functions]
+    return {str(function.get("name")): function.get("parameters") for function in found}
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
 DECODER = json.JSONDecoder(parse_constant=_no_constant)
-"""Refuses NaN and Infinity, which are no JSON."""
+"""Refuses NaN and Infinity, which are not JSON."""
 
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 
 
 def ends_in_a_string(text: str) -> bool:
-    """Whether a call's text stops inside a JSON string: then an end mark after it belongs to the string."""
+    """Whether JSON text stops inside a string: then an end mark after it belongs to the string."""
     try:
         DECODER.raw_decode(text.strip())
     except json.JSONDecodeError as error:
@@ -30,7 +57,7 @@ def ends_in_a_string(text: str) -> bool:
 
 
 def parse_call(text: str) -> list[WrittenCall]:
-    """The one call that a text is, alone; empty if it is anything else."""
+    """The call that a text is; empty if it is anything else, or several calls."""
     calls = parse_calls(text)
     return calls if len(calls) == 1 else []
 
@@ -76,7 +103,6 @@ def object_text(text: str) -> str | None:
 
 
 def _skip(text: str, place: int) -> int:
-    """The first place from `place` on that is not white space."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
@@ -93,11 +119,11 @@ def _as_call(data: Any, text: str) -> list[WrittenCall]:
 
 
 MOST_LOOKS = 8
-"""Most places in a call that are parsed as its arguments. After these, the arguments are serialised again."""
+"""Places in a call that are parsed as its arguments. Beyond these, the arguments are serialised again."""
 
 
 def _as_written(call: str, arguments: dict[str, Any]) -> str:
-    """The arguments as the call has them: the client receives what was sampled."""
+    """The arguments as the call writes them: the client receives the sampled text."""
     for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
         try:
             parsed, end = DECODER.raw_decode(call, found.end())
@@ -113,10 +139,10 @@ _STRING = re.compile(r'["\\]')
 
 
 class JsonEnd:
-    """Finds the end of the value that a text holds behind a name. Each character is looked at once.
+    """Finds the end of the JSON value after a name, and reads each character once.
 
-    The value is an array or object that the text begins with, or else the first object in it: a name before
-    it may have square brackets.
+    The value is an array or object at the beginning of the text, or else the first object in it: a name
+    before the object may have square brackets.
     """
 
     def __init__(self) -> None:
@@ -127,7 +153,7 @@ class JsonEnd:
         self._escaped = False
 
     def find(self, text: str) -> int | None:
-        """The place in this piece behind the value's last character; None until it comes."""
+        """The place in this piece after the value's last character; None until it comes."""
         place = 0
         if not self._begun:
             place = self._beginning(text)
@@ -148,7 +174,7 @@ class JsonEnd:
         return None
 
     def _beginning(self, text: str) -> int:
-        """Where the value begins in this piece; its length if it does not."""
+        """The place where the value begins in this piece; its length if it does not."""
         place = len(text) - len(text.lstrip())
         if not self._named and text[place : place + 1] == "[":
             self._begun = True
@@ -159,7 +185,7 @@ class JsonEnd:
         return place if self._begun else len(text)
 
     def _in_string(self, text: str, place: int) -> int:
-        """The place behind the next quote or backslash, and what an open backslash takes."""
+        """The place after the next quote or backslash, or after the character that a backslash escapes."""
         if self._escaped:
             self._escaped = False
             return place + 1
@@ -172,10 +198,10 @@ class JsonEnd:
 
 
 MOST_VISITS = 64
-"""Subschemas that are looked at for the types of one value; a schema of references may have no end."""
+"""Subschemas that are read for the types of one value; a schema of references may be endless."""
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
-"""Older templates write a value as Python prints it, and their models do, too."""
+"""Older templates, and their models, write values as Python prints them."""
 
 _KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -187,10 +213,10 @@ def object_of(values: Iterable[tuple[str, str]], schema: Any) -> str:
 
 
 def typed(value: str, schema: Any, root: Any) -> str:
-    """The JSON text of a value. `schema` is a part of `root`, which its references lead into.
+    """The JSON text of a value. `schema` is a part of `root`, which its references point into.
 
-    A value that is nothing that its schema allows is a text: the check of the call's arguments says so. A
-    value without a schema is what its JSON is, if it is JSON and no text in quotes.
+    A value that its schema does not allow is a text, which the check of the arguments reports. A value
+    without a schema is JSON if it can be, unless it is a text in quotes.
     """
     types = types_of(schema, root)
     trimmed = value.strip()
@@ -204,7 +230,7 @@ def typed(value: str, schema: Any, root: Any) -> str:
 
 
 def types_of(schema: Any, root: Any) -> frozenset[str]:
-    """The JSON types that a schema allows; empty if it does not say."""
+    """The JSON types that a schema allows; empty if they are unknown."""
     types: set[str] = set()
     waiting, visits = [schema], 0
     while waiting:
@@ -239,7 +265,7 @@ def _property(schema: Any, name: str) -> Any:
 
 
 def _target(root: Any, reference: Any) -> Any:
-    """What a reference such as `#/$defs/a` leads to; None if it leads nowhere."""
+    """The target of a reference such as `#/$defs/a`; None if there is none."""
     found = root
     for step in str(reference).removeprefix("#").split("/")[1:]:
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -251,7 +277,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _kind(text: str) -> str:
-    """The JSON type of a JSON text; empty if it is none."""
+    """The type of a JSON text; empty if it is not JSON."""
     try:
         value = DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -261,33 +287,6 @@ def _kind(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-Schemas = Mapping[str, Any]
-"""The JSON schema of each tool's parameters, by the tool's name."""
-
-
-class WrittenCall(NamedTuple):
-    """A call as the model wrote it; `arguments` is the text of a JSON object."""
-
-    name: str
-    arguments: str
-
-
-def written(name: str, arguments: str | None) -> list[WrittenCall]:
-    """The call, alone. Empty without a name or arguments, or if half a surrogate pair could not be sent."""
-    if not name or arguments is None or _SURROGATE.search(name + arguments):
-        return []
-    return [WrittenCall(name, arguments)]
-
-
-def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The schemas of a request's tools; the schema is None if a tool declares none."""
-    functions = [tool.get("function") for tool in tools]
-    found = [function if isinstance(function, Mapping) else {} for function in functions]
-    return {str(function.get("name")): function.get("parameters") for function in found}
 
 
 DEEPEST = 64
@@ -302,7 +301,6 @@ _TOKEN = re.compile(
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
-_CLOSING = {"[": "]", "(": ")", "{": "}"}
 _ITSELF = "\\'\""
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 
@@ -310,30 +308,29 @@ _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": Fal
 def parse_python(text: str) -> list[WrittenCall]:
     """The calls in the list that a text is; empty if it is anything else."""
     try:
-        return _Reader(text.strip()).calls()
+        return _PythonReader(text.strip()).calls()
     except (ValueError, KeyError):
         return []
 
 
-class _Reader:
-    """One text, token by token. Every method raises ValueError or KeyError if it is not what is read."""
+class _PythonReader:
+    """Reads one text token by token. Every method raises ValueError or KeyError for unexpected text."""
 
     def __init__(self, text: str) -> None:
         self._text, self._place = text, 0
-        self._kind, self._token = "", ""
         self._next()
 
     def calls(self) -> list[WrittenCall]:
         calls: list[WrittenCall] = []
         self._take("[")
-        while self._token != "]" or self._kind != "sign":
-            name = self._word()
+        while not self._closes("]"):
+            name = self._key("word")
             self._take("(")
-            arguments = self._pairs(self._word, "=", ")", 0)
+            arguments = self._pairs("word", "=", ")", 0)
             calls += written(name, json.dumps(arguments, ensure_ascii=False, allow_nan=False))
             self._comma("]")
         if self._place != len(self._text):
-            raise ValueError("something follows the list")
+            raise ValueError("text after the list")
         return calls
 
     def _value(self, depth: int) -> Any:
@@ -347,43 +344,32 @@ class _Reader:
             return float(token) if any(sign in token for sign in ".eE") else int(token)
         if kind == "word":
             return _WORDS[token]
-        if kind != "sign" or token not in _CLOSING:
-            raise ValueError(token)
-        if token == "{":
-            return self._pairs(self._string, ":", "}", depth + 1)
-        return self._values(_CLOSING[token], depth + 1)
-
-    def _values(self, end: str, depth: int) -> list[Any]:
-        values = []
+        if kind == "sign" and token == "{":
+            return self._pairs("text", ":", "}", depth + 1)
+        end, values = {"[": "]", "(": ")"}[token], []
         while not self._closes(end):
-            values.append(self._value(depth))
+            values.append(self._value(depth + 1))
             self._comma(end)
         self._next()
         return values
 
-    def _pairs(self, key: Any, sign: str, end: str, depth: int) -> dict[str, Any]:
+    def _pairs(self, kind: str, sign: str, end: str, depth: int) -> dict[str, Any]:
         pairs = {}
         while not self._closes(end):
-            name = key()
+            name = self._key(kind)
             self._take(sign)
             pairs[name] = self._value(depth)
             self._comma(end)
         self._next()
         return pairs
 
-    def _word(self) -> str:
-        kind, token = self._kind, self._token
-        if kind != "word":
-            raise ValueError(token)
+    def _key(self, kind: str) -> str:
+        """A word, or a text without its quotes."""
+        if self._kind != kind:
+            raise ValueError(self._token)
+        token = self._token
         self._next()
-        return token
-
-    def _string(self) -> str:
-        kind, token = self._kind, self._token
-        if kind != "text":
-            raise ValueError(token)
-        self._next()
-        return _unquoted(token)
+        return _unquoted(token) if kind == "text" else token
 
     def _closes(self, end: str) -> bool:
         return self._kind == "sign" and self._token == end
@@ -404,15 +390,14 @@ class _Reader:
         found = _TOKEN.match(self._text, self._place)
         if found is None:
             raise ValueError("no token")
-        self._place = found.end()
-        self._kind = str(found.lastgroup)
+        self._place, self._kind = found.end(), str(found.lastgroup)
         self._token = found[self._kind]
 
 
 def _unquoted(token: str) -> str:
     quotes = 3 if token[:3] in ('"""', "'''") and len(token) >= 6 else 1
     text = _ESCAPE.sub(_unescaped, token[quotes:-quotes])
-    # two halves of a surrogate pair become their character
+    # joins the halves of surrogate pairs
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

@@ -1,13 +1,14 @@
-"""What one family's way of writing reasoning and tool calls is made of."""
+"""A convention: the marks and grammar in which one family of models writes reasoning and tool calls."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from afterwit.chat_format.arguments import NOT_AHEAD, Ahead
-from afterwit.chat_format.calls import Schemas, WrittenCall
+from afterwit.chat_format.calls import Schemas, WrittenCall, ends_in_a_string
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,24 +18,10 @@ class Thought:
     begin: str
     end: str
     closing: str
-    """What closes reasoning that the prompt left open, for a forced call: the end mark with its spacing."""
+    """Closes reasoning that the prompt left open, before a forced call: the end mark with its spacing."""
 
 
 THINK = Thought(begin="<think>", end="</think>", closing="\n</think>\n\n")
-
-
-def never(text: str) -> bool:
-    """No text."""
-    return False
-
-
-def always(text: str) -> bool:
-    """Any text."""
-    return True
-
-
-def _read_nothing(text: str, schemas: Schemas) -> list[WrittenCall]:
-    return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +30,19 @@ class CallMarks:
 
     begin: str
     end: str = ""
-    """Empty: the call ends with the JSON value that it holds."""
-    quotes_end: Callable[[str], bool] = never
-    """Whether text behind `begin` stops inside an argument, so that the `end` after it is quoted."""
-    is_whole: Callable[[str], bool] = always
-    """Whether text behind `begin` is to be read although the response ended before `end`."""
+    """Empty: the call ends with its JSON value."""
+    quotes_end: Callable[[str], bool] = ends_in_a_string
+    """Whether text after `begin` stops inside an argument, so that the `end` after it is part of a value."""
+    is_whole: Callable[[str], bool] = lambda text: True
+    """Whether to read text after `begin` although the response ended before `end`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
     """One way of writing tool calls and reasoning.
 
-    Calls are between marks anywhere in the response, or the whole response is made of calls and starts with
-    one of `openings`. No character of a mark but its first may be its first again.
+    Calls are between marks anywhere in the response, or the whole response consists of calls and starts with
+    one of `openings`. A mark's first character must not occur again in the mark.
     """
 
     name: str
@@ -65,26 +52,27 @@ class Convention:
     """The reasoning that a response may begin with."""
     calls: tuple[CallMarks, ...] = ()
     wrappers: tuple[str, ...] = ()
-    """Marks around all calls of a response. They say nothing and are left out."""
+    """Marks around all calls of a response, without a meaning of their own."""
     openings: tuple[str, ...] = ()
     """A response that starts with one of these is held back to its end, then read as calls."""
-    read: Callable[[str, Schemas], list[WrittenCall]] = _read_nothing
+    read: Callable[[str, Schemas], list[WrittenCall]] = lambda text, schemas: []
     """The calls in the text between the marks, or in the whole response. Empty if it is anything else."""
     ahead: Callable[[Schemas], Ahead] = lambda schemas: NOT_AHEAD
-    """Reads the arguments of one call while it is being written, given the schemas of the tools."""
-    opening: Callable[[str | None], str] | None = None
-    """The text that makes a response call a tool: the one named, or any. None: calls cannot be forced."""
+    """Reads the arguments of a call while it is being written, given the schemas of the tools."""
+    opening: tuple[str, str] | None = None
+    """The texts before and after a tool's name that force a call. None: calls cannot be forced."""
     inner: tuple[str, ...] = ()
-    """Marks within a call. A tokenizer may call them, and all marks above, special: they are text here."""
+    """Marks within a call. Special tokens of these, and of the marks above, are decoded as text."""
     content_mark: str = ""
-    """What the content is marked with, if it has a mark of its own: other things may come before."""
+    """The mark of the content, if it has one: other text may come before."""
     grammar: Literal["marks", "harmony"] = "marks"
     """`harmony`: the whole response is messages in channels."""
 
     @property
     def without_calls(self) -> Convention:
-        """For a request without tools: only reasoning is told from content."""
-        return replace(self, calls=(), wrappers=(), openings=(), read=_read_nothing, opening=None)
+        """For a request without tools: only reasoning and content are told apart."""
+        bare = Convention(name=self.name, taught_by=self.taught_by)
+        return replace(self, calls=(), wrappers=(), openings=(), read=bare.read, opening=None)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -103,10 +91,13 @@ class Convention:
         return next((thought for thought in self.thoughts if prompt.endswith(thought.begin.rstrip())), None)
 
     def forced_opening(self, name: str | None, thought: Thought | None) -> str:
-        """The text that makes a response call the tool, or any; empty if it cannot be forced.
+        """The text that forces a call of the tool, or of any; empty if calls cannot be forced.
 
         `thought`: the reasoning that the prompt left open, which is closed first.
         """
         if self.opening is None:
             return ""
-        return (thought.closing if thought else "") + self.opening(name)
+        before, after = self.opening
+        if name is not None and before.endswith('"'):
+            name = json.dumps(name, ensure_ascii=False)[1:-1]
+        return (thought.closing if thought else "") + before + ("" if name is None else name + after)

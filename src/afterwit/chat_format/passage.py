@@ -1,11 +1,11 @@
-"""A passage of text that streams until a mark ends it."""
+"""The parts of a response's parser: text up to a mark, a call up to its end, and the message that grows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from afterwit.chat_format.calls import JsonEnd, WrittenCall
 from afterwit.chat_format.convention import CallMarks
@@ -15,7 +15,7 @@ from afterwit.message import Message, ToolCall
 
 
 class Cleared(NamedTuple):
-    """What can be handed on, then the mark that ended the passage (None until one comes) and what follows."""
+    """Text to pass on, the mark that ended the passage (None until one comes), and the text after it."""
 
     text: str
     mark: str | None
@@ -23,10 +23,9 @@ class Cleared(NamedTuple):
 
 
 class Passage:
-    """Hands on what cannot belong to a mark, nor to the white space before it, which is dropped.
+    """Passes on text that cannot belong to a mark, nor to the white space before one, which is dropped.
 
-    Its time is proportional to the text, however the text is cut into pieces. Without marks, all text is
-    handed on at once.
+    Its time is proportional to the text, however it is cut. Without marks, all text is passed on at once.
     """
 
     def __init__(self, marks: Sequence[str], *, trim: bool) -> None:
@@ -36,12 +35,11 @@ class Passage:
         self._trim = trim
         """Drop white space until the first text."""
         self._space: list[str] = []
-        """White space that was not handed on."""
+        """White space that was held back."""
         self._tail = ""
-        """The beginning of what may become a mark."""
+        """The beginning of a possible mark."""
 
     def push(self, text: str) -> Cleared:
-        """Reads more text."""
         if self._found is None:
             return Cleared(self._trimmed(text), None, "")
         if not self._tail and self._firsts.isdisjoint(text):
@@ -90,17 +88,91 @@ def _possible_mark(text: str, mark: str) -> int:
     return begun if begun >= 0 and mark.startswith(text[begun:]) else len(text)
 
 
-class Growing:
-    """Content, reasoning and calls, and the events that were not handed on yet."""
+MOST_QUOTED_ENDS = 32
+"""Quoted end marks that one call may hold; each costs a reading of the whole call."""
+
+
+class Ended(NamedTuple):
+    """A call's text, the mark that ended it, and the text after it."""
+
+    body: str
+    mark: str
+    rest: str
+
+
+def call_text(marks: CallMarks) -> UpToMark | UpToJsonEnd:
+    """Holds back a call between these marks."""
+    return UpToMark((marks.end,), marks.quotes_end) if marks.end else UpToJsonEnd()
+
+
+class UpToMark:
+    """Holds back text up to the first of the marks that is not quoted."""
+
+    def __init__(self, ends: Sequence[str], quotes_end: Callable[[str], bool]) -> None:
+        self._ends = re.compile("|".join(map(re.escape, ends)))
+        self._reach = max(map(len, ends)) - 1
+        """The longest beginning of a mark."""
+        self._quotes_end = quotes_end
+        self._held: list[str] = []
+        self._length = 0
+        self._window = ""
+        """The last characters, which may be the beginning of a mark."""
+        self._quoted = 0
+        """Quoted marks so far."""
+        self._after = 0
+        """One place after the beginning of the last quoted mark."""
+
+    def push(self, text: str) -> Ended | None:
+        """The call, if it ends in this text."""
+        self._held.append(text)
+        self._length += len(text)
+        window = self._window + text
+        begin = self._length - len(window)
+        found = self._ends.search(window, max(0, self._after - begin))
+        while found:
+            held = self.held()
+            self._held = [held]
+            body = held[: begin + found.start()]
+            if self._quoted == MOST_QUOTED_ENDS or not self._quotes_end(body):
+                return Ended(body, found[0], held[begin + found.end() :])
+            self._quoted += 1
+            self._after = begin + found.start() + 1
+            found = self._ends.search(window, found.start() + 1)
+        self._window = window[-self._reach :]
+        return None
+
+    def held(self) -> str:
+        return "".join(self._held)
+
+
+class UpToJsonEnd:
+    """Holds back text up to the end of its JSON value."""
+
+    def __init__(self) -> None:
+        self._end = JsonEnd()
+        self._held: list[str] = []
+
+    def push(self, text: str) -> Ended | None:
+        """The call, if it ends in this text."""
+        stop = self._end.find(text)
+        self._held.append(text[:stop])
+        return None if stop is None else Ended(self.held(), "", text[stop:])
+
+    def held(self) -> str:
+        return "".join(self._held)
+
+
+class MessageBuilder:
+    """The content, reasoning and calls of a response so far, and the events that were not taken yet."""
 
     def __init__(self) -> None:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ParsedCall] = []
         self._begun: CallDelta | None = None
-        """The call that is still being written, as far as it was handed on."""
+        """The call that is being written, as far as it was passed on."""
         self._indices = 0
-        """Of the calls so far, those among them that were begun and came to nothing."""
+        """Indices of calls so far, with those that were begun and not completed."""
         self._events: list[ResponseEvent] = []
 
     @property
@@ -115,20 +187,22 @@ class Growing:
     def has_reasoning(self) -> bool:
         return bool(self._reasoning)
 
-    def say(self, text: str) -> None:
-        """More content."""
+    @property
+    def calls(self) -> list[WrittenCall]:
+        return [WrittenCall(call.name, call.arguments) for call in self._calls]
+
+    def add_content(self, text: str) -> None:
         if text:
             self._content.append(text)
             self._events.append(TextDelta(text=text))
 
-    def think(self, text: str) -> None:
-        """More reasoning."""
+    def add_reasoning(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
             self._events.append(ReasoningDelta(text=text))
 
-    def begin(self, piece: WrittenCall | None) -> None:
-        """More of the arguments of a call that is still being written."""
+    def begin_call(self, piece: WrittenCall | None) -> None:
+        """Add arguments to the call that is being written."""
         if piece is None or (self._begun is None and self._indices == MOST_CALLS):
             return
         if self._begun is None:
@@ -137,16 +211,21 @@ class Growing:
         self._begun.arguments += piece.arguments
         self._events.append(replace(self._begun, arguments=piece.arguments))
 
-    def call(self, calls: Sequence[WrittenCall]) -> bool:
-        """More calls; False, and nothing is added, if there are none or no id is left for them.
+    def add_calls(self, calls: Sequence[WrittenCall]) -> bool:
+        """Add complete calls; False, and nothing is added, if there are none or too few ids are left.
 
-        The first of them is the one that was begun, if what was handed on of that is its beginning.
+        The first of them completes the begun call, if it begins with the arguments that were passed on.
         """
         begun, self._begun = self._begun, None
-        goes_on = begun is not None and calls and _goes_on(begun, calls[0])
-        if not calls or self._indices + len(calls) - bool(goes_on) > MOST_CALLS:
+        completes = (
+            begun is not None
+            and bool(calls)
+            and calls[0].name == begun.name
+            and calls[0].arguments.startswith(begun.arguments)
+        )
+        if not calls or self._indices + len(calls) - completes > MOST_CALLS:
             return False
-        first = begun.index if begun is not None and goes_on else self._indices
+        first = begun.index if begun is not None and completes else self._indices
         for index, (name, arguments) in enumerate(calls, first):
             call = ParsedCall(index=index, name=name, arguments=arguments)
             self._calls.append(call)
@@ -154,8 +233,8 @@ class Growing:
         self._indices = first + len(calls)
         return True
 
-    def taken(self) -> list[ResponseEvent]:
-        """The events since the last call of this."""
+    def take_events(self) -> list[ResponseEvent]:
+        """The events since the last call of this method."""
         events, self._events = self._events, []
         return events
 
@@ -171,95 +250,3 @@ class Growing:
             reasoning="".join(self._reasoning) or None,
             tool_calls=calls,
         )
-
-    def written(self) -> list[WrittenCall]:
-        """The calls so far."""
-        return [WrittenCall(call.name, call.arguments) for call in self._calls]
-
-
-def _goes_on(begun: CallDelta, call: WrittenCall) -> bool:
-    return call.name == begun.name and call.arguments.startswith(begun.arguments)
-
-
-MOST_QUOTED_ENDS = 32
-"""Quoted end marks that one call may hold; each costs a look at the whole call."""
-
-
-class Ended(NamedTuple):
-    """A call's text, the mark that ended it, and what follows."""
-
-    body: str
-    mark: str
-    rest: str
-
-
-class CallText(Protocol):
-    """A call that is held back until it ends."""
-
-    def push(self, text: str) -> Ended | None:
-        """The call with this text, if it ends in it."""
-        ...
-
-    def held(self) -> str:
-        """Everything so far: the call has not ended."""
-        ...
-
-
-def call_text(marks: CallMarks) -> CallText:
-    """For a call between these marks."""
-    return UpToMark((marks.end,), marks.quotes_end) if marks.end else UpToJsonEnd()
-
-
-class UpToMark:
-    """Ends at the first of the marks that is not quoted."""
-
-    def __init__(self, ends: Sequence[str], quotes_end: Callable[[str], bool]) -> None:
-        self._ends = re.compile("|".join(map(re.escape, ends)))
-        self._reach = max(map(len, ends)) - 1
-        """The longest beginning of a mark."""
-        self._quotes_end = quotes_end
-        self._held: list[str] = []
-        self._length = 0
-        self._window = ""
-        """The last characters, where a mark may have begun."""
-        self._quoted = 0
-        """Marks that are quoted."""
-        self._behind = 0
-        """Where the last of them begins, and one more."""
-
-    def push(self, text: str) -> Ended | None:
-        self._held.append(text)
-        self._length += len(text)
-        window = self._window + text
-        begin = self._length - len(window)
-        found = self._ends.search(window, max(0, self._behind - begin))
-        while found:
-            held = self.held()
-            self._held = [held]
-            body = held[: begin + found.start()]
-            if self._quoted == MOST_QUOTED_ENDS or not self._quotes_end(body):
-                return Ended(body, found[0], held[begin + found.end() :])
-            self._quoted += 1
-            self._behind = begin + found.start() + 1
-            found = self._ends.search(window, found.start() + 1)
-        self._window = window[-self._reach :]
-        return None
-
-    def held(self) -> str:
-        return "".join(self._held)
-
-
-class UpToJsonEnd:
-    """Ends with the JSON value that it holds."""
-
-    def __init__(self) -> None:
-        self._end = JsonEnd()
-        self._held: list[str] = []
-
-    def push(self, text: str) -> Ended | None:
-        stop = self._end.find(text)
-        self._held.append(text[:stop])
-        return None if stop is None else Ended(self.held(), "", text[stop:])
-
-    def held(self) -> str:
-        return "".join(self._held)

@@ -1,0 +1,489 @@
+"""The table of conventions, by family of models, and the choice of the one that a chat template teaches.
+
+Most conventions are data: marks, and a pattern of the text before a call's JSON arguments. Gemma, GLM and
+Qwen's XML write arguments in notations of their own, which have a reader each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+
+from afterwit.chat_format.arguments import Head, JsonAhead, MarkedAhead, head_of
+from afterwit.chat_format.calls import (
+    Schemas,
+    WrittenCall,
+    ends_in_a_string,
+    object_of,
+    object_text,
+    parse_array,
+    parse_call,
+    parse_calls,
+    parse_python,
+    written,
+)
+from afterwit.chat_format.convention import THINK, CallMarks, Convention, Thought
+
+Reader = Callable[[str, Schemas], list[WrittenCall]]
+
+
+def _read_after(head: re.Pattern[str], fence: str = "") -> Reader:
+    """Reads a call whose name is in the head, the text before its JSON arguments; a fence may follow them."""
+
+    def read(text: str, schemas: Schemas) -> list[WrittenCall]:
+        found = head_of(head)(text)
+        return (
+            written(found.name, object_text(text[found.place :].strip().removesuffix(fence))) if found else []
+        )
+
+    return read
+
+
+_JSON_HEAD = re.compile(
+    r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
+"""The head of a call in JSON whose name comes first."""
+
+_HERMES = ("<tool_call>", "</tool_call>")
+HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
+    name="hermes",
+    taught_by=lambda template: _HERMES[0] in template,
+    calls=(CallMarks(begin=_HERMES[0], end=_HERMES[1]),),
+    read=lambda text, schemas: parse_call(text),
+    ahead=lambda schemas: JsonAhead(schemas, head_of(_JSON_HEAD)),
+    opening=(_HERMES[0] + '\n{"name": "', '", "arguments": {'),
+)
+"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+
+def _in_json_string(text: str) -> bool:
+    """Whether a call stops inside a string of its JSON arguments."""
+    arguments = text.find("{")
+    return arguments >= 0 and ends_in_a_string(text[arguments:])
+
+
+_DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+_DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+_FENCE = "```json"
+_DEEPSEEK_HEAD = re.compile(
+    rf"\s*(?:function\s*{_SEPARATOR}([^{{`]+){_FENCE}|([^{{]*?){_SEPARATOR})\s*(?=\{{)"
+)
+
+
+def _deepseek(name: str, *, fenced: bool) -> Convention:
+    begin = "".join((_DEEPSEEK[0], _DEEPSEEK_CALL))
+    return Convention(
+        name=name,
+        taught_by=lambda template: _DEEPSEEK_CALL in template and (_FENCE in template) is fenced,
+        calls=(CallMarks(begin=_DEEPSEEK_CALL, end=_DEEPSEEK_END, quotes_end=_in_json_string),),
+        wrappers=_DEEPSEEK,
+        read=_read_after(_DEEPSEEK_HEAD, fence="```"),
+        ahead=lambda schemas: JsonAhead(schemas, head_of(_DEEPSEEK_HEAD)),
+        opening=(f"{begin}function{_SEPARATOR}", f"\n{_FENCE}\n{{") if fenced else (begin, f"{_SEPARATOR}{{"),
+        inner=(_SEPARATOR,),
+    )
+
+
+DEEPSEEK_V3 = _deepseek("deepseek_v3", fenced=True)
+"""V3 and R1: `function SEPARATOR name`, and the arguments in a fence."""
+DEEPSEEK_V31 = _deepseek("deepseek_v31", fenced=False)
+"""V3.1: `name SEPARATOR {...}`."""
+
+_KIMI = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
+_KIMI_CALL, _KIMI_ARGUMENTS, _KIMI_END = (
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+)
+_KIMI_HEAD = re.compile(
+    rf"\s*(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)"
+)
+KIMI = Convention(
+    name="kimi",
+    taught_by=lambda template: _KIMI[0] in template,
+    calls=(CallMarks(begin=_KIMI_CALL, end=_KIMI_END, quotes_end=_in_json_string),),
+    wrappers=_KIMI,
+    read=_read_after(_KIMI_HEAD),
+    ahead=lambda schemas: JsonAhead(schemas, head_of(_KIMI_HEAD)),
+    opening=(f"{_KIMI[0]}{_KIMI_CALL}functions.", ":"),
+    inner=(_KIMI_ARGUMENTS,),
+)
+"""Kimi K2: calls whose ids hold the name, as `functions.read:0`, all of them in a section."""
+
+MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
+_MISTRAL, _MISTRAL_ARGUMENTS, _MISTRAL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+_MISTRAL_NAMED = re.compile(r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")
+_MISTRAL_HEAD = re.compile(f"(?:{_MISTRAL_NAMED.pattern}|{_JSON_HEAD.pattern})")
+
+
+def _read_mistral(text: str, schemas: Schemas) -> list[WrittenCall]:
+    if _MISTRAL_NAMED.match(text) is not None:
+        return _read_after(_MISTRAL_NAMED)(text, schemas)
+    return parse_array(text) or parse_call(text)
+
+
+def _mistral(name: str, opening: tuple[str, str], *, named: bool) -> Convention:
+    return Convention(
+        name=name,
+        taught_by=lambda template: _MISTRAL in template and (_MISTRAL_ARGUMENTS in template) is named,
+        thoughts=(MAGISTRAL, THINK),
+        calls=(CallMarks(begin=_MISTRAL),),
+        read=_read_mistral,
+        ahead=lambda schemas: JsonAhead(schemas, head_of(_MISTRAL_HEAD)),
+        opening=opening,
+        inner=(_MISTRAL_ARGUMENTS, _MISTRAL_ID) if named else (),
+    )
+
+
+MISTRAL = _mistral("mistral", (_MISTRAL + ' [{"name": "', '", "arguments": {'), named=False)
+"""`[TOOL_CALLS]` before one JSON array of calls."""
+MISTRAL_ARGS = _mistral("mistral_args", (_MISTRAL, f"{_MISTRAL_ARGUMENTS}{{"), named=True)
+"""Newer: `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+
+_PYTHON_TAG, _PYTHON_START, _PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
+_TAUGHT_LIST = re.compile(r"\[func_?(?:tion_)?name1?\(")
+"""As in `[func_name1(params_name1=params_value1), func_name2(params)]`."""
+_LLAMA_HEAD = re.compile(
+    rf"(?:\s*(?:{re.escape(_PYTHON_TAG)}|{re.escape(_PYTHON_START)}))?{_JSON_HEAD.pattern}"
+)
+
+
+def _read_list(text: str, schemas: Schemas) -> list[WrittenCall]:
+    return parse_python(text.strip().removeprefix(_PYTHON_START).removesuffix(_PYTHON_END))
+
+
+LLAMA = Convention(
+    name="llama",
+    taught_by=lambda template: (
+        '"parameters"' in template and ("ipython" in template or _PYTHON_TAG in template)
+    ),
+    openings=("{", _PYTHON_TAG),
+    read=lambda text, schemas: parse_calls(text.strip().removeprefix(_PYTHON_TAG)),
+    ahead=lambda schemas: JsonAhead(schemas, head_of(_LLAMA_HEAD)),
+    opening=('{"name": "', '", "parameters": {'),
+)
+"""Llama 3: the whole response is calls in JSON."""
+LLAMA4 = Convention(
+    name="llama4",
+    taught_by=lambda template: "<|header_start|>" in template,
+    openings=("[", "{", _PYTHON_START),
+    read=lambda text, schemas: (
+        _read_list(text, schemas) or parse_calls(text.replace(_PYTHON_START, "").replace(_PYTHON_END, ""))
+    ),
+    ahead=lambda schemas: JsonAhead(schemas, head_of(_LLAMA_HEAD)),
+    opening=("[", "("),
+    inner=(_PYTHON_END,),
+)
+"""Its template asks for JSON and its documentation for a Python list: the models write both."""
+PYTHONIC = Convention(
+    name="pythonic",
+    taught_by=lambda template: _TAUGHT_LIST.search(template) is not None,
+    openings=("[",),
+    read=_read_list,
+    opening=("[", "("),
+)
+"""A Python list of calls: Llama 3.2, ToolACE, and templates that people write for Gemma 3."""
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>", START)
+"""The ends of a message; a new one may begin without an end before it."""
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+
+
+def recipient(header: str) -> str | None:
+    """The tool that a message's header names."""
+    found = _RECIPIENT.search(header)
+    return found[1].removeprefix("functions.") if found else None
+
+
+def channel(header: str) -> str:
+    """The channel that a message's header names; empty if none."""
+    found = _CHANNEL.search(header)
+    return found[1] if found else ""
+
+
+def _read_message(text: str, schemas: Schemas) -> list[WrittenCall]:
+    """The call that a whole message is, its header included."""
+    header, _, body = text.partition(MESSAGE)
+    return written(recipient(header) or "", object_text(body or "{}"))
+
+
+def _message_head(text: str) -> Head | None:
+    header, _, body = text.partition(MESSAGE)
+    place = len(text) - len(body.lstrip())
+    return Head(recipient(header) or "", place) if text.startswith("{", place) else None
+
+
+HARMONY = Convention(
+    name="harmony",
+    taught_by=lambda template: CHANNEL in template and MESSAGE in template,
+    thoughts=(),
+    calls=(CallMarks(begin=MESSAGE, end="<|call|>"),),
+    read=_read_message,
+    ahead=lambda schemas: JsonAhead(schemas, _message_head),
+    opening=(f"{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}{{"),
+    inner=(CHANNEL, CONSTRAIN, MESSAGE, *ENDS),
+    content_mark=f"{CHANNEL}final{MESSAGE}",
+    grammar="harmony",
+)
+"""gpt-oss: the response is messages, `<|channel|>name<|message|>text<|end|>`; a call names its recipient.
+
+Reasoning is the channel `analysis`, the answer `final`; `commentary` is a call if it has a recipient, else
+text before one. The recipient may come before or after the channel's name.
+"""
+
+_QUOTE = '<|"|>'
+_GEMMA_CALL = re.compile(r"\s*call:([^\s{}]+)\s*(?=\{)")
+_GEMMA_KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
+
+
+def _read_gemma(text: str, schemas: Schemas) -> list[WrittenCall]:
+    named = _GEMMA_CALL.match(text)
+    parts = text[named.end() :].split(_QUOTE) if named else []
+    return written(named[1], object_text(_gemma_json(parts))) if named and len(parts) % 2 else []
+
+
+def _gemma_json(parts: list[str]) -> str:
+    """The parts around the quote marks as JSON: every second part is a text."""
+
+    def key(found: re.Match[str]) -> str:
+        return f"{found[1]}{json.dumps(found[2].strip(), ensure_ascii=False)}:"
+
+    return "".join(
+        json.dumps(part, ensure_ascii=False) if at % 2 else _GEMMA_KEY.sub(key, part)
+        for at, part in enumerate(parts)
+    )
+
+
+def _begun_gemma(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with a quote mark."""
+    named = _GEMMA_CALL.match(text)
+    return WrittenCall(named[1], _gemma_json(text[named.end() :].split(_QUOTE)[:-1])) if named else None
+
+
+GEMMA = Convention(
+    name="gemma",
+    taught_by=lambda template: "<|tool_call>" in template,
+    thoughts=(Thought(begin="<|channel>thought\n", end="<channel|>", closing="<channel|>"),),
+    calls=(
+        CallMarks(
+            begin="<|tool_call>", end="<tool_call|>", quotes_end=lambda text: text.count(_QUOTE) % 2 == 1
+        ),
+    ),
+    read=_read_gemma,
+    ahead=lambda schemas: MarkedAhead(schemas, _QUOTE, _begun_gemma),
+    opening=("<|tool_call>call:", "{"),
+    inner=(_QUOTE,),
+)
+"""Gemma 4: `<|tool_call>call:name{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>`.
+
+Texts are between quote marks, without escapes; keys have no quotes. Gemma 3's own template teaches no calls.
+"""
+
+_VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
+_GLM_KEY = re.compile(rf"(?:\A|{_VALUE_END})\s*<arg_key>([^<>]+)</arg_key>\s*{_VALUE}")
+"""A key after the beginning of the call or the end of another value."""
+_GLM_NAME = re.compile(r"\s*([^\s<>{}\"]+)\s*")
+_GLM_LINES = "</arg_key>\n<arg_value>"
+"""GLM 4.5 and 4.6 write each part on a line of its own, later ones do not."""
+
+
+def _read_glm(text: str, schemas: Schemas) -> list[WrittenCall]:
+    name, values = _glm_parameters(text)
+    return [] if values is None else written(name, object_of(values, schemas.get(name)))
+
+
+def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
+    """The name of a call, and its parameters by name; None if the text is no call."""
+    named = _GLM_NAME.match(text)
+    if named is None:
+        return "", None
+    rest = text[named.end() :].rstrip()
+    begins = list(_GLM_KEY.finditer(rest))
+    if begins[0].start() > 0 if begins else rest:
+        return "", None
+    ends = [found.start() for found in begins[1:]] + [len(rest)] * bool(begins)
+    return named[1], [
+        (found[1].strip(), rest[found.end() : end].removesuffix(_VALUE_END))
+        for found, end in zip(begins, ends, strict=True)
+    ]
+
+
+def _begun_glm(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with the mark of a value."""
+    name, values = _glm_parameters(text)
+    if not values or values[-1][1]:  # the mark is in a value
+        return None
+    return WrittenCall(name, object_of(values[:-1], schemas.get(name)).removesuffix("}"))
+
+
+def _glm(name: str, *, lines: bool) -> Convention:
+    marks = CallMarks(
+        begin=_HERMES[0],
+        end=_HERMES[1],
+        quotes_end=lambda text: text.rfind(_VALUE) > text.rfind(_VALUE_END),
+        is_whole=lambda text: False,
+    )
+    return Convention(
+        name=name,
+        taught_by=lambda template: "<arg_key>" in template and (_GLM_LINES in template) is lines,
+        thoughts=(Thought(begin="<think>", end="</think>", closing="</think>\n" if lines else "</think>"),),
+        calls=(marks,),
+        read=_read_glm,
+        ahead=lambda schemas: MarkedAhead(schemas, _VALUE, _begun_glm),
+        opening=(_HERMES[0], "\n" if lines else ""),
+    )
+
+
+GLM_LINES = _glm("glm45", lines=True)
+GLM = _glm("glm", lines=False)
+"""`<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`.
+
+Texts are written without quotes or escapes and everything else as JSON; the tool's schema tells them apart.
+"""
+
+_FUNCTION, _FUNCTION_END = "<function=", "</function>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_PARAMETER_BEGIN = re.compile(rf"\s*{_PARAMETER}([^<>\n]+)>")
+_FOLLOWED = rf"(?=\s*(?:{_PARAMETER}|{_FUNCTION_END}|\Z))"
+_LINE_END = re.compile(rf"\n{_PARAMETER_END}{_FOLLOWED}")
+_ANY_END = re.compile(rf"\n?{_PARAMETER_END}{_FOLLOWED}")
+_QWEN_NAME = re.compile(r"[^\s<>{}\"]+")
+
+
+def _read_qwen(text: str, schemas: Schemas) -> list[WrittenCall]:
+    name, _, rest = text.strip().removeprefix(_FUNCTION).partition(">")
+    values, after = _qwen_parameters(rest)
+    if not _QWEN_NAME.fullmatch(name) or after is None or after.strip() not in ("", _FUNCTION_END):
+        return []
+    return written(name, object_of(values, schemas.get(name)))
+
+
+def _qwen_parameters(text: str) -> tuple[list[tuple[str, str]], str | None]:
+    """Names and values, and the text after the last one; None if its value does not end.
+
+    The last end mark may be missing if the end of the call is there.
+    """
+    values: list[tuple[str, str]] = []
+    place = 0
+    while begun := _PARAMETER_BEGIN.match(text, place):
+        line = text.startswith("\n", begun.end())
+        end = (_LINE_END if line else _ANY_END).search(text, begun.end())
+        if end is None:
+            value, closed, _ = text[begun.end() :].rstrip().rpartition(("\n" if line else "") + _FUNCTION_END)
+            return [*values, (begun[1], value[line:])], "" if closed else None
+        values.append((begun[1], text[begun.end() + line : end.start()]))
+        place = end.end()
+    return values, text[place:]
+
+
+def _begun_qwen(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with the mark of another parameter."""
+    name, _, rest = text.strip().removeprefix(_FUNCTION).partition(">")
+    values, after = _qwen_parameters(rest)
+    if after is None or after.strip() != _PARAMETER:
+        return None
+    return WrittenCall(name, object_of(values, schemas.get(name)).removesuffix("}"))
+
+
+_qwen_marks = partial(
+    CallMarks,
+    quotes_end=lambda text: _qwen_parameters(text.partition(">")[2])[1] is None,
+    is_whole=lambda text: text.rstrip().endswith(_FUNCTION_END),
+)
+QWEN_XML = Convention(
+    name="qwen_xml",
+    taught_by=lambda template: _FUNCTION in template and _PARAMETER in template,
+    calls=(  # a model that forgets the first marks writes the second ones alone
+        _qwen_marks(begin=_HERMES[0], end=_HERMES[1]),
+        _qwen_marks(begin=_FUNCTION, end=_FUNCTION_END),
+    ),
+    read=_read_qwen,
+    ahead=lambda schemas: MarkedAhead(schemas, _PARAMETER, _begun_qwen),
+    opening=(f"{_HERMES[0]}\n{_FUNCTION}", ">\n"),
+)
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3: `<function=name><parameter=key>value</parameter></function>`.
+
+Values are texts without quotes or escapes, which the tool's schema types. A value that begins on a new line
+ends on one, and another parameter or the end of the call follows: any other mark in it is its own text.
+"""
+
+CONVENTIONS = (
+    HARMONY,
+    GEMMA,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI,
+    GLM_LINES,
+    GLM,
+    QWEN_XML,
+    MISTRAL,
+    MISTRAL_ARGS,
+    HERMES,
+    PYTHONIC,
+    LLAMA4,
+    LLAMA,
+)
+"""In the order in which `convention_of` tries them."""
+
+NO_CALLS = Convention(name="none", taught_by=lambda template: True)
+"""For a template that teaches no convention of the table."""
+
+AUTO = "auto"
+
+
+def check_name(name: str) -> None:
+    """ValueError, with the nearest name, unless a setting may have this name."""
+    names = (AUTO, *_names())
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(names)}"
+        raise ValueError(f"there is no tool call parser {name!r}: {meant}")
+
+
+def convention_of(template: str, name: str = AUTO) -> Convention:
+    """The convention of that name; with `auto` the one that a chat template teaches, else NO_CALLS.
+
+    ValueError for a name that is not in the table.
+    """
+    check_name(name)
+    entries = (*CONVENTIONS, NO_CALLS)
+    if name == AUTO:
+        return next(entry for entry in entries if entry.taught_by(template))
+    return next(entry for entry in entries if entry.name == name)
+
+
+def unknown_template(template: str) -> str:
+    """What a template of no known convention lacks, and the remedy."""
+    if "tools" not in template:
+        missing = "the chat template does not offer tools to the model"
+        remedy = "if the model can call tools, give it a template that does"
+    else:
+        missing = "the chat template offers tools in no convention that is known here"
+        remedy = f"set gateway.tool_call_parser to the one of {', '.join(_names())} that it writes"
+    return f"{missing}: calls stay text, and none can be forced; {remedy}"
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(entry.name for entry in (*CONVENTIONS, NO_CALLS))
+
+
+_BEGUN = re.compile(
+    f"(?:{'|'.join(sorted({re.escape(entry.calls[0].begin) for entry in CONVENTIONS if entry.calls}))})"
+    r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
+)
+"""A mark and the beginning of a call: JSON, another mark or a name. In prose, words follow."""
+_CODE = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+
+
+def holds_unread_call(content: str) -> bool:
+    """Whether content contains the beginning of a call, of any convention, that could not be read.
+
+    A mark that is only mentioned, or is in code, begins none.
+    """
+    found = _BEGUN.search(content)
+    return found is not None and _BEGUN.search(_CODE.sub(" ", content)) is not None
