@@ -1,4 +1,4 @@
-"""A turn to export with what is known of it, and why a turn is left out."""
+"""Turns to export, the reasons to leave one out, and the demonstrations among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import orjson
 
@@ -32,10 +31,10 @@ NEVER = frozenset(
         Reason.HOLDS_SECRET,
     }
 )
-"""Ends that hold for every trainer, not only for ours: such a turn is in no training data."""
+"""Reasons that hold for every trainer: such a turn is in no training data."""
 
 NOT_JUDGED = "not_judged"
-"""The reason of a turn that has no verdict and did not end."""
+"""The reason of a turn without a verdict that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +51,18 @@ class Example:
     """The terms of the loss that its verdict gives it."""
     trained_in: tuple[int, ...]
     advantage: float
-    """Of every token of the response in RL."""
+    """The RL advantage of every token of the response."""
     hinted: tuple[Message, ...]
-    """The prompt's messages with the shortest hint, as the teacher reads them; (): there is no hint."""
+    """The prompt's messages with the shortest hint, as the teacher reads them; empty without a hint."""
+
+    @property
+    def hint(self) -> str | None:
+        """The shortest hint."""
+        return self.verdict.hints[0] if self.verdict is not None and self.verdict.hints else None
 
     @property
     def prompt_key(self) -> str:
-        """The same for turns that a scope sampled from the same conversation and tools."""
+        """Equal for turns that a scope sampled from the same conversation and tools."""
         said = {**self.turn.conversation.to_dict(), "scope": self.turn.scope}
         return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
@@ -72,19 +76,6 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """An example with its verdict."""
-
-    example: Example
-    verdict: Verdict
-
-    @property
-    def hint(self) -> str | None:
-        """The shortest hint."""
-        return self.verdict.hints[0] if self.verdict.hints else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """A judged example that was sampled here."""
 
@@ -93,130 +84,101 @@ class Sampled:
     verdict: Verdict
 
 
-def judged(example: Example) -> Judged | LeftOut:
-    """The example if a verdict on it holds for any trainer."""
-    turn = example.turn
-    reason = example.reason
-    if reason in NEVER:
-        return LeftOut(turn=turn.id, reason=reason.value)
-    never = untrainable(turn)
-    if never is not None and never in NEVER:
-        return LeftOut(turn=turn.id, reason=never.value)
+def judged(example: Example) -> Verdict | LeftOut:
+    """The verdict, if it holds for any trainer."""
+    turn, reason = example.turn, example.reason
+    for never in (reason, untrainable(turn)):
+        if never in NEVER:
+            return LeftOut(turn=turn.id, reason=never.value)
     if example.verdict is None:
         return LeftOut(turn=turn.id, reason=reason.value if reason else NOT_JUDGED)
-    return Judged(example=example, verdict=example.verdict)
+    return example.verdict
 
 
 def sampled(examples: Iterable[Example]) -> Iterator[Sampled | LeftOut]:
-    """The judged examples whose ids and log-probs are those that were sampled from the policy."""
+    """The judged examples whose ids and log-probs were sampled from the policy."""
     for example in examples:
-        found = judged(example)
-        if isinstance(found, LeftOut):
-            yield found
+        verdict = judged(example)
+        if isinstance(verdict, LeftOut):
+            yield verdict
         elif (reason := untrainable(example.turn)) is not None or not isinstance(example.turn, Turn):
             yield LeftOut(turn=example.turn.id, reason=(reason or Reason.NOT_SAMPLED_HERE).value)
         else:
-            yield Sampled(example=example, turn=example.turn, verdict=found.verdict)
-
-
-def template_of(turn: RecordedTurn) -> dict[str, str | None]:
-    """What the chat template was given beside the messages, as JSON texts: schemas differ from row to row."""
-    said = turn.conversation
-    return {
-        "tools": orjson.dumps([dict(tool) for tool in said.tools]).decode() if said.tools else None,
-        "template_args": orjson.dumps(dict(said.template_args)).decode() if said.template_args else None,
-    }
-
-
-def messages_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """In OpenAI chat's form."""
-    return [message.to_dict() for message in messages]
-
-
-def trains(turn: Turn) -> list[int]:
-    """1 for each sampled token, 0 for each that a grammar or the caller forced."""
-    return [int(not forced) for forced in turn.sampled.forced]
+            yield Sampled(example=example, turn=example.turn, verdict=verdict)
 
 
 NOTHING_BETTER = "no_better_response"
-"""The reason of a turn that was not good, to whose prompt no better response is known."""
+"""The reason of a turn without a positive reward to whose prompt no better response is known."""
 
 
 class Kind(StrEnum):
-    """Where a good response to a prompt comes from."""
+    """The origin of a good response."""
 
     GOOD = "good"
     """It was sampled for this prompt, and its reward is +1."""
     CORRECTED = "corrected"
-    """It was given after a person's correction, with that in view, and its reward is +1."""
+    """It followed a person's correction, and its reward is +1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
     """A prompt with a good response."""
 
-    prompt: Judged
-    """The turn whose prompt it is; its own response is not always the good one."""
+    example: Example
+    """The turn with the prompt; its own response is not always the good one."""
     response: Message
     response_turn: str
     kind: Kind
     worse: Message | None
-    """A response sampled for the same prompt, of reward -1; None: there is none."""
+    """A response of reward -1 that was sampled for the same prompt; None: there is none."""
     worse_turn: str | None
 
 
 def demonstrations(examples: Iterable[Example]) -> Iterator[Demonstration | LeftOut]:
-    """What the examples, which are iterated twice, show. The responses are in memory, not the prompts.
+    """The demonstrations of the examples, which are iterated twice. Memory holds the responses only.
 
     A turn of reward -1 gets the response that followed a person's words alone and was good. If a tool
-    answered first, the later response rests on what the tool said: it is none to the earlier prompt.
+    answered first, the later response depends on the tool's words: it does not answer the earlier prompt.
     """
     worse = dict[str, tuple[str, Message]]()
     better = dict[str, tuple[str, Message]]()
     for example in examples:
-        found = judged(example)
-        if isinstance(found, LeftOut):
+        verdict = judged(example)
+        if isinstance(verdict, LeftOut):
             continue
         response = (example.turn.id, example.turn.message)
-        if found.verdict.reward < 0:
+        if verdict.reward < 0:
             worse.setdefault(example.prompt_key, response)
-        elif found.verdict.reward > 0 and example.turn.parent is not None:
+        elif verdict.reward > 0 and example.turn.parent is not None:
             better.setdefault(example.turn.parent, response)
     for example in examples:
-        found = judged(example)
-        yield found if isinstance(found, LeftOut) else _shown(found, worse, better)
-
-
-def _shown(
-    found: Judged, worse: dict[str, tuple[str, Message]], better: dict[str, tuple[str, Message]]
-) -> Demonstration | LeftOut:
-    turn = found.example.turn
-    if found.verdict.reward > 0:
-        worse_turn, worse_response = worse.get(found.example.prompt_key, (None, None))
-        return Demonstration(
-            prompt=found,
-            response=turn.message,
-            response_turn=turn.id,
-            kind=Kind.GOOD,
-            worse=worse_response,
-            worse_turn=worse_turn,
-        )
-    if found.verdict.reward < 0 and turn.id in better and _only_people(found.example.next_state):
-        better_turn, better_response = better[turn.id]
-        return Demonstration(
-            prompt=found,
-            response=better_response,
-            response_turn=better_turn,
-            kind=Kind.CORRECTED,
-            worse=turn.message,
-            worse_turn=turn.id,
-        )
-    return LeftOut(turn=turn.id, reason=NOTHING_BETTER)
+        verdict, turn = judged(example), example.turn
+        if isinstance(verdict, LeftOut):
+            yield verdict
+        elif verdict.reward > 0:
+            worse_turn, worse_response = worse.get(example.prompt_key, (None, None))
+            yield Demonstration(
+                example=example,
+                response=turn.message,
+                response_turn=turn.id,
+                kind=Kind.GOOD,
+                worse=worse_response,
+                worse_turn=worse_turn,
+            )
+        elif verdict.reward < 0 and turn.id in better and _only_people(example.next_state):
+            better_turn, better_response = better[turn.id]
+            yield Demonstration(
+                example=example,
+                response=better_response,
+                response_turn=better_turn,
+                kind=Kind.CORRECTED,
+                worse=turn.message,
+                worse_turn=turn.id,
+            )
+        else:
+            yield LeftOut(turn=turn.id, reason=NOTHING_BETTER)
 
 
 def _only_people(next_state: NextState | None) -> bool:
-    return (
-        next_state is not None
-        and bool(next_state.messages)
-        and all(message.role == "user" for message in next_state.messages)
-    )
+    messages = () if next_state is None else next_state.messages
+    return bool(messages) and all(message.role == "user" for message in messages)

@@ -1,4 +1,4 @@
-"""`afterwit export`: the store's turns in other programs' formats, and what was left out of them."""
+"""`afterwit export`: the store's turns in other programs' formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What an export wrote."""
+    """The result of an export."""
 
     rows: int
     left_out: Counter[str] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class Examples:
     placement: Placement
     redaction: Redaction
     with_ids: bool = False
-    """Whether the format has token ids, in which nothing can be replaced."""
+    """Whether the format holds token ids, in which secrets cannot be replaced."""
 
     def __iter__(self) -> Iterator[Example]:
         page: list[Record] = []
@@ -82,7 +82,7 @@ class Examples:
         )
 
     def _reason(self, record: Record, excluded: Collection[str]) -> Reason | None:
-        """Why the turn ended; or why no trainer may have it: its session was excluded, it holds a secret."""
+        """Why the turn ended, or why no trainer may have it: an excluded session, or a secret."""
         if record.turn.session in excluded:
             return Reason.EXCLUDED
         read = record.turn.conversation.messages if self.with_ids else ()
@@ -91,7 +91,7 @@ class Examples:
         return record.reason
 
     def _advantage(self, reward: int, group: tuple[int, ...]) -> float:
-        """As the objective's baseline has it, before any running mean, which belongs to an update."""
+        """The advantage by the objective's baseline, without the running mean, which belongs to an update."""
         return BASELINES[self.objective.baseline].advantage(Rewarded(float(reward), group), 0.0)
 
 

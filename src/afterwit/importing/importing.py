@@ -16,22 +16,22 @@ from afterwit.turn import ImportedTurn
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """What an import did, or with a dry run would do."""
+    """The result of an import, or of a dry run."""
 
     conversations: int = 0
     turns: int = 0
     known: int = 0
-    """Turns that an earlier import brought already."""
+    """Turns of an earlier import."""
     bad: list[BadLine] = field(default_factory=list)
 
 
 def import_lines(
     lines: Iterable[bytes], store: Store | None, *, judge: bool, dry_run: bool, now: Callable[[], float]
 ) -> Imported:
-    """Import the conversations of a file's lines; bad lines are left out and listed.
+    """Import the conversations of a file's lines. Bad lines are skipped and listed.
 
-    A conversation is stored whole or not at all. With `judge` its turns wait for the judge; without, they end
-    at once. With `dry_run` nothing is stored, and there need not be a store.
+    A conversation is stored as a whole or not at all. With `judge` its turns wait for the judge, otherwise
+    they end at once. With `dry_run` nothing is stored, and no store is needed.
     """
     done = Imported()
     for found in read(lines):
@@ -50,7 +50,7 @@ def import_lines(
 
 
 def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterator[bytes]:
-    """The same lines; `advance` is called with the bytes of each that was worked on."""
+    """The same lines. `advance` is called with the bytes of each processed line."""
     for line in lines:
         yield line
         advance(len(line))
@@ -75,6 +75,11 @@ def _add(store: Store, step: RecordedStep, *, judge: bool, now: float) -> None:
         streamed=False,
     )
     full_hash, full_depth = request.full(turn.message)
+    reason = None if judge else Reason.NOT_SAMPLED_HERE
+    if not step.next_state:
+        reason = Reason.NO_NEXT_STATE
+    if not (turn.message.content or turn.message.tool_calls):
+        reason = Reason.EMPTY_RESPONSE
     store.add_turn(
         turn,
         prompt_hash=request.prompt_hash,
@@ -82,16 +87,8 @@ def _add(store: Store, step: RecordedStep, *, judge: bool, now: float) -> None:
         depth=request.depth,
         full_depth=full_depth,
         delivered=True,
-        reason=_why_not_judged(step, judge=judge),
+        reason=reason,
         now=now,
     )
     if step.next_state:
         store.answer(turn.id, step.next_state, answered_by=None, now=now)
-
-
-def _why_not_judged(step: RecordedStep, *, judge: bool) -> Reason | None:
-    if not (step.turn.message.content or step.turn.message.tool_calls):
-        return Reason.EMPTY_RESPONSE
-    if not step.next_state:
-        return Reason.NO_NEXT_STATE
-    return None if judge else Reason.NOT_SAMPLED_HERE

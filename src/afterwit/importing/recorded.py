@@ -1,7 +1,7 @@
-"""Conversations recorded by other programs: a file's lines become recordings, or say why they cannot.
+"""Conversations recorded by other programs: each line of a file becomes a recording or a `BadLine`.
 
-A line is one JSON object. `messages` alone is a whole conversation in OpenAI chat's form (`openai_chat`).
-With `response_text` it is one turn as OpenClaw-RL writes it (`openclaw_rl`); sessions are put together again.
+A line is a JSON object. `messages` alone is a whole conversation in OpenAI chat's form (`openai_chat`). With
+`response_text` it is one turn in OpenClaw-RL's form (`openclaw_rl`), and its session is put together again.
 """
 
 from __future__ import annotations
@@ -25,168 +25,27 @@ from afterwit.ids import digest_id
 from afterwit.message import Conversation, Message, observed
 from afterwit.turn import Finish, ImportedTurn, Kind
 
+MOST = sys.maxsize
+LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
+"""Conversations in one's own file may have any length."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
     """A line that cannot be imported."""
 
     number: int
-    """Its place in the file, from 1 on."""
+    """Its number in the file, from 1 on."""
     reason: str
-
-
-def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
-    """The recordings of a file's lines, in order. A session of several records comes when its end is known.
-
-    Empty lines are left out.
-    """
-    chains = SessionChains()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            data = orjson.loads(line)
-            if is_record(data):
-                yield from chains.add(parse_record(data))
-            else:
-                yield parse_conversation(data)
-        except orjson.JSONDecodeError as error:
-            yield BadLine(number=number, reason=f"not valid JSON: {error}")
-        except RequestError as error:
-            yield BadLine(number=number, reason=error.message)
-        except ValueError as error:
-            yield BadLine(number=number, reason=str(error))
-    yield from chains.rest()
-
-
-MOST = sys.maxsize
-
-LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
-"""A file of one's own may hold conversations of any length."""
-
-
-def parse_conversation(data: Any) -> Recording:
-    """Every response of the conversation. Raises RequestError or ValueError that names what is wrong."""
-    line = as_object(data, "the line")
-    if "messages" not in line:
-        raise wrong_value(
-            "the line", 'has no messages; a conversation is {"messages": [...]}, as OpenAI writes it'
-        )
-    messages = parse_messages(line.get("messages"), LIMITS)
-    said = [at for at, message in enumerate(messages) if at and message.role == "assistant"]
-    return Recording(
-        messages=messages,
-        responses=tuple(said),
-        tools=parse_functions(line.get("tools"), MOST),
-        model=text(line, "model") or "unknown",
-    )
-
-
-_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
-_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
-
-_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
-"""The mark that a chat template writes after a response."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """One turn of a session."""
-
-    session: str
-    before: tuple[Message, ...]
-    response: Message
-    next_state: tuple[Message, ...]
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        return (*self.before, self.response, *self.next_state)
-
-
-class SessionChains:
-    """Puts sessions together from their records: a record that repeats the one before it goes on from it."""
-
-    def __init__(self) -> None:
-        self._chains: dict[str, list[SessionRecord]] = {}
-
-    def add(self, record: SessionRecord) -> Iterator[Recording]:
-        """Take a record; the session's recording so far, if this one begins anew."""
-        chain = self._chains.get(record.session)
-        if chain is not None and _continues(record, chain[-1]):
-            chain.append(record)
-            return
-        if chain is not None:
-            yield _recording(chain)
-        self._chains[record.session] = [record]
-
-    def rest(self) -> Iterator[Recording]:
-        """What is left at the end of the file."""
-        for chain in self._chains.values():
-            yield _recording(chain)
-
-
-def is_record(data: Any) -> bool:
-    """Whether a line is one of theirs."""
-    return isinstance(data, Mapping) and "session_id" in data and "response_text" in data
-
-
-def parse_record(data: Mapping[str, Any]) -> SessionRecord:
-    """Raises RequestError that names what is wrong."""
-    before = parse_messages(data.get("messages"), LIMITS)
-    following = data.get("next_state")
-    return SessionRecord(
-        session=as_text(data["session_id"], "session_id"),
-        before=before,
-        response=_response(as_text(data["response_text"], "response_text"), data.get("tool_calls")),
-        next_state=() if following is None else _reaction(following),
-    )
-
-
-def _response(said: str, calls: Any) -> Message:
-    """The response without the marks of its template. `calls` are the parsed ones; they leave the text."""
-    thought = _THOUGHT.match(said)
-    content = _END.sub("", said[thought.end() :] if thought else said)
-    written = {"role": "assistant", "content": (_CALLS.sub("", content) if calls else content).strip()}
-    (message,) = parse_messages([{**written, "tool_calls": calls}], LIMITS)
-    return replace(message, reasoning=thought[1].strip() or None if thought else None)
-
-
-def _reaction(written: Any) -> tuple[Message, ...]:
-    (message,) = parse_messages([as_object(written, "next_state")], LIMITS)
-    if message.role == "assistant":
-        raise wrong_value("next_state", "is said by the assistant")
-    return (message,)
-
-
-def _continues(record: SessionRecord, earlier: SessionRecord) -> bool:
-    """Whether a record's messages are the earlier one's, a response, and something more."""
-    at = len(earlier.before)
-    return (
-        record.before[:at] == earlier.before
-        and len(record.before) > at + 1
-        and (record.before[at].role == "assistant")
-    )
-
-
-def _recording(chain: list[SessionRecord]) -> Recording:
-    """The last record has all messages; each earlier response stands in it as it was sampled, not echoed."""
-    messages = list(chain[-1].messages)
-    for record in chain:
-        messages[len(record.before)] = record.response
-    return Recording(messages=tuple(messages), responses=tuple(len(record.before) for record in chain))
-
-
-SCOPE = "imported"
-"""The scope of imported turns: no key has it, so no request goes on from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The messages of a conversation, and which of them are responses to import."""
+    """The messages of a conversation, and the responses among them to import."""
 
     messages: tuple[Message, ...]
     responses: tuple[int, ...]
-    """Indices of messages, in order. Each follows at least one message and is the assistant's."""
+    """Indices of messages, in order. Each is the assistant's and follows at least one message."""
     tools: tuple[Mapping[str, Any], ...] = ()
     model: str = "unknown"
 
@@ -200,17 +59,124 @@ class Recording:
                 raise ValueError(f"the response at index {at} is said by {self.messages[at].role}")
 
 
+def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
+    """The recordings of a file's lines, in order. A session of several records comes when its end is known.
+
+    Empty lines are left out.
+    """
+    chains: dict[str, list[SessionRecord]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = orjson.loads(line)
+            if isinstance(data, Mapping) and "session_id" in data and "response_text" in data:
+                record = _parse_record(data)
+                chain = chains.get(record.session)
+                if chain is not None and _continues(record, chain[-1]):
+                    chain.append(record)
+                    continue
+                chains[record.session] = [record]
+                if chain is not None:
+                    yield _recording(chain)
+            else:
+                yield _parse_conversation(data)
+        except orjson.JSONDecodeError as error:
+            yield BadLine(number=number, reason=f"not valid JSON: {error}")
+        except RequestError as error:
+            yield BadLine(number=number, reason=error.message)
+        except ValueError as error:
+            yield BadLine(number=number, reason=str(error))
+    yield from map(_recording, chains.values())
+
+
+def _parse_conversation(data: Any) -> Recording:
+    """Every response of the conversation."""
+    line = as_object(data, "the line")
+    if "messages" not in line:
+        raise wrong_value(
+            "the line", 'has no messages; a conversation is {"messages": [...]}, as OpenAI writes it'
+        )
+    messages = parse_messages(line.get("messages"), LIMITS)
+    return Recording(
+        messages=messages,
+        responses=tuple(at for at, message in enumerate(messages) if at and message.role == "assistant"),
+        tools=parse_functions(line.get("tools"), MOST),
+        model=text(line, "model") or "unknown",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One turn of a session in OpenClaw-RL's form."""
+
+    session: str
+    before: tuple[Message, ...]
+    response: Message
+    next_state: tuple[Message, ...]
+
+
+_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
+"""The mark of a chat template after a response."""
+
+
+def _parse_record(data: Mapping[str, Any]) -> SessionRecord:
+    before = parse_messages(data.get("messages"), LIMITS)
+    next_state: tuple[Message, ...] = ()
+    if data.get("next_state") is not None:
+        next_state = parse_messages([as_object(data["next_state"], "next_state")], LIMITS)
+        if next_state[0].role == "assistant":
+            raise wrong_value("next_state", "is said by the assistant")
+    return SessionRecord(
+        session=as_text(data["session_id"], "session_id"),
+        before=before,
+        response=_response(as_text(data["response_text"], "response_text"), data.get("tool_calls")),
+        next_state=next_state,
+    )
+
+
+def _response(said: str, calls: Any) -> Message:
+    """The response without the marks of its template, and without the text of the parsed `calls`."""
+    thought = _THOUGHT.match(said)
+    content = _END.sub("", said[thought.end() :] if thought else said)
+    written = {"role": "assistant", "content": (_CALLS.sub("", content) if calls else content).strip()}
+    (message,) = parse_messages([{**written, "tool_calls": calls}], LIMITS)
+    return replace(message, reasoning=thought[1].strip() or None if thought else None)
+
+
+def _continues(record: SessionRecord, earlier: SessionRecord) -> bool:
+    """Whether a record's messages are the earlier one's, a response, and something more."""
+    at = len(earlier.before)
+    repeats = record.before[:at] == earlier.before and len(record.before) > at + 1
+    return repeats and record.before[at].role == "assistant"
+
+
+def _recording(chain: Sequence[SessionRecord]) -> Recording:
+    """The last record has all messages; each earlier response replaces its echo there."""
+    last = chain[-1]
+    messages = [*last.before, last.response, *last.next_state]
+    for record in chain:
+        messages[len(record.before)] = record.response
+    return Recording(messages=tuple(messages), responses=tuple(len(record.before) for record in chain))
+
+
+SCOPE = "imported"
+"""The scope of imported turns. No key has it, so no request continues them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
     """One turn of a recording."""
 
     turn: ImportedTurn
     next_state: tuple[Message, ...]
-    """What people and tools said next; empty if nothing followed."""
+    """The next messages of people and tools; empty if nothing followed."""
 
 
 def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
-    """The turns, each the parent of the next. What was recorded alike always has the same ids."""
+    """The turns, each the parent of the next. Equal recordings always have equal ids."""
     steps: list[RecordedStep] = []
     for at in recording.responses:
         before, response = recording.messages[:at], recording.messages[at]
@@ -234,12 +200,12 @@ def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
 
 
 def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
-    """What people and tools said after the message at `at`, up to the assistant's next one.
+    """The messages of people and tools after index `at`, up to the assistant's next one.
 
-    If neither did, what the client's system messages told of it.
+    If there are none, the system's, as results of tools.
     """
-    behind = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
-    return tuple(message for message in behind if message.role in ("user", "tool")) or observed(behind)
+    after = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
+    return tuple(message for message in after if message.role in ("user", "tool")) or observed(after)
 
 
 def _id(

@@ -1,0 +1,256 @@
+"""Turns as other programs' training data: one function for each format makes rows of JSON lines. Pure.
+
+trl             samples for TRL: KTO, self-distillation, or a loop of one's own over the sampled ids
+verl            samples under the names of verl's batches, unpadded
+openpipe        conversations in OpenAI's chat fine-tuning format with OpenPipe's fields
+sft, dpo        conversations to imitate, and pairs to prefer
+atropos         scored groups of turns with one prompt, without teacher rows, which need the model
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from afterwit.exporting.example import (
+    Demonstration,
+    Example,
+    LeftOut,
+    Sampled,
+    demonstrations,
+    sampled,
+)
+from afterwit.message import Message
+from afterwit.turn import RecordedTurn, Turn
+
+Row = Mapping[str, Any]
+Rows = Callable[[Iterable[Example]], Iterator[Row | LeftOut]]
+"""Examples, which may be iterated twice, to rows, and to the turns that were left out."""
+
+Found = TypeVar("Found", Sampled, Demonstration)
+
+
+def _rows(
+    find: Callable[[Iterable[Example]], Iterator[Found | LeftOut]], row: Callable[[Found], Row | LeftOut]
+) -> Rows:
+    """A format with a row for each sample or demonstration."""
+
+    def rows(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
+        return (found if isinstance(found, LeftOut) else row(found) for found in find(examples))
+
+    return rows
+
+
+def _trl(found: Sampled) -> Row:
+    """`prompt`, `completion` and `label` are for TRL's own trainers; the other fields are as sampled."""
+    turn, verdict = found.turn, found.verdict
+    return {
+        "prompt": _messages(turn.conversation.messages),
+        "completion": _messages([turn.message]),
+        **_template(turn),
+        "label": None if verdict.reward == 0 else verdict.reward > 0,
+        "privileged_context": verdict.hints[0] if verdict.hints else None,
+        "prompt_ids": list(turn.prompt_ids),
+        "completion_ids": list(turn.sampled.ids),
+        "env_mask": _mask(turn),
+        "logprobs": list(turn.sampled.logprobs),
+        "logprobs_basis": turn.sampled.basis.value,
+        "temperature": turn.sampling.temperature,
+        "reward": float(verdict.reward),
+        "advantage": found.example.advantage,
+        "hints": list(verdict.hints),
+        "rl": found.example.rl,
+        "opd": found.example.opd,
+        "versions": list(turn.sampled.versions),
+        "group": found.example.prompt_key,
+        "turn": turn.id,
+        "session": turn.session,
+    }
+
+
+def _verl(found: Sampled) -> Row:
+    turn, verdict, mask = found.turn, found.verdict, _mask(found.turn)
+    return {
+        "data_source": "afterwit",
+        "prompt": _messages(turn.conversation.messages),
+        "ability": "agent",
+        "reward_model": {"style": "recorded", "ground_truth": str(verdict.reward)},
+        "extra_info": {
+            "turn": turn.id,
+            "session": turn.session,
+            **_template(turn),
+            "hints": list(verdict.hints),
+            "temperature": turn.sampling.temperature,
+            "logprobs_basis": turn.sampled.basis.value,
+            "rl": found.example.rl,
+            "opd": found.example.opd,
+        },
+        "uid": found.example.prompt_key,
+        "prompts": list(turn.prompt_ids),
+        "responses": list(turn.sampled.ids),
+        "response_mask": mask,
+        "rollout_log_probs": list(turn.sampled.logprobs),
+        "token_level_scores": [0.0] * (len(mask) - 1) + [float(verdict.reward)],
+        "advantages": [found.example.advantage * trained for trained in mask],
+        "versions": list(turn.sampled.versions),
+    }
+
+
+TEST_OF = 10
+"""One session in this number is held out: its lines have the split TEST."""
+
+
+def _openpipe(found: Demonstration) -> Row:
+    turn = found.example.turn
+    tools = [dict(tool) for tool in turn.conversation.tools]
+    digest = hashlib.sha256(turn.session.encode()).digest()
+    facts = {
+        "turn": turn.id,
+        "session": turn.session,
+        "kind": found.kind.value,
+        "response_turn": found.response_turn,
+        "hint": found.example.hint,
+    }
+    before = [
+        {**message, "weight": 0} if message["role"] == "assistant" else message
+        for message in _messages(turn.conversation.messages)
+    ]
+    return {
+        "messages": [*before, {**found.response.to_dict(), "weight": 1}],
+        **({"tools": tools} if tools else {}),
+        **({} if found.worse is None else {"rejected_message": found.worse.to_dict()}),
+        # by session, so that no conversation is on both sides; the same in every export
+        "split": "TEST" if int.from_bytes(digest[:4]) % TEST_OF == 0 else "TRAIN",
+        "metadata": {name: value for name, value in facts.items() if value is not None},
+    }
+
+
+def _sft(found: Demonstration) -> Row:
+    return {
+        "prompt": _messages(found.example.turn.conversation.messages),
+        "completion": _messages([found.response]),
+        **_circumstances(found),
+        "turn": found.example.turn.id,
+        "completion_turn": found.response_turn,
+    }
+
+
+NOTHING_WORSE = "no_worse_response"
+"""The reason of a good turn to whose prompt no bad response is known."""
+
+
+def _dpo(found: Demonstration) -> Row | LeftOut:
+    if found.worse is None:
+        return LeftOut(turn=found.example.turn.id, reason=NOTHING_WORSE)
+    return {
+        "prompt": _messages(found.example.turn.conversation.messages),
+        "chosen": _messages([found.response]),
+        "rejected": _messages([found.worse]),
+        **_circumstances(found),
+        "chosen_turn": found.response_turn,
+        "rejected_turn": found.worse_turn,
+    }
+
+
+def _circumstances(found: Demonstration) -> dict[str, Any]:
+    turn, hinted = found.example.turn, found.example.hinted
+    return {
+        **_template(turn),
+        "kind": found.kind.value,
+        "hint": found.example.hint,
+        "hinted_prompt": _messages(hinted) if hinted else None,
+        "sampled": _messages([turn.message]),
+        "session": turn.session,
+    }
+
+
+NOT_TRAINED = -100
+"""The mask of a position that does not train; elsewhere it is the id."""
+
+PROMPT_LOGPROB = 1.0
+"""The placeholder of Atropos for a missing log-prob: no probability has this logarithm."""
+
+
+def _atropos(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
+    """One row for each prompt, when its last sample was read. The examples are iterated twice."""
+    last = {
+        found.example.prompt_key: found.turn.id
+        for found in sampled(examples)
+        if not isinstance(found, LeftOut)
+    }
+    waiting = defaultdict[str, list[Sampled]](list)
+    for found in sampled(examples):
+        if isinstance(found, LeftOut):
+            yield found
+            continue
+        key = found.example.prompt_key
+        waiting[key].append(found)
+        if last.get(key) == found.turn.id:
+            yield _group(key, waiting.pop(key))
+    for key, group in waiting.items():  # recorded since they were first iterated
+        yield _group(key, group)
+
+
+def _group(key: str, group: Sequence[Sampled]) -> Row:
+    def masks(turn: Turn) -> list[int]:
+        own = zip(turn.sampled.ids, turn.sampled.forced, strict=True)
+        trained = [NOT_TRAINED if forced else token for token, forced in own]
+        return [NOT_TRAINED] * len(turn.prompt_ids) + trained
+
+    turns = [each.turn for each in group]
+    return {
+        "tokens": [[*turn.prompt_ids, *turn.sampled.ids] for turn in turns],
+        "masks": [masks(turn) for turn in turns],
+        "scores": [float(each.verdict.reward) for each in group],
+        "inference_logprobs": [
+            [PROMPT_LOGPROB] * len(turn.prompt_ids) + list(turn.sampled.logprobs) for turn in turns
+        ],
+        "messages": [_messages([*turn.conversation.messages, turn.message]) for turn in turns],
+        "overrides": [
+            {
+                "turn": each.turn.id,
+                "session": each.turn.session,
+                "hints": list(each.verdict.hints),
+                "versions": list(each.turn.sampled.versions),
+                "temperature": each.turn.sampling.temperature,
+                "logprobs_basis": each.turn.sampled.basis.value,
+            }
+            for each in group
+        ],
+        "group_overrides": {"group": key},
+    }
+
+
+FORMATS: Mapping[str, Rows] = {
+    "trl": _rows(sampled, _trl),
+    "verl": _rows(sampled, _verl),
+    "openpipe": _rows(demonstrations, _openpipe),
+    "sft": _rows(demonstrations, _sft),
+    "dpo": _rows(demonstrations, _dpo),
+    "atropos": _atropos,
+}
+
+WITH_IDS = frozenset({"trl", "verl", "atropos"})
+"""Formats whose rows hold token ids."""
+
+
+def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [message.to_dict() for message in messages]
+
+
+def _template(turn: RecordedTurn) -> dict[str, str | None]:
+    """The chat template's other variables, as JSON texts: schemas differ from row to row."""
+    said = turn.conversation
+    return {
+        "tools": orjson.dumps([dict(tool) for tool in said.tools]).decode() if said.tools else None,
+        "template_args": orjson.dumps(dict(said.template_args)).decode() if said.template_args else None,
+    }
+
+
+def _mask(turn: Turn) -> list[int]:
+    """1 for each sampled token, 0 for each that a grammar or the caller forced."""
+    return [int(not forced) for forced in turn.sampled.forced]
