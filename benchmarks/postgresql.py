@@ -103,7 +103,7 @@ def _in_a_file(work: Sequence[Turn], flying: int) -> Cost:
 
 
 def _in_a_schema(server: Server, work: Sequence[Turn], flying: int) -> Cost:
-    from afterwit.store.postgresql.store import PostgresqlStore
+    from afterwit.store.postgresql import PostgresqlStore
 
     url = server.url(server.empty_schema())
     place = Place(lambda: PostgresqlStore.open(url, fingerprint=None), server.cpu_seconds)

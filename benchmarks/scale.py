@@ -113,7 +113,7 @@ def _over_postgresql(turns: int) -> Iterator[Row]:
     if programs() is None:
         yield Row(id="y1", what="a turn over PostgreSQL", values=(), absent="skipped: no server here")
         return
-    from afterwit.store.postgresql.store import PostgresqlStore
+    from afterwit.store.postgresql import PostgresqlStore
 
     server = Server(fsync="on")
     try:

@@ -24,7 +24,7 @@ import uvloop
 from afterwit.message import Conversation, Message
 from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore, Store
-from afterwit.store.sql.rows import content_columns, identity_columns
+from afterwit.store.rows import content_columns, identity_columns
 from afterwit.store.sqlite import SqliteStore, open_database
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage

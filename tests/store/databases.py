@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from afterwit.store import Store
-from afterwit.store.sql.schema import MIGRATIONS
+from afterwit.store.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect, migrate
 from tests.store.places import MODEL, File, Place, Schema
 

@@ -54,12 +54,12 @@ class Schema:
     url: str
 
     def open(self) -> Store:
-        from afterwit.store.postgresql.store import PostgresqlStore
+        from afterwit.store.postgresql import PostgresqlStore
 
         return PostgresqlStore.open(self.url, fingerprint=MODEL)
 
     def watched(self, before: Callable[[], None]) -> Store:
-        from afterwit.store.postgresql.store import PostgresqlStore
+        from afterwit.store.postgresql import PostgresqlStore
 
         store = PostgresqlStore.open(self.url, fingerprint=MODEL)
         store._database._link = _WatchedLink(store._database._link, before)  # type: ignore[assignment]

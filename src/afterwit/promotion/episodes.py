@@ -56,11 +56,13 @@ class Episode:
     """Whether what the person said was displeased, with a hint or without."""
     kind: str
     """What it was about: the first tool that was called, with its flags, or text."""
-    approved: tuple[str, ...]
+    approved: tuple[str, ...] = ()
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
     adapter: str = SHARED
     """What served its last turn."""
+    at: float = 0.0
+    """When the store learned of it, in seconds since the epoch."""
 
 
 def closes(next_state: NextState | None) -> bool:

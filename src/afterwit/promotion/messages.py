@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from afterwit.promotion.episodes import BadEnd
+from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.events import Event
 from afterwit.promotion.suite import SuiteResult
-from afterwit.store import EndedEpisode
 from afterwit.version import Version
 
 SAID = {
@@ -32,7 +31,7 @@ def on_held(suite: SuiteResult, *, turns: int) -> str:
     )
 
 
-def on_alarm(episodes: Sequence[EndedEpisode], *, safe: int) -> str:
+def on_alarm(episodes: Sequence[Episode], *, safe: int) -> str:
     """Why what was learned is taken back."""
     newest = episodes[-NEWEST:]
     ends = Counter(SAID[each.bad] for each in newest if each.bad is not None)

@@ -16,7 +16,7 @@ from afterwit.promotion.events import PAUSE_AFTER_ALARMS, Event, EventKind, alar
 from afterwit.promotion.gate import pause_learning
 from afterwit.promotion.items import Item
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.store import EndedEpisode, Record, Store, VersionRecord
+from afterwit.store import Record, Store, VersionRecord
 from afterwit.turn import Turn
 from afterwit.verdict import Flag, Source, Verdict
 
@@ -95,7 +95,7 @@ class WatchOver:
         self,
         store: Store,
         adapter: str,
-        episodes: Sequence[EndedEpisode],
+        episodes: Sequence[Episode],
         evidence: float,
         safe: int,
         *,
@@ -168,7 +168,7 @@ def _learned_since(safe: int, versions: Sequence[VersionRecord]) -> bool:
 UNKNOWN = "before kinds were kept"
 
 
-def requests_of(episodes: Iterable[EndedEpisode]) -> list[Request]:
+def requests_of(episodes: Iterable[Episode]) -> list[Request]:
     """The requests that a person's words ended: an agent that never came back heard none."""
     return [
         Request(

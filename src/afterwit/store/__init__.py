@@ -1,35 +1,35 @@
-"""The store, where the stages meet: turns, next states, verdicts, versions, leases, keys, health.
-
-`Store` is the port, which each kind of database implements. `AsyncStore` puts a thread before one.
-"""
+"""The store, where the stages meet. `AsyncStore` runs one in a thread of its own, for an event loop."""
 
 from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.lines import EndedTurn, Outcome, SessionLine, SourceLine, TurnLine
-from afterwit.store.port import ParentLookup, Store
+from afterwit.store.lookup import ParentLookup
 from afterwit.store.records import (
     Committed,
     Counts,
-    EndedEpisode,
+    EndedTurn,
     Excluded,
     FeedbackOutcome,
     Filter,
     ForgetOrder,
     Key,
     LearnedTurn,
+    Outcome,
     Pause,
     Pruned,
     Reconciled,
     Record,
     ReviewOutcome,
+    SessionLine,
+    SourceLine,
     Status,
+    TurnLine,
     VersionRecord,
 )
+from afterwit.store.store import Store
 
 __all__ = [
     "AsyncStore",
     "Committed",
     "Counts",
-    "EndedEpisode",
     "EndedTurn",
     "Excluded",
     "FeedbackOutcome",

@@ -1,11 +1,10 @@
-"""The kinds of store that Afterwit can open: one entry of a table for each URL scheme."""
+"""The databases that Afterwit can open: one entry of a table for each URL scheme."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from afterwit.errors import SettingError
 
@@ -13,45 +12,45 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of store. Both take the URL."""
+class Kind(Protocol):
+    """A kind of store. Drivers are imported when a store is opened, so that commands start without them."""
 
-    open: Callable[[str, str | None, str], Store]
-    """From the URL, the model's fingerprint and the durability to an open store."""
-    exists: Callable[[str], bool]
+    def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store: ...
+
+    def exists(self, url: str) -> bool: ...
 
 
-def _open_sqlite(url: str, fingerprint: str | None, synchronous: str) -> Store:
-    from afterwit.store.sqlite import SqliteStore
+class Sqlite:
+    """`sqlite:PATH`."""
 
-    return SqliteStore.open(_path(url), fingerprint=fingerprint, synchronous=synchronous)
+    def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store:
+        from afterwit.store.sqlite import SqliteStore
+
+        return SqliteStore.open(_path(url), fingerprint=fingerprint, synchronous=synchronous)
+
+    def exists(self, url: str) -> bool:
+        return _path(url).exists()
 
 
 def _path(url: str) -> Path:
     return Path(url.removeprefix("sqlite:"))
 
 
-def _open_postgresql(url: str, fingerprint: str | None, synchronous: str) -> Store:
-    from afterwit.store.postgresql.store import PostgresqlStore
+class Postgresql:
+    """`postgresql://...`, as libpq reads it."""
 
-    return PostgresqlStore.open(url, fingerprint=fingerprint)
+    def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store:
+        from afterwit.store.postgresql import PostgresqlStore
+
+        return PostgresqlStore.open(url, fingerprint=fingerprint)
+
+    def exists(self, url: str) -> bool:
+        from afterwit.store.postgresql import PostgresqlStore
+
+        return PostgresqlStore.exists(url)
 
 
-def _postgresql_exists(url: str) -> bool:
-    from afterwit.store.postgresql.store import PostgresqlStore
-
-    return PostgresqlStore.exists(url)
-
-
-POSTGRESQL = Kind(open=_open_postgresql, exists=_postgresql_exists)
-
-
-STORES: Mapping[str, Kind] = {
-    "sqlite": Kind(open=_open_sqlite, exists=lambda url: _path(url).exists()),
-    "postgresql": POSTGRESQL,
-    "postgres": POSTGRESQL,
-}
+STORES: Mapping[str, Kind] = {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()}
 
 
 def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
@@ -60,7 +59,7 @@ def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
     `synchronous` is the setting `store.synchronous`. Raises SettingError for an unknown scheme, StoreMismatch
     for a store of another model.
     """
-    return _kind(url).open(url, fingerprint, synchronous)
+    return _kind(url).open(url, fingerprint=fingerprint, synchronous=synchronous)
 
 
 def store_exists(url: str) -> bool:

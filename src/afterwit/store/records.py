@@ -1,4 +1,4 @@
-"""What the store returns, besides core's nouns."""
+"""Data classes that the store returns, in addition to the nouns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.episodes import BadEnd
+from afterwit.message import Message
 from afterwit.promotion.suite import SuiteResult
 from afterwit.turn import Kind, RecordedTurn, Turn
 from afterwit.verdict import Flag, NextState, Verdict
@@ -27,7 +27,7 @@ class Record:
     """Why it was skipped; None in every other state."""
     moved_at: float
     delivered: bool
-    """Whether the client got the whole answer."""
+    """Whether the client got the whole response."""
     superseded_by: str | None
     next_state: NextState | None
     revision: int
@@ -44,11 +44,11 @@ class Record:
     """Failed attempts at the next step."""
     retry_at: float
     error: str | None
-    """What the last failed attempt said."""
+    """The message of the last failed attempt."""
     flags: tuple[Flag, ...] = ()
     """What is doubtful about the verdict."""
     accepted: bool | None = None
-    """What a person said of the verdict; None: nothing."""
+    """A person's review of the verdict; None: not reviewed."""
 
     @property
     def sampled_turn(self) -> Turn:
@@ -71,8 +71,108 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLine:
+    """A turn without its conversation."""
+
+    seq: int
+    turn: str
+    session: str
+    scope: str
+    kind: Kind
+    created: float
+    imported: bool
+    state: State
+    reason: Reason | None
+    error: str | None
+    message: Message
+    """The response."""
+    reward: int | None
+    """None: not judged."""
+    hints: tuple[str, ...]
+    trained_in: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTurn:
+    """The times of a turn that was trained or skipped, in seconds since the epoch."""
+
+    seq: int
+    turn: str
+    session: str
+    kind: Kind
+    state: State
+    reason: Reason | None
+    ended: float
+    """When it reached this state. Turns are listed by it, those of one time by `seq`."""
+    asked: float
+    recorded: float | None
+    """When its response was complete."""
+    answered: float | None
+    """When its next state last changed; None: nothing followed."""
+    judged: float | None
+    reward: int | None
+    hinted: bool
+    oldest_version: int
+    """The version that sampled its oldest token."""
+    version: int | None
+    """The newest version that trained on it as a new turn; None: no version did."""
+    update_began: float | None
+    committed: float | None
+    published: float | None
+    """When that version's update began, was committed and was served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLine:
+    """A session, counted over its main turns."""
+
+    seq: int
+    """Of its newest main turn."""
+    session: str
+    scope: str
+    begun: float
+    newest: float
+    """When its first and its newest turn were requested, in seconds since the epoch."""
+    turns: int
+    good: int
+    bad: int
+    """Turns with a reward of 1 and of -1."""
+    hinted: int
+    trained: int
+    asked: str | None
+    """The last user message before its first turn; None if that is not stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """A source, counted over its turns."""
+
+    source: str
+    """The key."""
+    turns: int
+    good: int
+    bad: int
+    hinted: int
+    waiting: int
+    """Turns that wait for the learner or a person."""
+    trained: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A judged turn as a point of a curve."""
+
+    reward: int
+    hinted: bool
+    version: int
+    """The version that sampled its oldest token; 0 for an imported turn."""
+    at: float
+    """When it was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackOutcome:
-    """What became of feedback."""
+    """The turn after feedback was recorded."""
 
     turn: str
     state: State
@@ -81,21 +181,21 @@ class FeedbackOutcome:
 
 
 class ReviewOutcome(StrEnum):
-    """What became of a person's review of a turn."""
+    """What a person's review of a turn changed."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
     IN_UPDATE = "in_update"
-    """An update trains it at this moment: nothing changed."""
+    """Nothing: an update trains it at this moment."""
     TRAINED = "trained"
-    """It has trained already: nothing changed."""
+    """Nothing: it has trained already."""
     NOT_WAITING = "not_waiting"
-    """It has no verdict that could train: nothing changed."""
+    """Nothing: it has no verdict that could train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excluded:
-    """What became of a session's turns."""
+    """What excluding a session changed."""
 
     ended: int
     """Turns that would have trained or might have."""
@@ -107,7 +207,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers of turns by state, and of skipped turns by reason. Those without a turn are left out."""
+    """Numbers of turns by state, and of skipped turns by reason. Zeros are left out."""
 
     states: Mapping[State, int] = field(default_factory=dict)
     reasons: Mapping[Reason, int] = field(default_factory=dict)
@@ -117,7 +217,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRecord:
-    """What the store knows of a version."""
+    """A version, without its files."""
 
     number: int
     parent: int | None
@@ -132,20 +232,8 @@ class VersionRecord:
     """Number of turns that it trained on as new ones."""
     replayed: int
     suite: SuiteResult | None = None
-    """What it lost of what people had approved; None: it was not asked."""
+    """What it lost of what people had approved; None: not measured."""
     adapter: str = SHARED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetOrder:
-    """That a session is to be forgotten."""
-
-    session: str
-    replay: bool
-    """Whether later updates are run again without it; else they are taken back."""
-    at: float
-    error: str | None
-    """Why it cannot be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,25 +245,7 @@ class LearnedTurn:
     replayed: bool
     """Whether it had trained before."""
     effect: Effect | None
-    """What the update did to it; None: it was not measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedEpisode:
-    """How an episode ended, as the store keeps it."""
-
-    turn: str
-    session: str
-    source: str
-    version: int
-    bad: BadEnd | None
-    complaint: bool
-    """Whether what the person said was displeased, with a hint or without."""
-    kind: str | None
-    """The first tool that was called, or text; None: it ended before kinds were kept."""
-    at: float
-    adapter: str = SHARED
-    """What served it."""
+    """What the update did to it; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +255,7 @@ class Committed:
     trained: int
     """Turns that became TRAINED."""
     unknown: int
-    """Turns that it names and this store does not have."""
+    """Turns that this store does not have."""
     repeated: tuple[str, ...]
     """Turns that another version had trained already: two learners are at work, which is an alarm."""
 
@@ -205,12 +275,44 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What retention removed."""
+
+    turns: int
+    size: int
+    """Bytes in use afterwards."""
+    over_budget: bool
+    """Whether what may not be removed alone exceeds the budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOrder:
+    """A session that is to be forgotten."""
+
+    session: str
+    replay: bool
+    """Whether later updates are run again without it; else they are reverted."""
+    at: float
+    error: str | None
+    """Why it cannot be carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A person's order to stop learning."""
+
+    since: float
+    words: str
+    """Why; may be empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A stage's health, as it reported it."""
 
     stage: str
     machine: str = ""
-    """Where it runs, if the store is shared; "": here, as all that uses the store."""
+    """Where it runs, if the store is shared."""
     ok: bool
     message: str
     at: float
@@ -222,15 +324,6 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """A person's order that nothing may be learned."""
-
-    since: float
-    words: str
-    """Why; empty: the person did not say."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """An API key. The key itself is never stored."""
 
@@ -239,14 +332,3 @@ class Key:
     hash: str
     created: float
     revoked: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What retention removed."""
-
-    turns: int
-    size: int
-    """Bytes in use afterwards."""
-    over_budget: bool
-    """Whether what may not be removed alone exceeds the budget."""

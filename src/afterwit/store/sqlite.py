@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
-from afterwit.store.sql.database import ALL, Database, inserting
-from afterwit.store.sql.schema import MIGRATIONS
-from afterwit.store.sql.store import SqlStore
+from afterwit.store.database import ALL, Database, bind_model, inserting
+from afterwit.store.schema import MIGRATIONS
+from afterwit.store.store import Store
 
 SURVIVES_A_KILL = "NORMAL"
 """The `synchronous` mode that keeps what was written when a process is killed, not when the power fails."""
 
 
-class SqliteStore(SqlStore):
-    """Implements the port `Store` over one file in WAL mode. Processes may open it side by side."""
+class SqliteStore(Store):
+    """One file in WAL mode. Several processes may open it."""
 
     _database: SqliteDatabase
 
@@ -36,7 +36,7 @@ class SqliteStore(SqlStore):
         return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
 
     def binding(self, scope: str) -> AbstractContextManager[None]:
-        """One gateway writes into a file, in one thread: nothing comes between."""
+        """Does nothing: one gateway writes into a file, in one thread."""
         return nullcontext()
 
     def copy_to(self, path: Path) -> None:
@@ -50,18 +50,14 @@ class SqliteStore(SqlStore):
 
 
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
-"""What the library raises; the second, where its own words about a damaged schema are no text."""
-
+"""Errors of the library; the second if its message about a damaged schema is not text."""
 
 NO_TEXT = "Could not decode to UTF-8"
-"""How the library begins to say that a column of text is none."""
+"""How its message about a text column that is not text begins."""
 
 
 class SqliteDatabase(Database):
-    """Used by one thread at a time. Other processes may open the same file.
-
-    One transaction writes at a time, from its first statement on: nothing else has to be locked.
-    """
+    """One transaction writes at a time, from its first statement on, so nothing else has to be locked."""
 
     EACH = "JOIN turns x ON x.seq IN ({})"
 
@@ -70,7 +66,7 @@ class SqliteDatabase(Database):
         self._connection = connection
         self._depth = 0
         self._ended_by: StoreError | None = None
-        """Why SQLite itself ended the transaction: a full disk does."""
+        """Why SQLite itself ended the transaction, as it does on a full disk."""
         self._log_to_empty = False
         self.path = path
         self._opened = _file_at(path)
@@ -85,7 +81,8 @@ class SqliteDatabase(Database):
         self._depth += 1
         try:
             yield
-            self._check_not_ended()
+            if self._ended_by is not None:
+                raise self._ended_by
             self.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -105,26 +102,21 @@ class SqliteDatabase(Database):
         pass
 
     def leading(self) -> AbstractContextManager[None]:
-        """The lock of the folder of versions beside the file says that already."""
+        """Does nothing: the lock of the folder of versions next to the file does it."""
         return nullcontext()
 
-    def tell(self) -> None:
-        """A file tells nobody: stages ask from time to time."""
+    def notify(self) -> None:
+        """Does nothing: stages poll a file."""
 
-    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+    def listening(self, notified: Callable[[], object]) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def decided(self) -> int:
+    def settled(self) -> int:
         return ALL
 
-    def _check_not_ended(self) -> None:
-        """Raises what ended the transaction early: nothing of it is stored, whichever part failed."""
-        if self._ended_by is not None:
-            raise self._ended_by
-
     def _check_in_place(self) -> None:
-        """Raises StoreUnavailable if the file that is open stands elsewhere by now, or nowhere: SQLite would
-        go on writing into it, and the next start would not find what was stored."""
+        """Raises StoreUnavailable if the open file was moved or deleted: SQLite would go on writing into it,
+        and the next start would not find what was stored."""
         if self._opened is not None and _file_at(self.path) != self._opened:
             raise StoreUnavailable(
                 f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
@@ -145,9 +137,9 @@ class SqliteDatabase(Database):
         except BROKEN as error:  # SQLite reads as rows are fetched
             raise self._failed(error) from error
 
-    def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
-        seq = self._run(inserting("turns", tuple(row)), tuple(row.values())).lastrowid or 0
-        self.insert("contents", {"seq": seq, **beside})
+    def add(self, turn: Mapping[str, Any], content: Mapping[str, Any]) -> int:
+        seq = self._run(inserting("turns", tuple(turn)), tuple(turn.values())).lastrowid or 0
+        self.insert("contents", {"seq": seq, **content})
         return seq
 
     def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
@@ -170,7 +162,7 @@ class SqliteDatabase(Database):
         return int((pages - free) * size)
 
     def turns_beyond(self, max_bytes: int) -> int:
-        """A fixed number: the size is known exactly, so asking again is cheap beside removing turns."""
+        """A fixed number: the exact size is cheap to read again after removing that many."""
         return 32 if self.size() > max_bytes else 0
 
     def wipe(self) -> None:
@@ -205,10 +197,10 @@ class SqliteDatabase(Database):
             raise self._failed(error) from error
 
     def number_on(self, table: str, column: str) -> None:
-        """The next number is that of the last row and one."""
+        """Does nothing: the next number is one more than the last row's."""
 
     def copy_into(self, other: sqlite3.Connection) -> None:
-        """Write all pages into another database, in one step: a reader, which no writer waits for."""
+        """Write all pages into another database, in one step. No writer waits for it."""
         self._connection.backup(other)
 
     def close(self) -> None:
@@ -216,7 +208,7 @@ class SqliteDatabase(Database):
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file stands there; None if there is none."""
+    """The identity of the file at a path; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -225,13 +217,13 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def in_plain_words(error: Exception, path: Path) -> StoreError:
-    """What went wrong with the file and what to do about it; StoreUnavailable if it may pass.
+    """The problem with the file and its remedy; StoreUnavailable if it may pass.
 
-    Of text that is none only that is said: the error quotes it.
+    Damaged text is not quoted, as the library's own message would: it may be of a conversation.
     """
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
-        name, error = "SQLITE_CORRUPT", ValueError("a text in it is no UTF-8")
+        name, error = "SQLITE_CORRUPT", ValueError("a text in it is not UTF-8")
     if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
         remedy = "Free some disk space; what was stored stays stored."
         return StoreUnavailable(f"{path} could not be written: {error}. {remedy}")
@@ -248,22 +240,16 @@ def in_plain_words(error: Exception, path: Path) -> StoreError:
 
 Migrations = Sequence[Sequence[str]]
 
-
 APPLICATION_ID = 0x4157_5754
 """Marks a file as ours ("AWWT"), in its header."""
-
 
 BUSY_MS = 10_000
 """Milliseconds that a statement waits for another process's transaction, which takes a few."""
 
-
 WAL_KEPT_BYTES = 64 * 2**20
 """The log file shrinks to this many bytes after a checkpoint."""
 
-
 MAGIC = b"SQLite format 3\0"
-
-
 USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 
 
@@ -289,8 +275,8 @@ def open_database(
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error
     try:
-        _check_schema(database, len(migrations))
-        _bind(database, fingerprint)
+        _refuse_newer(path, schema_of(database), len(migrations))  # after a crash the log may be newer
+        bind_model(database, fingerprint, otherwise="name another --home")
         migrate(database, migrations)
     except BaseException:
         database.close()
@@ -299,7 +285,7 @@ def open_database(
 
 
 def _create(path: Path, migrations: Migrations) -> None:
-    """Build the file beside its place, then link it in: never half a store; of two creators one wins."""
+    """Build the file next to its place, then link it in: never half a store; of two creators one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     os.close(handle)
@@ -349,30 +335,6 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
 
 def schema_of(database: SqliteDatabase) -> int:
     return int(database.rows("PRAGMA user_version")[0][0])
-
-
-def _check_schema(database: SqliteDatabase, newest: int) -> None:
-    """After a crash the header may be older than the log: ask SQLite too."""
-    _refuse_newer(database.path, schema_of(database), newest)
-
-
-def _bind(database: SqliteDatabase, fingerprint: str | None) -> None:
-    """A store accepts only the first fingerprint that it was opened with."""
-    if fingerprint is None:
-        return
-    bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
-    if bound is None:
-        with database.transaction():
-            database.execute(
-                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
-            )
-        bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
-    if bound is None or bound["value"] != fingerprint:
-        raise StoreMismatch(
-            f"{database.path} belongs to another model or tokenizer: their fingerprint is "
-            f"{bound and bound['value']}, this model's {fingerprint}. Serve the model it was made with, or "
-            "name another --home."
-        )
 
 
 def migrate(database: SqliteDatabase, migrations: Migrations) -> None:

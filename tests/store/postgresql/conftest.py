@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterwit.store.postgresql.store import PostgresqlStore
+from afterwit.store.postgresql import PostgresqlStore
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server
 

@@ -8,10 +8,9 @@ import psycopg
 import pytest
 
 from afterwit.errors import SettingError, StoreError, StoreMismatch, StoreUnavailable
-from afterwit.store.postgresql.opening import open_database, schema_of
-from afterwit.store.postgresql.store import PostgresqlStore
-from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
-from afterwit.store.sql.upkeep import KEPT_S
+from afterwit.store.postgresql import PostgresqlStore, open_database, schema_of
+from afterwit.store.schema import MIGRATIONS, SCHEMA
+from afterwit.store.upkeep import STATUS_KEPT_S
 from tests.store.examples import add
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server
@@ -67,7 +66,7 @@ def test_tables_of_others_beside_ours_do_not_matter(url: str) -> None:
 
 
 def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(url: str) -> None:
-    open_database(url, fingerprint=MODEL, migrations=MIGRATIONS[:3]).close()
+    open_database(url, fingerprint=MODEL).close()
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
     with closing(open_database(url, fingerprint=MODEL, migrations=later)) as database:
         assert schema_of(database) == SCHEMA + 2
@@ -142,7 +141,7 @@ def test_a_machine_that_was_silent_for_a_week_is_gone_once_another_reports_the_s
         )
         one.set_status("judge", False, "it does not answer", now=0.0)
         one.set_status("learn", False, "it was killed", now=0.0)
-        two.set_status("judge", True, "judging", now=KEPT_S)
+        two.set_status("judge", True, "judging", now=STATUS_KEPT_S)
         assert [status.name for status in two.statuses()] == ["judge on one", "judge on two", "learn on one"]
-        two.set_status("judge", True, "judging", now=KEPT_S + 1)
+        two.set_status("judge", True, "judging", now=STATUS_KEPT_S + 1)
         assert [status.name for status in two.statuses()] == ["judge on two", "learn on one"]

@@ -20,8 +20,7 @@ from afterwit.gateway.binder import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
-from afterwit.store.postgresql.database import number_of
-from afterwit.store.postgresql.store import PostgresqlStore
+from afterwit.store.postgresql import PostgresqlStore, number_of
 from afterwit.turn import Kind
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
 from tests.store.places import MODEL

@@ -69,7 +69,7 @@ def test_a_file_that_was_cut_is_damaged_and_said_to_be(filled: Path, length: flo
         ("UPDATE contents SET message = x'7b'", "turn turn0 is damaged in"),
         ("UPDATE turns SET state = 'NONE'", "turn turn0 is damaged in"),
         ("UPDATE contents SET ids = x'010203'", "turn turn0 is damaged in"),
-        (f"UPDATE turns SET scope = CAST(x'{SECRET.encode().hex()}ff' AS TEXT)", "a text in it is no UTF-8"),
+        (f"UPDATE turns SET scope = CAST(x'{SECRET.encode().hex()}ff' AS TEXT)", "a text in it is not UTF-8"),
     ],
 )
 def test_a_row_that_makes_no_sense_is_named_and_not_quoted(filled: Path, sql: str, words: str) -> None:

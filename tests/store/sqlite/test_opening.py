@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store import Store
-from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
+from afterwit.store.schema import MIGRATIONS, SCHEMA
 from afterwit.store.sqlite import APPLICATION_ID, SqliteStore, open_database, schema_of
 from tests.store.examples import add
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.store.sql.rows import (
+from afterwit.store.rows import (
     pack_flags,
     pack_floats,
     pack_ids,

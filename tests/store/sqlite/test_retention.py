@@ -12,7 +12,7 @@ from afterwit.message import Conversation, Message
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.items import Item
 from afterwit.store import Store
-from afterwit.store.sql.rows import pack_ids
+from afterwit.store.rows import pack_ids
 from afterwit.verdict import Feedback
 from tests.store.examples import add
 

@@ -1,13 +1,13 @@
-"""The only place where a turn's state changes, as core's table of moves permits."""
+"""The only place where a turn's state changes, as `lifecycle.MOVES` permits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from afterwit.errors import IllegalMove, TurnNotFound
 from afterwit.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
-from afterwit.store.sql.database import Database, Row
+from afterwit.store.database import Database
+from afterwit.store.rows import read
 from afterwit.turn import Kind
 
 
@@ -25,25 +25,13 @@ class TurnState:
     lease_until: float | None
     claimed_revision: int | None
     imported: bool
-    """Whether it was not sampled here."""
-
-    @classmethod
-    def of(cls, row: Row) -> Self:
-        return cls(
-            seq=row["seq"],
-            id=row["id"],
-            kind=Kind(row["kind"]),
-            state=State(row["state"]),
-            reason=None if row["reason"] is None else Reason(row["reason"]),
-            revision=row["revision"],
-            owner=row["owner"],
-            lease_until=row["lease_until"],
-            claimed_revision=row["claimed_revision"],
-            imported=bool(row["imported"]),
-        )
 
     def leased(self, now: float) -> bool:
         return self.owner is not None and self.lease_until is not None and self.lease_until > now
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (State.TRAINED, State.SKIPPED)
 
     @property
     def outdated(self) -> bool:
@@ -56,7 +44,7 @@ class TurnState:
         return self.state is State.JUDGED and self.outdated
 
     def takes_next_state(self, now: float) -> bool:
-        """Whether the turn is judged (again) with a new next state. The learner keeps what it holds."""
+        """Whether a new next state has the turn judged (again). A turn that the learner holds is not."""
         if self.state is State.JUDGED:
             return not self.leased(now)
         if self.state is not State.SKIPPED:
@@ -68,10 +56,15 @@ class TurnState:
 COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
 
 
+def turn_states(database: Database, which: str, values: tuple[object, ...], *, lock: str) -> list[TurnState]:
+    """The turns that a condition holds for. `lock` is the database's FOR_UPDATE, SKIP_LOCKED, or empty."""
+    rows = database.rows(f"SELECT {COLUMNS} FROM turns WHERE {which}{lock}", values)
+    return [read(TurnState, row) for row in rows]
+
+
 def find_turn_state(database: Database, turn: str) -> TurnState | None:
-    """Within a transaction: nobody else moves the turn until it ends."""
-    row = database.row(f"SELECT {COLUMNS} FROM turns WHERE id = ?{database.LOCKED}", (turn,))
-    return None if row is None else TurnState.of(row)
+    """Within a transaction: no one else moves the turn until it ends."""
+    return next(iter(turn_states(database, "id = ?", (turn,), lock=database.FOR_UPDATE)), None)
 
 
 def turn_state_of(database: Database, turn: str) -> TurnState:
@@ -91,9 +84,9 @@ def move(
     reason: Reason | None = None,
     error: str | None = None,
 ) -> None:
-    """Raises IllegalMove if core's table has no such move, or for an imported turn on its way to the learner.
+    """Move a turn, end its lease and forget failed attempts.
 
-    Ends the lease and forgets failed attempts.
+    Raises IllegalMove if the table has no such move, or for an imported turn on its way to the learner.
     """
     check_move(current.id, current.state, new)
     if current.imported and new is State.JUDGED:
@@ -104,37 +97,35 @@ def move(
         (new, reason, error, now, current.seq),
     )
     if new is State.ANSWERED:
-        database.tell()
+        database.notify()
 
 
 def is_excluded(database: Database, current: TurnState) -> bool:
-    """Whether a person said that the turn's session never trains."""
+    """Whether a person excluded the turn's session from training."""
     sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"
     return database.row(sql, (current.seq,)) is not None
 
 
 def unlease(database: Database, current: TurnState, *, now: float) -> None:
-    """Give a claimed turn back. If its next state changed after its verdict, it is judged again; a turn of a
-    session that was excluded meanwhile ends."""
+    """Give a claimed turn back. It is judged again if its next state changed after its verdict, and ends if
+    its session was excluded meanwhile."""
     if is_excluded(database, current):
         move(database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
-        return
-    if current.overtaken:
+    elif current.overtaken:
         move(database, current, State.ANSWERED, now=now)
-        return
-    database.execute(
-        "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
-        (current.seq,),
-    )
+    else:
+        database.execute(
+            "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
+            (current.seq,),
+        )
 
 
 def skip_open(database: Database, which: str, value: float | str, *, now: float) -> int:
-    """Skip the OPEN turns that the condition `which` holds for, and return their number."""
+    """Skip the OPEN turns that a condition holds for; returns how many."""
     with database.transaction():
-        rows = database.rows(
-            f"SELECT {COLUMNS} FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq{database.LOCKED}",
-            (value,),
+        found = turn_states(
+            database, f"state = 'OPEN' AND {which} ORDER BY seq", (value,), lock=database.FOR_UPDATE
         )
-        for row in rows:
-            move(database, TurnState.of(row), State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
-    return len(rows)
+        for current in found:
+            move(database, current, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
+    return len(found)

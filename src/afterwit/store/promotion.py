@@ -1,29 +1,29 @@
-"""The port's `Promotion` in SQL."""
+"""Episodes, the suite of approved turns, and the events of promotion.
+
+Each belongs to the adapter that served the turns. Where a method takes `adapter`, None means: of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from afterwit.errors import TurnNotFound
-from afterwit.promotion.episodes import BadEnd, Episode
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Episode
+from afterwit.promotion.events import Event
 from afterwit.promotion.items import Item
-from afterwit.store.records import EndedEpisode, Record
-from afterwit.store.sql.database import ALL, Component, Row, marks
-from afterwit.store.sql.reading import records_by_seq
-from afterwit.store.sql.rows import pack_flags, pack_ids, unpack_flags, unpack_ids
+from afterwit.store.database import ALL, Part, marks
+from afterwit.store.reading import records_by_seq
+from afterwit.store.records import Record
+from afterwit.store.rows import columns_of, pack_flags, pack_ids, read, unpack_flags, unpack_ids
 
 PROMOTION = "promotion"
 """Held while episodes end: what is decided follows from all that ended before."""
 
-
 KEPT_PER_STRATUM = 32
 """Items of one stratum that the suite keeps, the newest ones."""
 
-
 APPROVED_SINCE = 2
 """Later approvals of a stratum that let a lost item retire: people change their minds."""
-
 
 LINE = """
     WITH RECURSIVE line(seq, id, parent, session, place) AS (
@@ -35,12 +35,10 @@ LINE = """
     SELECT seq FROM line
 """
 
-
 LATER = """
     SELECT count(*) FROM suite l
     WHERE l.stratum = suite.stratum AND l.adapter = suite.adapter AND l.since > suite.since
 """
-
 
 LINEAGE = """
     WITH RECURSIVE line(number) AS (
@@ -54,18 +52,8 @@ LINEAGE = """
 """
 """A version, those that its weights came from, and rollbacks to one of them."""
 
-
-ENDED_BADLY = """
-    SELECT count(bad), count(*) FROM (
-        SELECT bad FROM episodes WHERE version IN (SELECT number FROM lineage){only}
-        ORDER BY number DESC LIMIT ?
-    ) newest
-"""
-
-
 CHOICE = "o.session = t.session AND o.prompt_hash = t.prompt_hash AND o.created = t.created AND o.id <> t.id"
-"""That `o` is another choice of the request that `t` answers."""
-
+"""Whether `o` is another choice of the request that `t` answers."""
 
 UNENDED = f"""
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
@@ -76,56 +64,45 @@ UNENDED = f"""
 """
 
 
-CHOICES = f"SELECT o.id FROM turns t JOIN turns o ON {CHOICE} JOIN episodes e ON e.turn = o.id WHERE t.id = ?"
+class Promotion(Part):
+    """What the gate and the watch read and write."""
 
-
-class SqlPromotion(Component):
     def line(self, turn: str, *, limit: int = 64) -> list[Record]:
+        """A turn and those that lead to it in its session, oldest first: at most `limit`, those with content.
+        Raises TurnNotFound."""
         rows = self._database.rows(LINE, (turn, limit))
         if not rows:
             raise TurnNotFound(f"there is no turn {turn}")
         return records_by_seq(self._database, [row["seq"] for row in rows])
 
     def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
+        """Store how an episode ended, and the items it approved; an episode of the same turn is replaced.
+
+        `steps` are its turns: an episode that seemed to end with an earlier one of them is forgotten.
+        """
         with self._database.transaction():
             self._database.hold(PROMOTION)
             self._database.execute(
                 f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?",
                 (*steps, ended.turn),
             )
+            row = {**columns_of(ended, but=("approved",)), "at": now}
             self._database.execute(
-                "INSERT INTO episodes (turn, session, source, version, bad, complaint, kind, at, adapter)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                f"INSERT INTO episodes ({', '.join(row)}) VALUES ({marks(len(row))})"
                 " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad, complaint = excluded.complaint",
-                (
-                    ended.turn,
-                    ended.session,
-                    ended.source,
-                    ended.version,
-                    ended.bad,
-                    ended.complaint,
-                    ended.kind,
-                    now,
-                    ended.adapter,
-                ),
+                tuple(row.values()),
             )
             self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
             for item in items:
-                self._add(item, ended)
+                self._approve(item, ended)
 
-    def _add(self, item: Item, ended: Episode) -> None:
-        row = {
-            "turn": item.turn,
-            "session": ended.session,
-            "stratum": item.stratum,
-            "source": item.source,
-            "version": item.version,
-            "since": item.since,
+    def _approve(self, item: Item, ended: Episode) -> None:
+        packed = {
             "prompt_ids": pack_ids(item.prompt_ids),
             "ids": pack_ids(item.ids),
             "sure": pack_flags(item.sure),
-            "adapter": ended.adapter,
         }
+        row = columns_of(item) | packed | {"session": ended.session, "adapter": ended.adapter}
         self._database.put("suite", row, key="turn")
         self._database.execute(
             "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ? AND adapter = ?"
@@ -133,42 +110,78 @@ class SqlPromotion(Component):
             (item.stratum, ended.adapter, ALL, KEPT_PER_STRATUM),
         )
 
-    def episodes(self, adapter: str | None = None, *, after: int | None = None) -> list[EndedEpisode]:
+    def episodes(self, adapter: str | None = None, *, after: int | None = None) -> list[Episode]:
+        """The episodes since the last alarm, in the order in which they ended.
+
+        `after`: only of versions that were learned since this one and since that alarm: none that it was
+        learned from, no rollback to one of those, and none that the alarm takes back.
+        """
         only, named = _only(adapter)
         sql = f"SELECT * FROM episodes WHERE number > {_of_alarm('episode', only)}{only}"
-        arguments: tuple[str | int, ...] = (*named, *named)
+        values: tuple[str | int, ...] = (*named, *named)
         if after is not None:
             learned = (
                 f"version > {_of_alarm('version', only)} AND version NOT IN (SELECT number FROM lineage)"
             )
-            sql, arguments = f"{LINEAGE} {sql} AND {learned}", (after, *arguments, *named)
-        return [_episode(row) for row in self._database.rows(f"{sql} ORDER BY number", arguments)]
+            sql, values = f"{LINEAGE} {sql} AND {learned}", (after, *values, *named)
+        rows = self._database.rows(f"{sql} ORDER BY number", values)
+        return [read(Episode, row, approved=()) for row in rows]
 
-    def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
-        order = "DESC" if newest else "ASC"
-        most = (ALL if limit is None else limit,)
-        rows = self._database.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", most)
-        found = [_episode(row) for row in rows]
-        return found[::-1] if newest else found
+    def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[Episode]:
+        """All episodes, or the newest or the first `limit`, in the order in which they ended."""
+        order, most = "DESC" if newest else "ASC", ALL if limit is None else limit
+        rows = self._database.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", (most,))
+        return [read(Episode, row, approved=()) for row in (reversed(rows) if newest else rows)]
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
+        """How many of how many episodes ended badly, of the newest that version `until` and its ancestors
+        served.
+
+        A rollback to one of these versions counts as it; what was taken back before `until` was learned does
+        not count.
+        """
         only, named = _only(adapter)
-        bad, of = self._database.rows(LINEAGE + ENDED_BADLY.format(only=only), (until, *named, newest))[0]
+        bad, of = self._database.rows(
+            f"{LINEAGE} SELECT count(bad), count(*) FROM (SELECT bad FROM episodes WHERE version IN"
+            f" (SELECT number FROM lineage){only} ORDER BY number DESC LIMIT ?) newest",
+            (until, *named, newest),
+        )[0]
         return bad, of
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
+        """Main turns from before that time whose tool call nothing followed and that closed no episode.
+
+        Of the choices of one response the first, if nothing followed any of them.
+        """
         rows = self._database.rows(UNENDED, (before, limit))
         return records_by_seq(self._database, [row["seq"] for row in rows])
 
     def ended_choices(self, turn: str) -> list[str]:
-        return [row["id"] for row in self._database.rows(CHOICES, (turn,))]
+        """The other choices of the turn's response that closed an episode."""
+        rows = self._database.rows(
+            f"SELECT o.id FROM turns t JOIN turns o ON {CHOICE} JOIN episodes e ON e.turn = o.id"
+            " WHERE t.id = ?",
+            (turn,),
+        )
+        return [row["id"] for row in rows]
 
     def suite(self, adapter: str | None = None) -> list[Item]:
+        """The approved turns that have not been retired, newest first."""
         only, named = _only(adapter)
         rows = self._database.rows(f"SELECT * FROM suite WHERE TRUE{only} ORDER BY since DESC, turn", named)
-        return [_item(row) for row in rows]
+        return [
+            read(
+                Item,
+                row,
+                prompt_ids=unpack_ids(row["prompt_ids"]),
+                ids=unpack_ids(row["ids"]),
+                sure=unpack_flags(row["sure"]),
+            )
+            for row in rows
+        ]
 
     def retire(self, turns: Sequence[str]) -> int:
+        """Take items out of the suite whose stratum was approved twice since; returns how many."""
         with self._database.transaction():
             return self._database.execute(
                 f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND ({LATER}) >= ?",
@@ -176,73 +189,29 @@ class SqlPromotion(Component):
             )
 
     def withdraw(self, turns: Sequence[str]) -> int:
+        """Take items out of the suite because their people now ask for something else; returns how many."""
         with self._database.transaction():
             return self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(turns))})", turns)
 
     def decided(self, event: Event) -> None:
+        """Store an event."""
         with self._database.transaction():
             self._database.hold(PROMOTION)
             (newest,) = self._database.rows("SELECT coalesce(max(number), 0) FROM episodes")[0]
-            row = {
-                "kind": event.kind,
-                "at": event.at,
-                "version": event.version,
-                "evidence": event.evidence,
-                "words": event.words,
-                "episode": newest,
-                "adapter": event.adapter,
-            }
-            self._database.insert("events", row)
+            self._database.insert("events", {**columns_of(event), "episode": newest})
 
     def events(self, adapter: str | None = None) -> list[Event]:
+        """All events, oldest first."""
         only, named = _only(adapter)
         rows = self._database.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
-        return [_event(row) for row in rows]
+        return [read(Event, row) for row in rows]
 
 
 def _only(adapter: str | None) -> tuple[str, tuple[str, ...]]:
-    """The condition that a row is of an adapter, behind others, and its value; None: any will do."""
+    """A further condition that a row is of an adapter, and its value."""
     return ("", ()) if adapter is None else (" AND adapter = ?", (adapter,))
 
 
 def _of_alarm(column: str, only: str) -> str:
     """The column of the newest alarm; -1 without one."""
     return f"coalesce((SELECT max({column}) FROM events WHERE kind = 'alarm'{only}), -1)"
-
-
-def _episode(row: Row) -> EndedEpisode:
-    return EndedEpisode(
-        turn=row["turn"],
-        session=row["session"],
-        source=row["source"],
-        version=row["version"],
-        bad=None if row["bad"] is None else BadEnd(row["bad"]),
-        complaint=bool(row["complaint"]),
-        kind=row["kind"],
-        at=row["at"],
-        adapter=row["adapter"],
-    )
-
-
-def _item(row: Row) -> Item:
-    return Item(
-        turn=row["turn"],
-        stratum=row["stratum"],
-        source=row["source"],
-        version=row["version"],
-        since=row["since"],
-        prompt_ids=unpack_ids(row["prompt_ids"]),
-        ids=unpack_ids(row["ids"]),
-        sure=unpack_flags(row["sure"]),
-    )
-
-
-def _event(row: Row) -> Event:
-    return Event(
-        kind=EventKind(row["kind"]),
-        at=row["at"],
-        version=row["version"],
-        evidence=row["evidence"],
-        words=row["words"],
-        adapter=row["adapter"],
-    )

@@ -1,8 +1,13 @@
-"""The port's `Lineage` in SQL."""
+"""Versions, and which turns each was trained on.
+
+The manifests in the checkpoint folder are the truth, and the store follows them. Committing is idempotent:
+after a crash between a manifest's rename and its commit, it is repeated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import orjson
 
@@ -10,18 +15,19 @@ from afterwit.adapters import SHARED
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.suite import SuiteResult
-from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
-from afterwit.store.sql.database import Component, Row, marks
-from afterwit.store.sql.orders import forget_session
-from afterwit.store.sql.turn_state import (
-    COLUMNS,
+from afterwit.store.database import ALL, Row, marks
+from afterwit.store.moves import (
     TurnState,
     find_turn_state,
     is_excluded,
     move,
     turn_state_of,
+    turn_states,
     unlease,
 )
+from afterwit.store.orders import Orders
+from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
+from afterwit.store.rows import read
 from afterwit.version import Effect, Origin, Version
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
@@ -30,11 +36,29 @@ TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.SKIPPED: (State.JUDGED, State.TRAINED),
     State.TRAINED: (),
 }
-"""The moves of a turn that a manifest names, by its state: what was said of it since came too late."""
+"""The moves of a turn that a manifest names, by its state: what was said about it since came too late."""
+
+VERSIONS = """
+    SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 0) AS trained,
+        (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 1) AS replayed
+    FROM versions v
+"""
 
 
-class SqlLineage(Component):
+class Lineage(Orders):
+    """What the learner and the publisher commit."""
+
+    def leading(self) -> AbstractContextManager[None]:
+        """While the body runs, no other process learns over the store, whichever home it has. Raises
+        AlreadyRunning if one does."""
+        return self._database.leading()
+
     def commit_version(self, version: Version, *, now: float) -> Committed:
+        """Adopt a manifest: its new turns become TRAINED, and so do those of versions that it brings back;
+        the turns of versions it reverts end. What a later known version reverts stays reverted.
+
+        Raises StoreError if the number is known with other turns.
+        """
         with self._database.alone():
             if self._knows(version):
                 return Committed(trained=0, unknown=0, repeated=())
@@ -46,7 +70,7 @@ class SqlLineage(Component):
                 self._train(current, now)
             self._settle({version.number, *version.reverts, *version.returns}, now)
             for session in version.forgets:
-                forget_session(self._database, session, now=now)
+                self._forget(session, now=now)
         if version.forgets:
             self._database.wipe()
         return Committed(
@@ -65,6 +89,11 @@ class SqlLineage(Component):
     def _names(self, version: Version) -> bool:
         """Whether the store's version of this number was trained on the same turns."""
         return set(self._trained_by(version.number)) == set(version.turns)
+
+    def _trained_by(self, number: int) -> tuple[str, ...]:
+        """The turns that a version was trained on as new ones."""
+        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
+        return tuple(row["turn"] for row in rows)
 
     def _write_version(self, version: Version, now: float) -> None:
         row = {
@@ -95,7 +124,7 @@ class SqlLineage(Component):
             return
         for state in TO_TRAINED[current.state]:
             move(self._database, current, state, now=now)
-            current = find_turn_state(self._database, current.id) or current
+            current = turn_state_of(self._database, current.id)
 
     def _settle(self, numbers: Collection[int], now: float) -> None:
         """The turns of these versions are TRAINED if the newest weights hold them, else reverted."""
@@ -108,12 +137,6 @@ class SqlLineage(Component):
             elif current.state is State.TRAINED:
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
 
-    def _in_weights(self, current: TurnState, gone: Collection[int]) -> bool:
-        rows = self._database.rows(
-            "SELECT version FROM trained WHERE turn = ? AND replayed = 0", (current.id,)
-        )
-        return any(row["version"] not in gone for row in rows)
-
     def _gone(self) -> set[int]:
         """The updates that rollbacks took out of the newest weights."""
         gone: set[int] = set()
@@ -123,19 +146,23 @@ class SqlLineage(Component):
             gone.difference_update(orjson.loads(row["returns"]))
         return gone
 
-    def _turns_of(self, number: int) -> list[TurnState]:
-        found = (find_turn_state(self._database, turn) for turn in self._trained_by(number))
-        return [current for current in found if current is not None]
-
-    def _trained_by(self, number: int) -> tuple[str, ...]:
-        """The turns that a version was trained on as new ones."""
-        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
-        return tuple(row["turn"] for row in rows)
+    def _in_weights(self, current: TurnState, gone: Collection[int]) -> bool:
+        rows = self._database.rows(
+            "SELECT version FROM trained WHERE turn = ? AND replayed = 0", (current.id,)
+        )
+        return any(row["version"] not in gone for row in rows)
 
     def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
+        """Make the store agree with every manifest of the checkpoint folder. Called when a learner starts.
+
+        Unknown manifests are committed. A version that is neither among them nor an ancestor of one, or that
+        names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED if their next
+        state changed since), and turns that a lost rollback reverted are TRAINED again. Leases of an earlier
+        learner are freed; an `error` says what it died of, and counts as a failed attempt.
+        """
         with self._database.alone():
             lost = self._lost(manifests)
-            returned = sum(self._forget(row, now) for row in lost)
+            returned = sum(self._lose(row, now) for row in lost)
             missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
             for manifest in missing:
                 self.commit_version(manifest, now=now)
@@ -147,38 +174,29 @@ class SqlLineage(Component):
             freed=freed,
         )
 
-    def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
-        """Take back all leases of a learner that is gone; the turns, in the order of arrival."""
-        held = "state = 'JUDGED' AND owner IS NOT NULL"
-        with self._database.alone():
-            self._database.execute(
-                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
-                (error is not None, error),
-            )
-            rows = self._database.rows(f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq")
-            for row in rows:
-                unlease(self._database, TurnState.of(row), now=now)
-        return tuple(row["id"] for row in rows)
-
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
         rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
         known = {number: _relatives(row) for number, row in rows.items()}
-        given = {m.number: {*m.reverts, *m.returns, *_present(m.parent, m.restores)} for m in manifests}
-        standing = _reachable(given.keys(), known | given)
+        named = {m.number: {*m.reverts, *m.returns, *_present(m.parent, m.restores)} for m in manifests}
+        standing = _reachable(named.keys(), known | named)
         standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
-    def _forget(self, row: Row, now: float) -> int:
-        """Remove a lost version, and return how many of its turns wait again: pruned ones do not."""
-        turns = self._turns_of(row["number"])
+    def _lose(self, row: Row, now: float) -> int:
+        """Remove a lost version; returns how many of its turns wait again, which pruned ones cannot."""
+        found = [find_turn_state(self._database, turn) for turn in self._trained_by(row["number"])]
         self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
         self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
         self._settle({*orjson.loads(row["reverts"]), *orjson.loads(row["returns"])}, now)
         gone = self._gone()
-        found = [turn for turn in turns if self._can_train_again(turn) and not self._in_weights(turn, gone)]
-        for current in found:
+        again = [
+            turn
+            for turn in found
+            if turn is not None and self._can_train_again(turn) and not self._in_weights(turn, gone)
+        ]
+        for current in again:
             self._untrain(current, now)
-        return len(found)
+        return len(again)
 
     def _can_train_again(self, current: TurnState) -> bool:
         content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,))
@@ -194,7 +212,20 @@ class SqlLineage(Component):
         if verdict is None or verdict["revision"] != current.revision:
             move(self._database, turn_state_of(self._database, current.id), State.ANSWERED, now=now)
 
+    def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
+        """End all leases of a learner that is gone; returns the turns, in the order of arrival."""
+        held = "state = 'JUDGED' AND owner IS NOT NULL"
+        self._database.execute(
+            f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
+            (error is not None, error),
+        )
+        found = turn_states(self._database, f"{held} ORDER BY seq", (), lock="")
+        for current in found:
+            unlease(self._database, current, now=now)
+        return tuple(current.id for current in found)
+
     def published(self, number: int, *, now: float) -> None:
+        """The engine serves this version. Raises StoreError for a version that is not committed."""
         with self._database.transaction():
             known = self._database.execute(
                 "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
@@ -203,6 +234,7 @@ class SqlLineage(Component):
                 raise StoreError(f"there is no version {number}")
 
     def latest_published(self, adapter: str = SHARED) -> int:
+        """The adapter's newest version that was ever served; 0, the base, if none was."""
         row = self._database.rows(
             "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL AND adapter = ?",
             (adapter,),
@@ -210,33 +242,31 @@ class SqlLineage(Component):
         return row["number"] or 0
 
     def versions(self, adapter: str | None = None) -> list[VersionRecord]:
-        only = "" if adapter is None else " WHERE v.adapter = ? OR v.number = 0"
-        rows = self._database.rows(
-            "SELECT v.*, count(t.turn) AS used, count(*) FILTER (WHERE t.replayed = 1) AS replayed"
-            f" FROM versions v LEFT JOIN trained t ON t.version = v.number{only}"
-            " GROUP BY v.number ORDER BY v.number",
-            () if adapter is None else (adapter,),
-        )
-        return [read_version(row) for row in rows]
+        """All versions that are not lost, oldest first; only the base and an adapter's, if it is named."""
+        only, named = ("", ()) if adapter is None else (" WHERE v.adapter = ? OR v.number = 0", (adapter,))
+        return [_version(row) for row in self._database.rows(f"{VERSIONS}{only} ORDER BY v.number", named)]
+
+    def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
+        """The newest versions that are not lost, the newest first; those before the number `before`."""
+        sql = f"{VERSIONS} WHERE v.number < ? ORDER BY v.number DESC LIMIT ?"
+        return [_version(row) for row in self._database.rows(sql, (ALL if before is None else before, limit))]
 
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
     ) -> list[LearnedTurn]:
+        """What was trained on, by version: of one version, or of these turns in any version. Includes turns
+        whose content is gone."""
         sql, values = "SELECT * FROM trained WHERE TRUE", list[int | str]()
         if version is not None:
             sql, values = f"{sql} AND version = ?", [version]
         if turns is not None:
             sql, values = f"{sql} AND turn IN ({marks(len(turns))})", [*values, *turns]
         rows = self._database.rows(f"{sql} ORDER BY version, replayed, turn", values)
-        return [
-            LearnedTurn(
-                version=row["version"],
-                turn=row["turn"],
-                replayed=bool(row["replayed"]),
-                effect=None if row["effect"] is None else Effect.from_dict(orjson.loads(row["effect"])),
-            )
-            for row in rows
-        ]
+        return [read(LearnedTurn, row, effect=_effect(row["effect"])) for row in rows]
+
+
+def _effect(data: bytes | None) -> Effect | None:
+    return None if data is None else Effect.from_dict(orjson.loads(data))
 
 
 def _present(*numbers: int | None) -> set[int]:
@@ -258,20 +288,11 @@ def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> se
     return seen
 
 
-def read_version(row: Row) -> VersionRecord:
-    """From a row of `versions` with its numbers of turns: `used`, of which `replayed`."""
-    return VersionRecord(
-        number=row["number"],
-        parent=row["parent"],
-        origin=Origin(row["origin"]),
-        created=row["created"],
-        restores=row["restores"],
+def _version(row: Row) -> VersionRecord:
+    return read(
+        VersionRecord,
+        row,
         reverts=tuple(orjson.loads(row["reverts"])),
         metrics=orjson.loads(row["metrics"]),
-        committed_at=row["committed_at"],
-        published_at=row["published_at"],
-        trained=row["used"] - row["replayed"],
-        replayed=row["replayed"],
         suite=None if row["suite"] is None else SuiteResult.from_dict(orjson.loads(row["suite"])),
-        adapter=row["adapter"],
     )

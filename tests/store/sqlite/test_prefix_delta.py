@@ -14,11 +14,11 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.store.sql.rows import content_columns, identity_columns
-from afterwit.store.sql.schema import MIGRATIONS
-from afterwit.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteStore, connect, migrate
+from afterwit.store.rows import content_columns
+from afterwit.store.schema import MIGRATIONS
+from afterwit.store.sqlite import SqliteDatabase, SqliteStore, migrate
 from afterwit.turn import Turn
-from tests.store.examples import PRAISED, a_turn, add, add_judged
+from tests.store.examples import PRAISED, add, add_judged
 
 WORDS = "The test fails because the fixture is opened twice. " * 20
 
@@ -106,22 +106,6 @@ def test_equal_prompts_are_one_group_whichever_turns_they_followed(store: Store)
         prompt = grown(one, 9, "next") | {"parent": None if parent is None else parent.id}
         add_judged(store, name, PRAISED, prompt_hash=b"equal", **prompt)
     assert store.group_rewards(["a"]) == {"a": (1, 1, 1)}
-
-
-def test_turns_of_an_older_store_are_read_and_built_on(path: Path) -> None:
-    old, new = a_turn("old", **grown(None, 0, "old")), None
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        migrate(SqliteDatabase(connection, path), MIGRATIONS[:3])
-    before = SqliteDatabase(connect(path, "NORMAL"), path)
-    state = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2, "delivered": True}
-    before.add(identity_columns(old) | state | {"state": "OPEN", "moved_at": 0.0}, content_columns(old))
-    before.close()
-    with closing(SqliteStore.open(path, fingerprint=None)) as store:
-        new = add(store, "new", **grown(old, 2, "new"))
-        assert [record.turn for record in store.turns()] == [old, new]
 
 
 def test_a_base_that_is_missing_is_said(path: Path, store: Store) -> None:

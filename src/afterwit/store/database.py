@@ -1,0 +1,181 @@
+"""What the store's SQL needs of a database: statements, transactions, locks, and the words that differ."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+from afterwit.errors import StoreMismatch
+
+ALL = 2**62
+"""Greater than any `seq`, and more rows than any store has."""
+
+LAST_CHARACTER = chr(0x10FFFF)
+"""Sorts after every other: names that begin with a prefix sort before the prefix and this."""
+
+
+class Row(Protocol):
+    """A row's values, by name or by position."""
+
+    def __getitem__(self, key: str | int, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Database(ABC):
+    """One connection, used by one thread at a time. Other processes may use the same database.
+
+    Placeholders are `?`. Booleans are stored as 1 and 0. Statements raise StoreError with a message for the
+    person who runs the machine.
+    """
+
+    FOR_UPDATE: ClassVar[str] = ""
+    """Ends a SELECT of rows that the transaction will change: locks them until it ends."""
+    SKIP_LOCKED: ClassVar[str] = ""
+    """The same, but leaves out rows that another transaction has locked."""
+    EACH: ClassVar[str]
+    """After `FROM wanted`: joins each of its rows with those of a SELECT that refers to it, as `x`."""
+
+    machine = ""
+    """The name of this machine if others may share the database."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        """Where it is, for messages."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing. An inner transaction joins the outer one, and fails it."""
+
+    @abstractmethod
+    def alone(self) -> AbstractContextManager[None]:
+        """A transaction during which no other one writes, so that what it read still holds."""
+
+    @abstractmethod
+    def together(self) -> AbstractContextManager[None]:
+        """A transaction of several callers' calls. A call that would block raises StoreConflict."""
+
+    @abstractmethod
+    def hold(self, name: str) -> None:
+        """Lock a name until the transaction ends. Waits while another transaction holds it."""
+
+    @abstractmethod
+    def leading(self) -> AbstractContextManager[None]:
+        """Hold the only learner's lock, across transactions and new connections. AlreadyRunning if taken."""
+
+    @abstractmethod
+    def notify(self) -> None:
+        """Within a transaction: wake those who are `listening` once it is committed."""
+
+    @abstractmethod
+    def listening(self, notified: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the body runs, call `notified` from another thread at each `notify`."""
+
+    @abstractmethod
+    def settled(self) -> int:
+        """A `seq` up to which no more turns will appear: transactions may commit in another order than they
+        took their numbers."""
+
+    @abstractmethod
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; returns the number of rows that it changed."""
+
+    @abstractmethod
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        """Run a query; returns all its rows."""
+
+    @abstractmethod
+    def add(self, turn: Mapping[str, Any], content: Mapping[str, Any]) -> int:
+        """Insert a row of `turns` and its row of `contents`; returns the `seq` that both got."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes in use, without the room that deleted rows left."""
+
+    @abstractmethod
+    def turns_beyond(self, max_bytes: int) -> int:
+        """About how many turns are stored beyond `max_bytes`; 0 if `size` is within it."""
+
+    @abstractmethod
+    def wipe(self) -> None:
+        """Make deleted rows unreadable in the files, once the transaction is over."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All reads in the body see one moment. No writer waits for it."""
+
+    @abstractmethod
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of a table's columns."""
+
+    @abstractmethod
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows of these columns."""
+
+    @abstractmethod
+    def number_on(self, table: str, column: str) -> None:
+        """After rows were inserted with their numbers: continue numbering from the greatest."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """The first row; None without one."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    def insert(self, table: str, row: Mapping[str, Any]) -> None:
+        self.execute(inserting(table, tuple(row)), tuple(row.values()))
+
+    def put(self, table: str, row: Mapping[str, Any], *, key: str) -> None:
+        """Insert a row, or replace the one that has the same `key`."""
+        self.execute(_put(table, tuple(row), key), tuple(row.values()))
+
+
+@cache
+def inserting(table: str, columns: tuple[str, ...]) -> str:
+    """The statement that inserts a row."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks(len(columns))})"
+
+
+@cache
+def _put(table: str, columns: tuple[str, ...], key: str) -> str:
+    changes = ", ".join(f"{column} = excluded.{column}" for column in columns if column != key)
+    return f"{inserting(table, columns)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
+def marks(count: int) -> str:
+    """`?, ?, ...`; `NULL`, which equals nothing, for none."""
+    return ", ".join("?" * count) or "NULL"
+
+
+def bind_model(database: Database, fingerprint: str | None, *, otherwise: str) -> None:
+    """Bind a store to the first fingerprint that it is opened with; None opens any store.
+
+    Raises StoreMismatch for another fingerprint, with what to do `otherwise`.
+    """
+    if fingerprint is None:
+        return
+    sql = "SELECT value FROM meta WHERE key = 'fingerprint'"
+    if database.row(sql) is None:
+        with database.transaction():
+            database.execute(
+                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
+            )
+    bound = database.rows(sql)[0]["value"]
+    if bound != fingerprint:
+        raise StoreMismatch(
+            f"{database.place} belongs to another model or tokenizer: their fingerprint is {bound}, this "
+            f"model's {fingerprint}. Serve the model it was made with, or {otherwise}."
+        )
+
+
+class Part:
+    """A part of the store: some of its methods, over the connection that all parts share."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

@@ -1,0 +1,219 @@
+"""The schema, in SQLite's words: PostgreSQL's differ by the names of types alone (`postgresql.TYPES`).
+
+A turn is split by how often its parts change. `turns` holds identity, binding and state: narrow, changed
+often. `contents` holds the conversation and what was sampled: wide, written once. Both share `seq`, the order
+of arrival. To change the schema, append a version to MIGRATIONS; never edit one that was released.
+"""
+
+from __future__ import annotations
+
+FIRST = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """
+        CREATE TABLE turns (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            scope TEXT NOT NULL,
+            session TEXT NOT NULL,
+            parent TEXT,
+            kind TEXT NOT NULL,
+            created REAL NOT NULL,
+            recorded REAL,
+            adapter TEXT NOT NULL DEFAULT 'shared',
+            imported INTEGER NOT NULL DEFAULT 0,
+            client_session BLOB,
+            prompt_hash BLOB NOT NULL,
+            full_hash BLOB NOT NULL,
+            depth INTEGER NOT NULL,
+            full_depth INTEGER NOT NULL,
+            delivered INTEGER NOT NULL,
+            superseded_by TEXT,
+            oldest_version INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT,
+            moved_at REAL NOT NULL,
+            revision INTEGER NOT NULL DEFAULT 0,
+            owner TEXT,
+            lease_until REAL,
+            claimed_revision INTEGER,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            retry_at REAL NOT NULL DEFAULT 0,
+            error TEXT
+        )
+    """,
+    "CREATE INDEX turns_by_state ON turns (state, reason)",
+    "CREATE INDEX turns_by_prompt ON turns (prompt_hash, seq)",
+    "CREATE INDEX turns_by_full ON turns (full_hash, seq)",
+    "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
+    "CREATE INDEX turns_by_client ON turns (client_session, seq) WHERE client_session IS NOT NULL",
+    "CREATE INDEX turns_by_session ON turns (session, kind)",
+    "CREATE INDEX turns_by_adapter ON turns (adapter) WHERE adapter <> 'shared'",
+    "CREATE INDEX main_turns ON turns (scope, seq) WHERE kind = 'main'",
+    "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
+    "CREATE INDEX ended_turns ON turns (moved_at, seq) WHERE state IN ('TRAINED', 'SKIPPED')",
+    # `conversation` and `prompt_ids` hold what differs from the row `base`: see prefix_delta.py.
+    # Short columns come first, because SQLite reads a row from its beginning.
+    """
+        CREATE TABLE contents (
+            seq INTEGER PRIMARY KEY,
+            shape TEXT,
+            model TEXT NOT NULL,
+            finish TEXT NOT NULL,
+            teaches INTEGER NOT NULL,
+            basis TEXT NOT NULL,
+            cache_version INTEGER,
+            base INTEGER,
+            conversation_shared INTEGER NOT NULL DEFAULT 0,
+            prompt_ids_shared INTEGER NOT NULL DEFAULT 0,
+            prompt_digest BLOB,
+            message BLOB NOT NULL,
+            conversation BLOB NOT NULL,
+            prompt_ids BLOB NOT NULL,
+            sampling BLOB NOT NULL,
+            ids BLOB NOT NULL,
+            logprobs BLOB NOT NULL,
+            versions BLOB NOT NULL,
+            forced BLOB NOT NULL
+        )
+    """,
+    "CREATE INDEX contents_by_base ON contents (base) WHERE base IS NOT NULL",
+    """
+        CREATE TABLE next_states (
+            seq INTEGER PRIMARY KEY, messages BLOB NOT NULL, answered_by TEXT, at REAL NOT NULL
+        )
+    """,
+    """
+        CREATE TABLE feedback (
+            number INTEGER PRIMARY KEY, seq INTEGER NOT NULL, reward INTEGER, words TEXT, at REAL NOT NULL
+        )
+    """,
+    "CREATE INDEX feedback_by_turn ON feedback (seq)",
+    # `flags` is a JSON list, `review` is 'yes', 'no' or NULL; `previous` is the signature of the call before
+    """
+        CREATE TABLE verdicts (
+            seq INTEGER PRIMARY KEY,
+            reward INTEGER NOT NULL,
+            source TEXT NOT NULL,
+            hints BLOB NOT NULL,
+            hinted INTEGER NOT NULL,
+            rl INTEGER NOT NULL,
+            opd INTEGER NOT NULL,
+            revision INTEGER NOT NULL,
+            at REAL NOT NULL,
+            flags TEXT,
+            review TEXT,
+            signature TEXT,
+            previous TEXT
+        )
+    """,
+    "CREATE INDEX verdicts_by_signature ON verdicts (signature) WHERE signature IS NOT NULL",
+    "CREATE INDEX flagged_verdicts ON verdicts (seq) WHERE flags IS NOT NULL",
+    """
+        CREATE TABLE votes (
+            seq INTEGER NOT NULL,
+            place INTEGER NOT NULL,
+            question TEXT NOT NULL,
+            words TEXT NOT NULL,
+            value INTEGER,
+            hint TEXT,
+            rejected TEXT,
+            PRIMARY KEY (seq, place)
+        ) WITHOUT ROWID
+    """,
+    "CREATE INDEX invalid_votes ON votes (seq) WHERE value IS NULL",
+    """
+        CREATE TABLE versions (
+            number INTEGER PRIMARY KEY,
+            adapter TEXT NOT NULL DEFAULT 'shared',
+            parent INTEGER,
+            origin TEXT NOT NULL,
+            created REAL NOT NULL,
+            restores INTEGER,
+            reverts BLOB NOT NULL,
+            returns BLOB NOT NULL,
+            metrics BLOB NOT NULL,
+            suite BLOB,
+            committed_at REAL NOT NULL,
+            published_at REAL
+        )
+    """,
+    """
+        CREATE TABLE trained (
+            version INTEGER NOT NULL,
+            turn TEXT NOT NULL,
+            replayed INTEGER NOT NULL,
+            effect BLOB,
+            PRIMARY KEY (version, turn)
+        ) WITHOUT ROWID
+    """,
+    "CREATE INDEX trained_by_turn ON trained (turn)",
+    """
+        CREATE TABLE episodes (
+            number INTEGER PRIMARY KEY,
+            turn TEXT NOT NULL UNIQUE,
+            session TEXT NOT NULL,
+            source TEXT NOT NULL,
+            adapter TEXT NOT NULL DEFAULT 'shared',
+            version INTEGER NOT NULL,
+            bad TEXT,
+            complaint INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            at REAL NOT NULL
+        )
+    """,
+    # its own copy of what was sampled, which outlives the turn's content
+    """
+        CREATE TABLE suite (
+            turn TEXT PRIMARY KEY,
+            session TEXT NOT NULL,
+            adapter TEXT NOT NULL DEFAULT 'shared',
+            stratum TEXT NOT NULL,
+            source TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            since REAL NOT NULL,
+            prompt_ids BLOB NOT NULL,
+            ids BLOB NOT NULL,
+            sure BLOB NOT NULL
+        ) WITHOUT ROWID
+    """,
+    "CREATE INDEX suite_by_stratum ON suite (stratum, since)",
+    """
+        CREATE TABLE events (
+            number INTEGER PRIMARY KEY,
+            adapter TEXT NOT NULL DEFAULT 'shared',
+            kind TEXT NOT NULL,
+            at REAL NOT NULL,
+            version INTEGER NOT NULL,
+            evidence REAL NOT NULL,
+            words TEXT NOT NULL,
+            episode INTEGER NOT NULL
+        )
+    """,
+    "CREATE TABLE excluded (session TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
+    """
+        CREATE TABLE statuses (
+            stage TEXT NOT NULL,
+            machine TEXT NOT NULL,
+            ok INTEGER NOT NULL,
+            message TEXT NOT NULL,
+            at REAL NOT NULL,
+            PRIMARY KEY (stage, machine)
+        ) WITHOUT ROWID
+    """,
+    """
+        CREATE TABLE keys (
+            name TEXT PRIMARY KEY,
+            hash TEXT NOT NULL UNIQUE,
+            scopes TEXT NOT NULL,
+            created REAL NOT NULL,
+            revoked REAL
+        )
+    """,
+)
+"""Every table."""
+
+MIGRATIONS = (FIRST,)
+"""The statements of each version of the schema, which migrate the version before it."""
+
+SCHEMA = len(MIGRATIONS)
+"""The version that this Afterwit writes. A store with a greater one is refused."""

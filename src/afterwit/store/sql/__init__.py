@@ -1,1 +1,0 @@
-"""The store in SQL, whichever the database."""
