@@ -34,7 +34,8 @@ def read(kind: type[T], row: Row, **values: Any) -> T:
 
     Columns of booleans and enums are converted.
     """
-    found = {name: convert(row[name]) for name, convert in _columns(kind) if name not in values}
+    columns = _columns(kind)  # type: ignore[arg-type]  # a class can be hashed
+    found = {name: convert(row[name]) for name, convert in columns if name not in values}
     return kind(**found, **values)
 
 

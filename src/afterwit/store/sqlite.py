@@ -35,9 +35,10 @@ class SqliteStore(Store):
         """
         return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
 
-    def binding(self, scope: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def binding(self, scope: str) -> Iterator[None]:
         """Does nothing: one gateway writes into a file, in one thread."""
-        return nullcontext()
+        yield
 
     def copy_to(self, path: Path) -> None:
         """SQLite's online backup."""
