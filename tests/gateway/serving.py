@@ -175,7 +175,7 @@ async def serving(
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),
     )
-    listener = Listener(app, bound_socket("127.0.0.1", 0), limits or ConnectionLimits(probe_s=0.02))
+    listener = Listener(app, bound_socket("127.0.0.1", 0), limits or ConnectionLimits())
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
         yield Serving(app, listener.url, fake, store, http, clock, says, woken, servers)
