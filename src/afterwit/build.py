@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterwit.adapters import SHARED
 from afterwit.config import Settings, StoreSettings, home_of, store_settings
-from afterwit.errors import SettingError, StoreMismatch, VersionDamaged
+from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.store.open import open_store, store_exists
 
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
-    from afterwit.tracking.stage import Tracking
-    from afterwit.worker import Report
 
 log = logging.getLogger(__name__)
 
@@ -278,11 +277,21 @@ def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
     return Policy.load(versions_of(home, folder, settings.versions), 0, settings.learner)
 
 
-def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:
-    """The learn stage over a store."""
+def learn_stage(
+    settings: Settings,
+    store: Store,
+    trainer: Trainer,
+    committed: Callable[[Store], object] = lambda store: None,
+) -> Learn:
+    """The learn stage over a store. It calls `committed` after each commit of a version."""
+    from afterwit.learning.phase import Phase
     from afterwit.learning.stage import Learn
 
-    return Learn(store, trainer, owner=worker_name("learn"), promotion=settings.promotion)
+    def watch(phase: Phase) -> None:
+        if phase is Phase.COMMITTED:
+            committed(store)
+
+    return Learn(store, trainer, owner=worker_name("learn"), promotion=settings.promotion, watch=watch)
 
 
 def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
@@ -454,10 +463,10 @@ async def _published(store: AsyncStore, versions: Versions, number: int) -> None
 
 def check_tracking(settings: Settings) -> None:
     """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""
-    from afterwit.tracking.trackers import missing_module
+    from afterwit.tracking.settings import TRACKERS
 
     for name in settings.tracking.trackers:
-        if (module := missing_module(name)) is not None:
+        if find_spec(module := TRACKERS[name]) is None:
             raise ModuleNotFoundError(
                 f"tracking.trackers names {name}: there is no module {module}", name=module
             )
@@ -469,25 +478,31 @@ def check_tracking(settings: Settings) -> None:
             raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error
 
 
-def tracking_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Tracking:
-    """Gives metrics to the trackers that the settings name, and traces to a collector."""
-    from afterwit.tracking.stage import Tracking
-    from afterwit.tracking.traces import OtlpTraces, Traces
-    from afterwit.tracking.trackers import Run, open_tracker
+def start_tracing(settings: Settings) -> Callable[[], None]:
+    """Record spans if the settings name a collector. Returns what sends the rest and stops."""
+    from afterwit.tracking import traces
 
-    chosen = settings.tracking
-    folder = home / "tracking" if chosen.folder is None else Path(chosen.folder).expanduser()
+    url = settings.tracking.otlp_url
+    return (lambda: None) if url is None else traces.start(url)
 
-    def opener(name: str) -> Callable[[str], Any]:
-        return lambda run: open_tracker(name, Run(project=chosen.project, id=run, folder=folder))
 
-    owner = f"{os.uname().nodename}:{home.resolve()}"  # a home has one gateway: a new one goes on at once
-    url = chosen.otlp_url
-    return Tracking(
-        store,
-        {name: opener(name) for name in chosen.trackers},
-        owner=owner,
-        now=time.time,
-        report=report,
-        traces=None if url is None else Traces(store, lambda: OtlpTraces(url)),
-    )
+@contextmanager
+def tracking(settings: Settings, home: Path) -> Iterator[Callable[[Store], None]]:
+    """A learner's tracking: call it with the store after each commit of a version."""
+    from afterwit.tracking import traces
+    from afterwit.tracking.trackers import Trackers
+
+    trackers, stop_tracing = Trackers(settings.tracking, home), start_tracing(settings)
+
+    def committed(store: Store) -> None:
+        try:
+            trackers.committed(store)
+            traces.trained(store)
+        except StoreError as error:  # the version is committed: the learner goes on
+            log.warning("a version was not given to the trackers: %s", error)
+
+    try:
+        yield committed
+    finally:
+        trackers.close()
+        stop_tracing()

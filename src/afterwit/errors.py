@@ -21,7 +21,6 @@ AfterwitError
 │   ├── TurnNotFound         it has no such turn, or no longer its content
 │   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
-├── TrackerFailed       a program that is told what was learned did not take it
 ├── UpdateRefused       an optimiser step that would not be finite
 ├── RankFailed          another process of the learner failed in what all do together
 ├── RankLost            a process of the learner is gone, or out of step: all of them end
@@ -144,10 +143,6 @@ class TurnAmbiguous(StoreError):
 
 class IllegalMove(StoreError):
     """The lifecycle's table has no such move."""
-
-
-class TrackerFailed(AfterwitError):
-    """A program that is told what was learned did not take it: it says which, and why."""
 
 
 class UpdateRefused(AfterwitError):

@@ -49,8 +49,12 @@ class BatchSource(Protocol):
         steps: int | None,
         stop: Callable[[], bool],
         rest: Callable[[float], object],
+        committed: Callable[[Store], object],
     ) -> None:
-        """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop."""
+        """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
+
+        Call `committed` with the store after each commit of a version.
+        """
 
 
 @cache

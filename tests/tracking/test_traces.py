@@ -14,29 +14,20 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from afterwit.errors import TrackerFailed
-from afterwit.lifecycle import Reason
-from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.tracking.history import SETTLE_S
-from afterwit.tracking.stage import Tracking
-from afterwit.tracking.traces import OtlpTraces, Traces
-from afterwit.turn import Kind
-from tests.store.examples import HINTED, a_version, add, add_judged
+from afterwit.tracking import traces
+from tests.store.examples import HINTED, a_version, add_judged
 
 
 @dataclass
 class Collector:
-    """Takes spans; `refuses` while it is set."""
+    """Takes spans."""
 
     url: str = ""
-    refuses: bool = False
     spans: list[Span] = field(default_factory=list)
     services: set[str] = field(default_factory=set)
 
     def take(self, path: str, body: bytes) -> int:
-        if self.refuses:
-            return 400
         assert path == "/v1/traces"
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             named = {each.key: each.value.string_value for each in resource.resource.attributes}
@@ -71,50 +62,32 @@ def collector() -> Iterator[Collector]:
     server.server_close()
 
 
-def happen(store: Store) -> None:
-    """One turn goes all the way, one is a side turn."""
-    add_judged(store, "t1", HINTED, now=101.0)
-    add(store, "t2", reason=Reason.SIDE_TURN, kind=Kind.SIDE, now=103.0)
-    store.commit_version(a_version(1, ["t1"]), now=106.0)
-    store.published(1, now=107.5)
-
-
-async def silent(ok: bool, message: str) -> None:
-    pass
-
-
-async def test_a_turn_is_one_trace_from_the_request_to_the_version(
+def test_a_turn_is_one_trace_and_nothing_is_recorded_before_the_start(
     tmp_path: Path, collector: Collector
 ) -> None:
-    store = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=None))
-    clock = [100.0]
-    traces = Traces(store, lambda: OtlpTraces(collector.url))
-    stage = Tracking(store, {}, owner="me", now=lambda: clock[0], report=silent, traces=traces)
-    assert not await stage.step()
-    await store.call(happen)
-    clock[0] = 106.0 + SETTLE_S
-    collector.refuses = True
-    with pytest.raises(TrackerFailed, match="did not take the traces of 2 turns"):
-        await stage.step()
-    collector.refuses = False
-    assert await stage.step()
-    assert not await stage.step()
-    traces.close()
-    await store.close()
+    store = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
+    add_judged(store, "t1", HINTED, now=101.0)
+    store.commit_version(a_version(1, ["t1"]), now=106.0)
+    traces.span("request", "t1", 90.0, 95.0)
+    stop = traces.start(collector.url)
+    traces.span("request", "t1", 101.0, 102.0, session="s", refused=None)
+    traces.span("judge", "t1", 103.0, 104.5, reward=-1, hinted=True)
+    traces.trained(store)
+    traces.span("request", "t2", 101.0, 102.0)
+    stop()
+    traces.span("request", "t3", 101.0, 102.0)
+    store.close()
     assert collector.services == {"afterwit"}
     of = {name: [span for span in collector.spans if span.trace_id == id_of(name)] for name in ("t1", "t2")}
-    assert [span.name for span in of["t2"]] == ["request", "turn"]
+    assert [span.name for span in of["t2"]] == ["request"]
+    assert len(collector.spans) == len(of["t1"]) + 1
     spans = {span.name: span for span in of["t1"]}
-    assert len(collector.spans) == len(of["t1"]) + 2
-    assert spans.keys() == {"turn", "request", "answer", "judge", "train", "version"}
-    whole = spans.pop("turn")
-    assert whole.parent_span_id == b""
-    assert {span.parent_span_id for span in spans.values()} == {whole.span_id}
-    assert (whole.start_time_unix_nano, whole.end_time_unix_nano) == (101 * 10**9, 107_500_000_000)
-    assert spans["version"].start_time_unix_nano == spans["train"].end_time_unix_nano == 106 * 10**9
-    said = {each.key: each.value for each in [*whole.attributes, *spans["judge"].attributes]}
-    assert said["afterwit.state"].string_value == "TRAINED"
-    assert (said["afterwit.reward"].int_value, said["afterwit.hinted"].bool_value) == (-1, True)
+    assert spans.keys() == {"request", "judge", "train"}
+    assert spans["train"].end_time_unix_nano == 106 * 10**9
+    judged = {each.key: each.value for each in spans["judge"].attributes}
+    assert (judged["afterwit.reward"].int_value, judged["afterwit.hinted"].bool_value) == (-1, True)
+    asked = {each.key: each.value.string_value for each in spans["request"].attributes}
+    assert asked == {"afterwit.turn": "t1", "afterwit.session": "s"}
     assert HINTED.hints[0] not in str(collector.spans)
 
 

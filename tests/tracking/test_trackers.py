@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from afterwit.tracking.trackers import TRACKERS, Run, missing_module, open_tracker
+from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
+from afterwit.tracking.settings import TRACKERS, TrackingSettings
+from afterwit.tracking.trackers import OPENERS, Run, Tracker, Trackers, run_id
+from tests.tracking.told import Remembering, commit
 
 STEPS = {1: {"learner/loss": 0.5, "time/update": 40.0}, 2: {"learner/loss": 0.25, "time/update": 41.0}}
 AT = 1_700_000_000.0
@@ -29,12 +34,12 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tell(name: str, folder: Path) -> None:
-    """Two steps by two processes' worth of trackers, the second step twice."""
+    """Two steps, each by a tracker of its own."""
     run = Run(project="house", id="run0", folder=folder)
-    for steps in ((1,), (2, 2)):
-        tracker = open_tracker(name, run)
-        for step in steps:
-            tracker.log(step, STEPS[step], AT + step)
+    for step in STEPS:
+        folder.mkdir(parents=True, exist_ok=True)
+        tracker = OPENERS[name](run)
+        tracker.log(step, STEPS[step], AT + step)
         tracker.close()
 
 
@@ -83,8 +88,12 @@ def test_wandb_writes_offline_runs_of_one_id_with_nothing_but_numbers(tmp_path: 
     from wandb.proto import wandb_internal_pb2
 
     tell("wandb", tmp_path)
+    files = sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    until = time.monotonic() + 20
+    while any(path.stat().st_size < 500 for path in files) and time.monotonic() < until:
+        time.sleep(0.05)  # wandb's own process writes the end of a run shortly after `finish`
     rows, ids, kinds = [], set(), set()
-    for path in sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb")):
+    for path in files:
         for data in blocks(path.read_bytes()):
             record = wandb_internal_pb2.Record.FromString(data)
             kinds.add(record.WhichOneof("record_type"))
@@ -140,8 +149,56 @@ def test_trackio_keeps_one_run_on_this_machine(tmp_path: Path) -> None:
     assert found == {(step, name): value for step, values in STEPS.items() for name, value in values.items()}
 
 
-def test_a_tracker_says_which_module_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afterwit.tracking.trackers.find_spec", lambda name: None)
-    assert {name: missing_module(name) for name in TRACKERS} == {
-        "wandb": "wandb", "tensorboard": "tensorboardX", "trackio": "trackio", "mlflow": "mlflow"
-    }  # fmt: skip
+def test_every_tracker_has_a_library_and_an_adapter() -> None:
+    assert OPENERS.keys() == TRACKERS.keys()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
+    yield opened
+    opened.close()
+
+
+def trackers(folder: Path, **boards: Remembering) -> Trackers:
+    def opener(board: Remembering) -> Callable[[Run], Tracker]:
+        return lambda run: board.opened(run)
+
+    names = ("wandb", "mlflow")[: len(boards)]
+    return Trackers(
+        TrackingSettings(trackers=names),
+        folder,
+        {name: opener(board) for name, board in zip(names, boards.values(), strict=True)},
+    )
+
+
+def test_each_version_is_given_once_and_the_base_not_at_all(store: Store, tmp_path: Path) -> None:
+    board = Remembering()
+    given = trackers(tmp_path, board=board)
+    commit(store, 0)
+    given.committed(store)
+    for number in (1, 2):
+        commit(store, number)
+        given.committed(store)
+    given.close()
+    assert [(step, values["learner/loss"], at) for step, values, at in board.told] == [
+        (1, 1.0, 1040.0),
+        (2, 0.5, 2040.0),
+    ]
+    assert (board.runs, board.closed) == ([run_id(store)], 1)
+
+
+def test_a_tracker_that_fails_holds_up_no_other_and_gets_the_next_version(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, fine = Remembering(fails=1), Remembering()
+    given = trackers(tmp_path, broken=broken, fine=fine)
+    commit(store, 0)
+    for number in (1, 2):
+        commit(store, number)
+        given.committed(store)
+    given.close()
+    assert [step for step, _, _ in broken.told] == [2]
+    assert [step for step, _, _ in fine.told] == [1, 2]
+    assert (broken.runs, broken.closed) == ([run_id(store)] * 2, 2)
+    assert "tracker wandb did not take version 1: ConnectionError: nobody listens" in caplog.text

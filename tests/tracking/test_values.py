@@ -12,8 +12,7 @@ from afterwit.progress import Request
 from afterwit.promotion.episodes import Episode
 from afterwit.store import Outcome, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.tracking.history import SETTLE_S, news
-from afterwit.tracking.values import values_of
+from afterwit.tracking.values import newest_values, of_judge, of_people, of_version
 from afterwit.version import Origin, Probe, Version
 from tests.tracking.told import METRICS, commit
 
@@ -46,7 +45,7 @@ def test_a_version_is_told_with_its_loss_hints_times_suite_judge_and_people(stor
     requests = [
         Request(session="s", source="me", kind="edit", complaint=bad, at=1.0) for bad in (True, False)
     ]
-    found = values_of(record, outcomes=outcomes, requests=requests)
+    found = {**of_version(record), **of_judge(outcomes), **of_people(requests)}
     assert found == pytest.approx(
         {
             "version/trained": 0,
@@ -84,7 +83,7 @@ def test_what_was_not_measured_is_left_out_and_so_is_what_is_not_finite(store: S
         metrics={"loss": 1e308 * 10, "samples": 0.0},
     )
     store.commit_version(made, now=2.0)
-    found = values_of(store.versions()[1], outcomes=[], requests=None)
+    found = of_version(store.versions()[1]) | of_judge([])
     assert math.isinf(made.metrics["loss"])
     assert found.keys() == {
         "version/trained",
@@ -97,34 +96,34 @@ def test_what_was_not_measured_is_left_out_and_so_is_what_is_not_finite(store: S
 
 
 def test_complaints_belong_to_the_version_that_came_next(store: Store) -> None:
-    commit(store, 0, 1, 2, 3)
-    for number, (at, complaint) in enumerate(
-        [(1040.0, True), (1041.0, True), (1900.0, False), (2900.0, False)]
-    ):
-        end(store, f"t{number}", complaint=complaint, at=at)
-    told = {each.version: each.values for each in news(store, after=0, now=1e9)}
-    assert [told[n]["people/requests"] for n in (1, 2, 3)] == [1, 2, 1]
-    assert [told[n]["people/complaint_rate"] for n in (1, 2, 3)] == [1, 0.5, 0]
+    told = []
+    complaints = [[(1040.0, True)], [(1041.0, True), (1900.0, False)], [(2900.0, False)]]
+    commit(store, 0)
+    for number, ended in enumerate(complaints, 1):
+        for at, complaint in ended:
+            end(store, f"t{at}", complaint=complaint, at=at)
+        commit(store, number)
+        told.append(values(store))
+    assert [each["people/requests"] for each in told] == [1, 2, 1]
+    assert [each["people/complaint_rate"] for each in told] == [1, 0.5, 0]
 
 
-def test_a_version_is_told_once_it_is_served_or_will_surely_not_be(store: Store) -> None:
-    commit(store, 0, 1)
-    made = Version(number=2, parent=1, origin=Origin.UPDATE, created=0.0, probe=Probe(ids=(1,), logprobs=()))
-    store.commit_version(made, now=5000.0)
-    assert [each.version for each in news(store, after=0, now=5001.0)] == [1]
-    (late,) = news(store, after=1, now=5000.0 + SETTLE_S)
-    assert (late.version, late.at, "time/publish" in late.values) == (2, 5000.0, False)
-    assert news(store, after=2, now=1e9) == []
+def values(store: Store) -> dict[str, float]:
+    found = newest_values(store)
+    assert found is not None
+    return found[1]
 
 
-def test_of_a_time_that_the_store_tells_too_little_of_nothing_is_said(
+def test_a_time_that_the_store_returns_too_little_of_gives_no_shares(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("afterwit.tracking.history.NEWEST", 2)
-    commit(store, 0, 1, 2)
-    for number, at in enumerate((100.0, 1800.0, 1900.0)):
+    monkeypatch.setattr("afterwit.tracking.values.MOST", 2)
+    commit(store, 0)
+    for number, at in enumerate((100.0, 900.0, 1000.0)):
         end(store, f"t{number}", complaint=False, at=at)
-    told = {each.version: each.values for each in news(store, after=0, now=1e9)}
-    assert "people/requests" not in told[1]
-    assert told[2]["judge/turns"] == 0
-    assert METRICS["samples"] == told[2]["learner/samples"]
+    commit(store, 1)
+    first = values(store)
+    commit(store, 2)
+    assert "people/requests" not in first
+    assert values(store)["judge/turns"] == 0
+    assert METRICS["samples"] == values(store)["learner/samples"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from afterwit.promotion.suite import Standing, SuiteResult
 from afterwit.store import Store
+from afterwit.tracking.trackers import Run, Tracker
 from afterwit.version import Origin, Probe, Version
 
 METRICS = {"loss": 0.5, "samples": 8.0, "opd_samples": 2.0, "seconds_passes": 3.0, "reference_kl": 0.01}
@@ -34,17 +35,23 @@ def commit(store: Store, *numbers: int) -> None:
 
 @dataclass
 class Remembering:
-    """`fails` times it takes nothing."""
+    """A tracker. It refuses its first `fails` versions."""
 
-    told: list[int] = field(default_factory=list)
+    told: list[tuple[int, Mapping[str, float], float]] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    """The run of each opening."""
     fails: int = 0
     closed: int = 0
 
-    def log(self, step: int, values: Mapping[str, float], at: float) -> None:
+    def opened(self, run: Run) -> Tracker:
+        self.runs.append(run.id)
+        return Tracker(log=self._log, close=self._close)
+
+    def _log(self, step: int, values: Mapping[str, float], at: float) -> None:
         if self.fails:
             self.fails -= 1
             raise ConnectionError("nobody listens")
-        self.told.append(step)
+        self.told.append((step, values, at))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self.closed += 1

@@ -36,6 +36,7 @@ from afterwit.gateway.reply import Choice, Reply
 from afterwit.gateway.respond import ResponseWriter, RunningResponse
 from afterwit.ids import ENTROPY_BYTES, turn_id
 from afterwit.message import Conversation
+from afterwit.tracking.traces import span
 from afterwit.turn import Kind, Sampling
 
 
@@ -102,8 +103,12 @@ class ModelEndpoint:
         response = RunningResponse(
             self._gateway, request, choices, Recorder(self._gateway, request, bound), writer
         )
-        if not await until_disconnect(response.run(), receive, finished=lambda: response.over):
-            await response.abandon()
+        try:
+            if not await until_disconnect(response.run(), receive, finished=lambda: response.over):
+                await response.abandon()
+        finally:
+            session = None if bound is None else bound.binding.session
+            span("request", request.incoming.turn, request.created, self._gateway.now(), session=session)
 
     async def _bind(self, request: PreparedRequest) -> Bound | None:
         """The request's session and parent; None if the store fails."""

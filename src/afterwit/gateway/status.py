@@ -17,7 +17,7 @@ from afterwit.gateway.context import Gateway
 from afterwit.gateway.middleware import CALLER
 from afterwit.judging.check_stage import judge_shares
 from afterwit.store import Counts, Pause, Status
-from afterwit.tracking.history import Newest, newest
+from afterwit.tracking.values import Newest, newest
 
 T = TypeVar("T")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,6 +31,7 @@ from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, contradicts, previous, several, signature
 from afterwit.terms import Reads, unjudged
+from afterwit.tracking.traces import span
 from afterwit.turn import Kind, RecordedTurn, Turn
 from afterwit.verdict import Flag, NextState, Question, Verdict
 from afterwit.worker import Signals, StageHealth, described, frames, renewing, work
@@ -133,8 +135,11 @@ class Judge:
         if reason is None and await asyncio.to_thread(self._redaction.in_message, record.turn.message):
             reason = Reason.HOLDS_SECRET
         if reason is None:
+            began = time.time()
             verdict = await self._verdict(record)
             await self._claims.commit(record, verdict)
+            hinted = bool(verdict.hints)
+            span("judge", record.turn.id, began, time.time(), reward=verdict.reward, hinted=hinted)
         else:
             await self._claims.end(record, reason)
 

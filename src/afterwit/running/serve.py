@@ -47,7 +47,6 @@ from afterwit.running.engine_process import EngineProcess
 from afterwit.running.logs import log_plainly
 from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore
-from afterwit.tracking.stage import STAGE as TRACKING
 from afterwit.worker import Signals
 
 JUDGE_WITHIN_S = 3.0
@@ -249,8 +248,8 @@ class Runtime:
             refuse_torchrun()
             _require_module("torch")
         self._claim(make_home(self._home))
-        if "gateway" in self.stages:
-            build.check_tracking(self._settings)
+        build.check_tracking(self._settings)
+        self._stack.push_async_callback(asyncio.to_thread, build.start_tracing(self._settings))
         renderer = Renderer.load(folder, tool_call_parser=self._settings.gateway.tool_call_parser)
         versions = build.versions_of(self._home, folder, self._settings.versions)
         all_seen = await _follow(versions)
@@ -275,7 +274,6 @@ class Runtime:
             self._spawn(self._learn())
         self._spawn(self._housekeeping())
         if sock is not None and self.engine is not None:
-            await self._start_tracking()
             await self._listen(sock, self.engine, renderer, versions)
 
     def _claim(self, home: Path) -> None:
@@ -375,22 +373,6 @@ class Runtime:
             self._signals,
             poll_s=HOUSEKEEPING_EVERY_S,
             back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
-        )
-
-    async def _start_tracking(self) -> None:
-        """Beside the gateway: every store has one."""
-        report, settings = self._reporter(TRACKING), self._settings.tracking
-        if not settings.trackers and settings.otlp_url is None:
-            known = await self.store.call(lambda store: store.statuses())
-            if any(status.stage == TRACKING for status in known):  # from when somebody was told
-                await report(True, "switched off (neither tracking.trackers nor tracking.otlp_url is set)")
-            return
-        self._spawn(
-            build.tracking_of(self._settings, self._home, self.store, report).run(
-                self._signals,
-                poll_s=settings.poll_s,
-                back_off=BackOff(base_s=settings.poll_s, max_s=300.0, random=random.random),
-            )
         )
 
     def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:

@@ -113,7 +113,16 @@ def _batches(
                 trainer.begin(now=time.time())
                 store.reconcile(trainer.versions.of(None).all(), now=time.time())
                 batches: plugins.BatchSource = plugins.load(plugins.BATCHES, source)
-                batches.run(settings, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait)
+                with build.tracking(settings, home) as committed:
+                    batches.run(
+                        settings,
+                        store,
+                        trainer,
+                        steps=steps,
+                        stop=stop.is_set,
+                        rest=stop.wait,
+                        committed=committed,
+                    )
             except AfterwitError as error:
                 store.set_status(STAGE, False, str(error), now=time.time())
                 raise
@@ -193,7 +202,9 @@ def _learn(
             trainer = _loaded(part, home)
             loaded()
             before = versions.newest()
-            build.learn_stage(settings, store, trainer).run(stop, follow=forever, rest=time.sleep)
+            with build.tracking(settings, home) as committed:
+                stage = build.learn_stage(settings, store, trainer, committed)
+                stage.run(stop, follow=forever, rest=time.sleep)
             if not (forever or stop()) and versions.newest() == before:
                 raise NothingLearned(_why_nothing(store))
         except NothingLearned:  # no fault of the stage

@@ -1,1 +1,1 @@
-"""What the store knows of each version, given to programs outside."""
+"""Metrics and traces for programs outside."""

@@ -1,4 +1,4 @@
-"""Settings of what is told outside."""
+"""The section `[tracking]` of the settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from afterwit.ranges import above
-from afterwit.tracking.trackers import TRACKERS
+TRACKERS: Mapping[str, str] = {
+    "wandb": "wandb",
+    "tensorboard": "tensorboardX",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+}
+"""The module that each tracker needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingSettings:
-    """Who is told what each version learned; the page on tracking says what they get."""
+    """Programs that get the numbers of each version, and traces; the page on tracking lists them."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -20,20 +25,17 @@ class TrackingSettings:
     """The table whose keys a setting accepts."""
 
     trackers: tuple[str, ...] = ()
-    """Who is told: a list. One that is added later is told the whole history. Their libraries come with the
+    """Trackers that get each version's numbers when it is committed: a list. Their libraries come with the
     extra `tracking`."""
     project: str = "afterwit"
     """The project that a tracker shows this home's run in; MLflow calls it an experiment."""
     folder: str | None = None
     """Where trackers write files; unset: `tracking` in the home."""
     otlp_url: str | None = None
-    """An OpenTelemetry collector (OTLP over HTTP) that gets a trace of each turn that ended, such as
+    """An OpenTelemetry collector (OTLP over HTTP) that gets the spans of turns and updates, such as
     `http://127.0.0.1:4318`; unset: none does. Its library comes with the extra `otlp`."""
-    poll_s: float = 10.0
-    """Seconds between two looks for what is new."""
 
     def __post_init__(self) -> None:
-        above(self, 0, "poll_s")
         if not self.project:
             raise ValueError("project is empty, but trackers need a name")
         if self.otlp_url is not None and not self.otlp_url.startswith(("http://", "https://")):

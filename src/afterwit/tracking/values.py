@@ -1,100 +1,136 @@
-"""The numbers of one version, from what the store keeps. Pure.
+"""The numbers of one version, from the store.
 
-A name is `group/value`. `learner` is what the update measured of itself, `time` seconds, `suite` what was
-kept of what people had approved, `judge` and `people` what was found and said since the version before.
+A name is `group/value`. `learner` holds the update's own metrics, `time` seconds, `suite` how much the update
+kept of what people had approved, `judge` and `people` the verdicts and complaints since the version before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from afterwit.progress import Request
-from afterwit.store import Outcome, VersionRecord
+from afterwit.promotion.watch import requests_of
+from afterwit.store import Outcome, Store, VersionRecord
+from afterwit.version import Origin
 
 SECONDS = "seconds_"
 """The manifest's metrics that are times begin with this."""
 
+MOST = 2_000
+"""Judged turns and episodes that are read for one version."""
 
-def values_of(
-    version: VersionRecord,
-    *,
-    outcomes: Sequence[Outcome] | None = None,
-    requests: Sequence[Request] | None = None,
-) -> dict[str, float]:
-    """What is known of a version, by name; what was not measured is left out, and so is what is not finite.
+NEWEST_TURNS = 200
+"""Judged turns and episodes whose shares `newest` returns."""
 
-    `outcomes` and `requests` are of the time since the version before; None: that time is not fully known.
+NEWEST_VERSIONS = 32
+"""Versions among which `newest` looks for an update."""
+
+
+def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None:
+    """The newest version and its numbers; None if there is only the base.
+
+    The groups `judge` and `people` are left out if more happened since the version before than is read.
     """
-    return {
+    found = store.newest_versions(limit=2)
+    if len(found) < 2:
+        return None
+    version, before = found
+    since, until = before.committed_at, version.committed_at
+    outcomes = _between(store.outcomes(limit=MOST), since, until)
+    episodes = _between(store.all_episodes(limit=MOST), since, until)
+    return version, {
         **of_version(version),
         **({} if outcomes is None else of_judge(outcomes)),
-        **({} if requests is None else of_people(requests)),
+        **({} if episodes is None else of_people(requests_of(episodes))),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest version, and the values of the newest update with those of the newest turns and requests."""
+
+    version: int = 0
+    """Served or not."""
+    committed_at: float | None = None
+    """Seconds since the epoch; None: there is no version yet."""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def newest(store: Store) -> Newest:
+    """Takes a time that does not depend on the store's size."""
+    versions = store.newest_versions(limit=NEWEST_VERSIONS)
+    update = next((each for each in versions if each.origin is Origin.UPDATE), None)
+    values = {
+        **({} if update is None else of_version(update)),
+        **of_judge(store.outcomes(limit=NEWEST_TURNS)),
+        **of_people(requests_of(store.all_episodes(limit=NEWEST_TURNS))),
+    }
+    if not versions:
+        return Newest(values=values)
+    return Newest(version=versions[0].number, committed_at=versions[0].committed_at, values=values)
 
 
 def of_version(version: VersionRecord) -> dict[str, float]:
-    """The groups `version`, `learner`, `time` and `suite`."""
-    metrics = {name: value for name, value in version.metrics.items() if _finite(value)}
-    restores = {} if version.restores is None else {"version/restores": float(version.restores)}
-    return {
-        "version/trained": float(version.trained),
-        "version/replayed": float(version.replayed),
-        **restores,
-        **_learner(metrics),
-        **_times(version, metrics),
-        **_suite(version),
+    """The groups `version`, `learner`, `time` and `suite`. Unmeasured and non-finite values are left out."""
+    metrics = {
+        name: value
+        for name, value in version.metrics.items()
+        if value is not None and math.isfinite(value)  # the store returns None for what is not finite
     }
-
-
-def of_judge(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """The group `judge`: how many of these judged turns there are, and shares of them."""
-    shares = {
-        "judge/hint_rate": [each.hinted for each in outcomes],
-        "judge/good": [each.reward == 1 for each in outcomes],
-        "judge/bad": [each.reward == -1 for each in outcomes],
-    }
-    return {"judge/turns": float(len(outcomes))} | _shares(shares)
-
-
-def of_people(requests: Sequence[Request]) -> dict[str, float]:
-    """The group `people`: how many of these requests there are, and how many drew a complaint."""
-    shares = {"people/complaint_rate": [each.complaint for each in requests]}
-    return {"people/requests": float(len(requests))} | _shares(shares)
-
-
-def _finite(value: float | None) -> bool:
-    """What is not a finite number comes out of the store as None."""
-    return value is not None and math.isfinite(value)
-
-
-def _learner(metrics: Mapping[str, float]) -> dict[str, float]:
-    found = {f"learner/{name}": value for name, value in metrics.items() if not name.startswith(SECONDS)}
+    found = {"version/trained": float(version.trained), "version/replayed": float(version.replayed)}
+    if version.restores is not None:
+        found["version/restores"] = float(version.restores)
+    for name, value in metrics.items():
+        is_time = name.startswith(SECONDS)
+        found[f"time/{name.removeprefix(SECONDS)}" if is_time else f"learner/{name}"] = value
     if metrics.get("samples") and "opd_samples" in metrics:
         found["learner/hint_rate"] = metrics["opd_samples"] / metrics["samples"]
+    if metrics:
+        found["time/update"] = version.committed_at - version.created
+    if version.published_at is not None:
+        found["time/publish"] = version.published_at - version.committed_at
+    if version.suite is not None:
+        lost, of = (sum(column) for column in zip((0, 0), *version.suite.lost.values(), strict=True))
+        found |= {"suite/evidence": version.suite.evidence, "suite/items": float(of)}
+        if of:
+            found["suite/kept"] = 1 - lost / of
     return found
 
 
-def _times(version: VersionRecord, metrics: Mapping[str, float]) -> dict[str, float]:
-    parts = {
-        f"time/{name.removeprefix(SECONDS)}": value
-        for name, value in metrics.items()
-        if name.startswith(SECONDS)
-    }
-    if metrics:
-        parts["time/update"] = version.committed_at - version.created
-    if version.published_at is not None:
-        parts["time/publish"] = version.published_at - version.committed_at
-    return parts
+def of_judge(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The group `judge`: the number of judged turns, and shares of them."""
+    return {"judge/turns": float(len(outcomes))} | _shares(
+        {
+            "judge/hint_rate": [each.hinted for each in outcomes],
+            "judge/good": [each.reward == 1 for each in outcomes],
+            "judge/bad": [each.reward == -1 for each in outcomes],
+        }
+    )
 
 
-def _suite(version: VersionRecord) -> dict[str, float]:
-    if version.suite is None:
-        return {}
-    lost, of = (sum(column) for column in zip((0, 0), *version.suite.lost.values(), strict=True))
-    kept = {"suite/kept": 1 - lost / of} if of else {}
-    return {"suite/evidence": version.suite.evidence, "suite/items": float(of), **kept}
+def of_people(requests: Sequence[Request]) -> dict[str, float]:
+    """The group `people`: the number of requests, and the share that drew a complaint."""
+    complaints = {"people/complaint_rate": [each.complaint for each in requests]}
+    return {"people/requests": float(len(requests))} | _shares(complaints)
 
 
 def _shares(found: dict[str, list[bool]]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in found.items() if each}
+
+
+class _Timed(Protocol):
+    @property
+    def at(self) -> float: ...
+
+
+Timed = TypeVar("Timed", bound=_Timed)
+
+
+def _between(found: Sequence[Timed], since: float, until: float) -> list[Timed] | None:
+    """Those of that time, its end included; None if some of it may not have been read."""
+    if len(found) == MOST and min(each.at for each in found) > since:
+        return None
+    return [each for each in found if since < each.at <= until]

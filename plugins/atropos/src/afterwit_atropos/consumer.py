@@ -418,8 +418,14 @@ class AtroposBatches:
         steps: int | None,
         stop: Callable[[], bool],
         rest: Callable[[float], object],
+        committed: Callable[[Store], object],
     ) -> None:
         """Train on the server's batches. The health of the learn stage is reported to `store`."""
+
+        def commit(version: Version) -> None:
+            store.commit_version(version, now=time.time())
+            committed(store)
+
         atropos = settings.section(AtroposSettings)
         server = AtroposServer(url=atropos.url, timeout_s=atropos.timeout_s)
         Consumer(
@@ -428,7 +434,7 @@ class AtroposBatches:
             atropos,
             now=time.time,
             report=LearnHealth(store, time.time).report,
-            committed=lambda version: store.commit_version(version, now=time.time()),
+            committed=commit,
             paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
         ).run(stop, steps=steps, rest=rest)
 
