@@ -20,7 +20,7 @@ _turn: ContextVar[str] = ContextVar("turn")
 
 
 def start(url: str) -> Callable[[], None]:
-    """Send spans to a collector (OTLP over HTTP) from now on. Returns a function that sends the rest and stops.
+    """Send spans to a collector (OTLP over HTTP) from now on. Returns what sends the rest and stops.
 
     Headers, certificates and batch sizes come from OTEL_... variables. Raises ModuleNotFoundError without the
     extra `otlp`.
