@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
+    from afterwit.worker import Report
 
 log = logging.getLogger(__name__)
 
