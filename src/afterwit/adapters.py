@@ -9,7 +9,6 @@ from typing import Literal
 SHARED = "shared"
 """The adapter that serves everybody who has none of their own. Whole weights are its versions too."""
 
-
 Division = Literal["shared", "per_key", "per_session_group"]
 """Who has an adapter of their own: nobody; each API key; each group of sessions that a key names."""
 

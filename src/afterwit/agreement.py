@@ -28,24 +28,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 EXACT = ("float32", "float64")
-
-
 MOST_EXACT, MOST_ROUNDED = 1e-3, 0.25
 """Nats of mean |difference| that formats of 24 bits and more, and of fewer, may make. SmolLM2-135M in
 bfloat16 was .03 to .07 from float32, on text and on random ids; other weights than the base's are nats
 away."""
 
-
 LEAST = 1e-4
 """Nats that are right whatever was measured."""
 
-
 MULTIPLE = 3.0
-
-
 HALF_WAY = 0.5
 """From the others' weights to the right ones, or as far beyond."""
-
 
 SURE = 4.0
 """Standard errors within which nothing is told: right weights are refused once in 30,000 times."""

@@ -8,11 +8,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-
-
 V = TypeVar("V")
-
-
 ENTRY_BYTES = 400
 """What an entry takes beside its key and its result, about."""
 

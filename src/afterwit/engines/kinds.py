@@ -22,8 +22,6 @@ def _with_kind(section: Any) -> Any:
 
 
 AnySettings = EmbeddedSettings | VllmSettings | SglangSettings
-
-
 EngineSettings = Annotated[AnySettings, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 """The section `engine`: one class for each kind."""
 

@@ -19,11 +19,7 @@ from afterwit.version import AMPLIFIED, Probe, Version
 from afterwit.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
-
-
 SERVED = "the version that is served"
-
-
 log = logging.getLogger(__name__)
 
 

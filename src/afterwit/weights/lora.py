@@ -21,11 +21,7 @@ from transformers.pytorch_utils import Conv1D
 from afterwit.weights.load import read_tensors
 
 CONFIG = "adapter_config.json"
-
-
 TENSORS = "adapter_model.safetensors"
-
-
 PREFIX = "base_model.model."
 """PEFT's prefix of the names of the model's modules."""
 

@@ -276,7 +276,6 @@ def _doubled(start: int, needed: int, most: int) -> int:
 WORTH = 16
 """Tokens that must be the same before anything is reused: reading so few costs one forward anyway."""
 
-
 MOST = 256
 """Rows kept at most, so that looking through them stays cheap."""
 
@@ -378,12 +377,9 @@ def common_prefix(one: array[int], other: array[int]) -> int:
 
 
 GIB = 2**30
-
-
 SHARE = 8
 """`keep_gib` unset: the device's memory is divided by this. The engine's weights, those that it stages,
 and the learner need the rest."""
-
 
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 """The limit of a container on Linux; a number, or the word `max`."""

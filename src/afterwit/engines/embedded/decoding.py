@@ -20,20 +20,15 @@ from afterwit.engines.embedded.sequence import Outcome, ResponseSequence, failur
 from afterwit.weights.rows import Factors
 
 log = logging.getLogger(__name__)
-
-
 LATE_S = 0.05
 """Seconds that a step waits for masks: what one client's schema takes to follow must not stop the others."""
-
 
 IN_PLACE = 1024
 """Prompts of more tokens stay in their row while the response decodes, and responses share them. Shorter ones
 are copied into the batch, where one call of the attention reads them all."""
 
-
 Drawing = tuple[ResponseSequence, Outcome]
 """A response and what came of its next id."""
-
 
 Rows = Callable[[Sequence[Factors | None]], AbstractContextManager[None]]
 """Within the body, each row of a batch is computed with the adapter at its place."""
@@ -310,8 +305,6 @@ class Prefilling(Queued, Protocol):
 
 
 Q = TypeVar("Q", bound=Queued)
-
-
 P = TypeVar("P", bound=Prefilling)
 
 

@@ -89,8 +89,6 @@ def _where(module: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 
 NAME = "afterwit_slots"
-
-
 OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
 """What some models ask of attention beside a mask and a scale: left to transformers."""
 
@@ -162,6 +160,4 @@ def with_beginnings(
 
 
 AttentionInterface.register(NAME, slot_attention)
-
-
 AttentionMaskInterface.register(NAME, sdpa_mask)

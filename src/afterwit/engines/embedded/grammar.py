@@ -21,18 +21,14 @@ from afterwit.errors import RequestRefused
 KEPT = 16
 """Compiled grammars that are kept for the next request with the same schema. One may take 20 MB."""
 
-
 OPTIONS = "x-guidance"
 """The key of a schema that would set the options below. A client's own is left out."""
-
 
 WHITE_SPACE = r"[ \t\r\n]{1,40}"
 """Between two marks of JSON. Without a limit a small model may write white space for ever."""
 
-
 LONGEST_SHOWN = 200
 """Characters of the library's own words."""
-
 
 LIMITS = LLParserLimits(
     initial_lexer_fuel=250_000,
@@ -145,7 +141,6 @@ def _too_much_work(words: str) -> RequestRefused:
 
 LONGEST_MARK = 24
 """Tokens that the end of the reasoning takes at most."""
-
 
 MOST_SPACES = 2
 """Tokens of white space between the reasoning and the JSON: models are trained to write some there."""

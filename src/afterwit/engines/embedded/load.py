@@ -23,12 +23,9 @@ from afterwit.weights.lora import adapted, lora_of, pairs_of
 from afterwit.weights.rows import Factors, RowAdapters
 
 log = logging.getLogger(__name__)
-
-
 BESIDE_ON = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
 tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
-
 
 BESIDE_ELSEWHERE = 512
 
@@ -190,14 +187,8 @@ def _off(ours_BV: Tensor, theirs_BV: Tensor) -> tuple[float, float]:
 
 
 LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
-
-
 STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
-
-
 WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-
-
 REMEDY = (
     "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...), or let a server of its own "
     'serve this one (engine.kind = "vllm").'

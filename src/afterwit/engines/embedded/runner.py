@@ -290,7 +290,6 @@ class Runners:
 Delivery = tuple[asyncio.Queue[Any], Any]
 """An event and the queue it goes to."""
 
-
 log = logging.getLogger(__name__)
 
 
@@ -389,8 +388,6 @@ class Worker(threading.Thread):
 
 
 Loader = Callable[[Path], nn.Module]
-
-
 OwnLoader = Callable[[Path, RowAdapters], Factors | None]
 
 

@@ -25,14 +25,10 @@ from afterwit.weights.widened import widened
 PASS_TOKENS = 16384
 """Tokens of one pass, beside its longest row."""
 
-
 CLOSE = 1e-3
 """Share of the largest logit by which a head's logits may differ from its model's, in fp32 and fp64."""
 
-
 CLOSE_IN_HALF = 0.02
-
-
 log = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ from afterwit.engines.server.engine import Interruptions, ServerEngine
 from afterwit.errors import AfterwitError, EngineUnavailable, NobodyAnswers, SettingError
 
 NOBODY: Mapping[str, Open] = {}
-
-
 log = logging.getLogger(__name__)
 
 
@@ -201,7 +199,6 @@ class Fleet:
 MODEL = ("model", "vocabulary", "end_ids", "fingerprint", "dtype")
 """The facts that all must share."""
 
-
 UNPROMISED = ("basis", "remedies")
 """Of what a fleet can: `common` compares the one, the other is words."""
 
@@ -283,7 +280,6 @@ def common(members: Sequence[Member]) -> Capabilities:
 
 AGAIN_S = 60.0
 """Seconds until a server that does not fit is looked at again: somebody has to start it anew."""
-
 
 Open = Callable[[], Awaitable[ServerEngine]]
 """Waits for the server some time. NobodyAnswers, or SettingError if it does not fit the model."""

@@ -76,11 +76,9 @@ def chosen(
 BLOCK = 16
 """Ids that are hashed together."""
 
-
 LOOSE = 8
 """Ids at the end of a prompt that do not count: a template may write the beginning of a response in another
 way once the response follows."""
-
 
 MOST = 100_000
 """Prompts that are remembered; the one that was used longest ago is forgotten first."""

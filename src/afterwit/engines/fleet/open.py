@@ -19,7 +19,6 @@ from afterwit.errors import NobodyAnswers, SettingError
 LATE_S = 10.0
 """Seconds that further servers have to be opened once one is; later ones join while the fleet serves."""
 
-
 S = TypeVar("S", bound=ServerSettings, contravariant=True)
 
 

@@ -22,7 +22,6 @@ AGAIN_S = 60.0
 """Seconds until a server that did not take the live weights is given them again: reading them may take long,
 and a person will have to look at it."""
 
-
 log = logging.getLogger(__name__)
 
 

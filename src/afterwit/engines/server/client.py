@@ -13,15 +13,10 @@ import orjson
 from afterwit.errors import EngineError, EngineUnavailable
 
 CONNECT_S = 5.0
-
-
 WORDS = 500
 """Characters of a server's own words that are passed on."""
 
-
 DATA = b"data:"
-
-
 LAST = b"[DONE]"
 
 

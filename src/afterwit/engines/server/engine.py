@@ -252,8 +252,6 @@ class ServerEngine:
 
 
 WHO = "watch"
-
-
 log = logging.getLogger(__name__)
 
 

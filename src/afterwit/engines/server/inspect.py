@@ -28,8 +28,6 @@ REMEDIES = {
     "constraint": "start the engine's server with a grammar library (SGLang: --grammar-backend llguidance)",
     "top_logprobs": "start the engine's server with a larger --max-logprobs",
 }
-
-
 MOST_ALTERNATIVES = 20
 """Alternatives of a token: clients may ask for no more."""
 
@@ -54,8 +52,6 @@ def capabilities(
 
 
 HOT, COLD = 1.0, 0.5
-
-
 TOP = 5
 """Ids whose log-probs are compared."""
 
@@ -121,11 +117,8 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
 
 
 ALL = ("all",)
-
-
 FLAG = "--lora-target-modules"
 """Of both kinds of server."""
-
 
 PROJECTION = re.compile(r"^(?!.*(?:vision|visual)).*\.(\w+_proj(?:_[a-z]+)?)\.weight$")
 """A linear layer of no image tower; experts that lie in one tensor are called likewise, without `.weight`."""
@@ -149,10 +142,7 @@ def adapted_modules(folder: Path) -> tuple[str, ...]:
 DEAD = "EngineCore encountered an issue"
 """What vLLM answers once its engine has died."""
 
-
 LOOK_AGAIN_S = LEAST_TRY_S = 1.0
-
-
 log = logging.getLogger(__name__)
 
 

@@ -131,25 +131,17 @@ def _told(place: Place) -> TopLogprobs:
 LONGEST_MARK = 24
 """Tokens that the end of the reasoning takes at most."""
 
-
 MOST_SPACES = 2
 """Tokens of white space before the JSON or a mark."""
-
 
 WHITE_SPACE = r"[ \t\r\n]{1,40}"
 """Between two marks of JSON. Without a limit a small model may write white space for ever."""
 
-
 OPTIONS = "x-guidance"
 """The key of a schema that sets options of the grammar library. A client's own is left out."""
 
-
 BARRED = -100.0
-
-
 LITERALS = ("true", "false", "null")
-
-
 TextOf = Callable[[Sequence[int]], str]
 
 

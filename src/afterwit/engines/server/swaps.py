@@ -29,8 +29,6 @@ from afterwit.engines.server.server import CUT, Piece, Server
 from afterwit.errors import EngineError, EngineUnavailable
 
 ADAPTER = "adapter_config.json"
-
-
 log = logging.getLogger(__name__)
 
 
@@ -181,8 +179,6 @@ class AdapterSwap:
 
 
 WHO = "swap"
-
-
 OURS = "afterwit-"
 
 
@@ -352,8 +348,6 @@ class Swap(Protocol):
 
 
 LENGTH = 24
-
-
 Ask = Callable[[float], Awaitable[Sequence[float]]]
 """The log-probs now, of an adapter that is taken so many times."""
 
@@ -493,7 +487,6 @@ class Leases:
 
 LONGEST_HEADER = 100 << 20
 """Bytes: the format's own limit."""
-
 
 Shapes = dict[str, tuple[int, ...]]
 

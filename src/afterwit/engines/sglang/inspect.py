@@ -27,7 +27,6 @@ from afterwit.errors import SettingError
 OLDEST = (0, 5, 23)
 """The oldest version of SGLang that has all that is asked for here."""
 
-
 WIDEST = 100
 """Ids of a place that it is asked for at most. The server has no limit of its own."""
 

@@ -18,17 +18,10 @@ from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, Sett
 from afterwit.turn import Sampling
 
 GENERATE = "/generate"
-
-
 CHECK_S = 30.0
-
-
 SHORT_S = 10.0
-
-
 PLACES = 32
 """Places of one call that scores given ids: its answer has each place's ids at all of them."""
-
 
 IDLE_S = 60
 """Seconds until nothing runs on a server that was told to end everything."""
@@ -198,15 +191,10 @@ def _words(error: Refused) -> str:
 
 
 ENDS = {"stop": "stop", "length": "length"}
-
-
 GRAMMAR = "grammar"
 """In what the server says of a schema that it cannot follow."""
 
-
 WORDS = 200
-
-
 UNKNOWN = ("never been loaded", "not loaded")
 """What the server says of an adapter that it does not have."""
 

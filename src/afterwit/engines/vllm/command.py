@@ -14,11 +14,8 @@ from afterwit.engines.vllm.inspect import EXTENSION, SAMPLES, WORKER, inspect
 from afterwit.errors import SettingError
 
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
-
-
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The largest ranks that vLLM can be told to make room for."""
-
 
 ADAPTERS = 5
 """Adapters that answer at one time: the base's, the live one, a staged one, two of responses under way."""

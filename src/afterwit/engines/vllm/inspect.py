@@ -19,36 +19,19 @@ from afterwit.turn import Basis
 OLDEST = (0, 32)
 """The oldest version of vLLM that has all that is asked for here."""
 
-
 WORKER = Path(__file__).with_name("worker")
-
-
 EXTENSION = "afterwit_vllm.Reload"
-
-
 SAMPLES = "--enable-scale-out"
 """What a server needs that takes ids, whatever it does with them."""
 
-
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
-
-
 RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
-
-
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
-
-
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
-
-
 ASKED = (1, 1)
 """A prompt; vLLM 0.32 on a CPU dies at one of a single id if the model has linear attention."""
 
-
 CACHES = b'enable_prefix_caching="True"'
-
-
 WIDTHS = (100, 50, 20, TOP)
 """Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
 

@@ -23,28 +23,17 @@ from afterwit.engines.server.swaps import weights_of
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 
 GENERATE = "/inference/v1/generate"
-
-
 CHECK_S = 30.0
-
-
 UNLOAD_S = 10.0
-
-
 BACKGROUND = 1
 """vLLM serves lower numbers first; people's requests have 0."""
 
-
 REFUSED = 400
-
-
 WORDS = 200
 """Characters of the server's words about a schema."""
 
-
 NOTHING = -9999.0
 """What vLLM writes in place of -inf, which JSON does not have."""
-
 
 ENDS = {"stop": "stop", "length": "length"}
 
@@ -270,14 +259,11 @@ def _piece(event: Mapping[str, Any], ask: Ask) -> Piece:
 CALL = 16
 """Tokens of a prompt that cost about what one such call costs."""
 
-
 AT_ONCE = 8
 """Calls of one response at one time."""
 
-
 BIAS = 100.0
 """The most that the server adds to a logit."""
-
 
 Tell = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]
 """(ids, sampling parameters) -> what the server tells of the next id, the one that it says first."""
@@ -343,10 +329,7 @@ def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...
 NAME = "afterwit-base-"
 """How the adapter of zeros is called on the server, with something behind that tells engines apart."""
 
-
 WAIT_S = 30.0
-
-
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
