@@ -16,9 +16,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from afterwit.judging.hinted_prompts import Placement
 from benchmarks.asked import Asked
 from benchmarks.hindsight import HINTS, SHAPE, TOP, TURNS, rollout
@@ -65,7 +65,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 
 async def _rows(asked: Asked, folder: Path, url: str) -> list[Row]:
-    engine = await open_vllm(folder, VllmSettings(url=url, silence_s=PATIENCE_S), takes_weights=False)
+    engine = await open_engine(folder, VllmSettings(url=url, silence_s=PATIENCE_S), takes_weights=False)
     found = list[Row]()
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)) as session:
         for name, placement, where in PLACES:

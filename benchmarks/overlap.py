@@ -21,9 +21,9 @@ from pathlib import Path
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from afterwit_atropos.rollout import Rollout
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import served
@@ -56,7 +56,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
         with served("one_device", folder, Path(name) / "server") as server:
             url = f"http://127.0.0.1:{server.port}"
-            open_server = partial(open_vllm, folder, VllmSettings(url=url), takes_weights=False)
+            open_server = partial(open_engine, folder, VllmSettings(url=url), takes_weights=False)
             yield _row(asked, "O1", "one GPU's stand-in", open_server, renderer, turns, at_least(1.2))
         yield _row(asked, "o1", "the embedded engine", embedded, renderer, turns, None)
 

@@ -301,9 +301,8 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     SettingError if the settings name no server whose weights stay the same.
     """
     from afterwit.engines.server.settings import ServerSettings
-    from afterwit.engines.teacher import ServedTeacher
+    from afterwit.engines.teacher import ServedTeacher, given_ids, told_ids
     from afterwit.learning.settings import SERVER
-    from afterwit.learning.teacher_scores import given_ids, told_ids
 
     engine, learner = settings.engine, settings.learner
     if learner.teacher != SERVER:
@@ -341,7 +340,7 @@ def check_teacher(settings: Settings, folder: Path) -> None:
     """SettingError if the teacher is on a server that the settings do not name, or that cannot teach the
     objective. The server is not contacted."""
     if teacher_server(settings, folder) is not None:
-        from afterwit.learning.teacher_scores import require_servable
+        from afterwit.engines.teacher import require_servable
 
         require_servable(settings.objective)
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import Qwen3_5TextConfig
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from tests.engines.talk import ask, rescored, say
 from tests.engines.vllm.servers import full, running
 from tests.fakes.adapters import logprobs_by_peft, noise
@@ -59,7 +59,7 @@ async def test_responses_and_adapters_of_every_projection_are_the_models(
     adapter = noise(tmp_path / "versions" / "000001", qwen3_5, seed=1)
     launch = full(qwen3_5)
     launch = dataclasses.replace(launch, flags=(*launch.flags, "--dtype", "bfloat16"))
-    engine = await open_vllm(qwen3_5, VllmSettings(url=running(servers, launch).url))
+    engine = await open_engine(qwen3_5, VllmSettings(url=running(servers, launch).url))
     request = ask(PROMPT, max_tokens=SAID, ignore_eos=True)
     try:
         base = await say(engine, request)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from afterwit.engines import embedded
-from afterwit.engines.server.server import Ask
+from afterwit.engines.server.server import SampleRequest
 from afterwit.engines.sglang.server import params_of as asked_of_sglang
 from afterwit.engines.vllm.server import _params as asked_of_vllm
 from afterwit.turn import Sampling
 
-Params = Callable[[Ask], dict[str, Any]]
+Params = Callable[[SampleRequest], dict[str, Any]]
 
 PLAIN = Sampling(max_tokens=9, temperature=0.7)
 OTHERS: dict[str, Any] = {
@@ -42,8 +42,10 @@ SERVERS: dict[str, Params] = {
 }
 
 
-def an_ask(sampling: Sampling) -> Ask:
-    return Ask(prompt_ids=(5,), sampling=sampling, end_ids=frozenset({9}), weights=None, background=False)
+def an_ask(sampling: Sampling) -> SampleRequest:
+    return SampleRequest(
+        prompt_ids=(5,), sampling=sampling, end_ids=frozenset({9}), weights=None, background=False
+    )
 
 
 def test_another_value_of_every_setting_is_tried() -> None:

@@ -7,8 +7,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from afterwit.adapters import SHARED
-from afterwit.engines.kinds import check_fits, check_scores
-from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.engines.port import (
+    Capabilities,
+    Facts,
+    Generate,
+    Score,
+    Scored,
+    Step,
+    Weights,
+    check_fits,
+    check_scores,
+)
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.turn import Basis
 

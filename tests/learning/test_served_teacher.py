@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
+from afterwit.engines.teacher import given_ids, require_servable
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.rows import Row
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import given_ids, log_mass, require_servable, temperature_of
+from afterwit.learning.teacher_scores import log_mass, temperature_of
 from afterwit.learning.update import update
 from afterwit.objective.choices import OBJECTIVES, SUBSETS
 from afterwit.objective.logprobs import top_k

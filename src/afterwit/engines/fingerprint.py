@@ -1,22 +1,29 @@
-"""A model folder's fingerprint, which binds a store to its tokenizer and base weights. No torch."""
+"""The files of a model folder, read without torch: their fingerprint, and the shapes of the weights."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import struct
 from pathlib import Path
 
-from afterwit.errors import SettingError
+from afterwit.checkpoints.files import STATE
+from afterwit.errors import EngineError, SettingError
 
 SAMPLES = 256
 SAMPLE_BYTES = 256 * 1024
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+LONGEST_HEADER = 100 << 20
+"""Bytes: the limit of the safetensors format."""
 
 
 def fingerprint(folder: Path) -> str:
-    """32 hex digits of tokenizer.json, config.json and the weights. SettingError if one is missing.
+    """32 hex digits of tokenizer.json, config.json and the weights, which bind a store to them.
+
+    SettingError if one is missing.
 
     Weight files up to 64 MiB are read whole. Of larger ones, the size and 256 evenly spaced pieces of 256 KiB
-    are read: training moves every weight, so other weights differ there too.
+    are read: training moves every weight, so other weights differ there as well.
     """
     digest = hashlib.sha256()
     for name in ("tokenizer.json", "config.json"):
@@ -51,3 +58,26 @@ def _places(size: int) -> list[int]:
     if size <= SAMPLES * SAMPLE_BYTES:
         return list(range(0, size, SAMPLE_BYTES))
     return [index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES)]
+
+
+def weights_of(folder: Path) -> list[Path]:
+    """The safetensors files of a model's weights, by name; not the learner's own state."""
+    return sorted(path for path in folder.glob("*.safetensors") if path.name != STATE)
+
+
+def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a model's weights, by name. EngineError if a file cannot be read."""
+    return {name: shape for path in weights_of(folder) for name, shape in _header(path).items()}
+
+
+def _header(path: Path) -> dict[str, tuple[int, ...]]:
+    """The header of a safetensors file: its length in eight bytes, then JSON."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > LONGEST_HEADER:
+                raise ValueError(f"a header of {length} bytes")
+            found = json.loads(file.read(length))
+        return {name: tuple(each["shape"]) for name, each in found.items() if name != "__metadata__"}
+    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
+        raise EngineError(f"{path} is not a file of weights: {error}") from error

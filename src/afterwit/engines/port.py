@@ -1,22 +1,25 @@
-"""The engine port: ids in, ids and log-probs out; weights are staged, probed and promoted while it serves.
+"""The engine port: token ids in, ids and log-probs out; new weights are loaded while it serves.
 
-An engine knows tokens only. Rendering, detokenising, stop strings and tool calls belong to the gateway.
+An engine handles tokens only. Rendering, detokenising, stop strings and tool calls belong to the gateway.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterwit.adapters import SHARED
+from afterwit.errors import ContextExceeded, RequestRefused
 from afterwit.turn import Basis, Sampling
 
 
 class Weights(StrEnum):
-    """Which weights answer."""
+    """The weights that answer a request."""
 
     LIVE = "live"
     BASE = "base"
@@ -25,7 +28,7 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an engine says about its model. Plain values: reading them needs no torch."""
+    """The served model. Plain values: reading them needs no torch."""
 
     name: str
     """The engine's kind."""
@@ -36,74 +39,92 @@ class Facts:
     end_ids: frozenset[int]
     """Ids that end a turn."""
     dtype: str
-    """What it computes in: `float32`, `bfloat16`, `float16`."""
+    """Precision of the computation: `float32`, `bfloat16`, `float16`."""
     fingerprint: str
-    """Hash of tokenizer and base weights; a store is bound to it."""
+    """Hash of tokenizer and base weights. A store is bound to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do beyond sampling from live weights. Each field names the stage that asks."""
+    """Features of an engine beyond sampling from live weights. Each field names the stage that reads it."""
 
     basis: Basis
-    """The distribution its log-probs are of. Gateway: recorded with each turn."""
+    """The distribution that log-probs refer to. Gateway: recorded with each turn."""
     base_weights: bool
-    """It serves the base weights beside the live ones. Judge: `judge.weights = "base"` needs it."""
+    """Serves the base weights next to the live ones. Judge: required by `judge.weights = "base"`."""
     forced_prefix: bool
-    """A response can be made to begin with given ids. Gateway: `tool_choice = "required"` needs it."""
+    """A response can be made to begin with given ids. Gateway: required by `tool_choice = "required"`."""
     whole_weights: bool
-    """`stage` takes a folder of whole weights. Publisher: `learner.lora_rank = 0` needs it."""
+    """`stage` accepts a folder of whole weights. Publisher: required by `learner.lora_rank = 0`."""
     adapters: bool
-    """`stage` takes a LoRA adapter in PEFT's format. Publisher: `learner.lora_rank` above 0 needs it."""
+    """`stage` accepts a LoRA adapter in PEFT's format. Publisher: required by `learner.lora_rank` above 0."""
     own_adapters: bool = False
-    """It serves several adapters beside each other, and takes one away again. Publisher: `learner.adapters`
-    other than "shared" needs it."""
+    """Serves several adapters at once, and unloads them. Publisher: required by `learner.adapters` other
+    than "shared"."""
     constraint: bool = False
-    """It keeps a response's text to a JSON schema. Gateway: JSON formats need it."""
+    """Constrains a response to a JSON schema. Gateway: required by JSON formats."""
     top_logprobs: int = 0
-    """Most alternatives of each token that it tells. Gateway: the log-probs that clients ask for."""
+    """Most alternatives of a sampled token. Gateway: the log-probs that clients ask for."""
     scored_ids: int = 0
-    """Most ids at each place that `score` tells; 0: it does not score. Hindsight: the teacher's rows."""
+    """Most ids per position that `score` returns; 0: it cannot score. Hindsight: the teacher's rows."""
     scored_tau: bool = False
-    """`score` takes any temperature; else 1 alone. Hindsight: policies that sample at another."""
+    """`score` accepts any temperature, not only 1. Hindsight: policies that sample at another."""
     longest_probe: int | None = None
-    """Most ids that `probe` scores; None: as many as the context holds. Publisher: cuts its probe to it."""
+    """Most ids that `probe` scores; None: the whole context. Publisher: cuts its probe to it."""
     remedies: Mapping[str, str] = field(default_factory=dict)
-    """What would give a capability that is missing, by its name: a setting, a flag of the server. Whoever
-    refuses for its lack says so."""
+    """By the name of a missing capability: the setting or server flag that provides it, for error
+    messages."""
+
+    def lacks(self, promised: Capabilities) -> str | None:
+        """The first field in which this is less than `promised`; None if there is none."""
+        return next((name for name in LIMITS if _limit(self, name) < _limit(promised, name)), None)
+
+
+LIMITS = tuple(each.name for each in fields(Capabilities) if each.name not in ("basis", "remedies"))
+
+
+def common(every: Sequence[Capabilities]) -> Capabilities:
+    """The capabilities that all engines share. Basis and remedies are those of the first."""
+    least = {name: getattr(min(every, key=partial(_limit, name=name)), name) for name in LIMITS}
+    return replace(every[0], **least)
+
+
+def _limit(capabilities: Capabilities, name: str) -> float:
+    value: float | None = getattr(capabilities, name)
+    return inf if value is None else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """The form of a response's text: JSON that a schema allows. Reasoning and tool calls are free.
+    """Constrains a response's text to JSON of a schema. Reasoning and tool calls stay free.
 
-    The marks are texts, because a model may write them in one token or in several.
+    Markers are texts, because a model may write them in one token or in several.
     """
 
     schema: str
     """A JSON schema, as JSON text."""
     lenient: bool = False
-    """Ignore what the engine cannot follow of the schema. Otherwise that is RequestRefused("constraint")."""
+    """Ignore parts of the schema that the engine cannot enforce. Otherwise they raise
+    RequestRefused("constraint")."""
     starts_after: str = ""
-    """The form begins behind this: the prompt left the reasoning open. "": it begins with the first token."""
+    """The JSON begins after this text, because the prompt left the reasoning open. "": at the first token."""
     reasoning: tuple[tuple[str, str], ...] = ()
-    """Beginning and end of reasoning that the response may open by itself: the form begins behind the end."""
+    """Begin and end of reasoning that the response may open itself. The JSON begins after the end."""
     call_openings: tuple[str, ...] = ()
-    """What tool calls begin with. A text that begins with one of them has no form."""
+    """Texts that tool calls begin with. A response that begins with one of them is not constrained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopLogprobs:
-    """What the model would have said at one place.
+class TopLogprobs(NamedTuple):
+    """Log-probs at one position.
 
-    The embedded engine tells its own distribution: at temperature 1, before penalties, truncation and
-    constraint. A server tells the distribution of `Capabilities.basis`.
+    For a sampled token, the embedded engine reports the model's own distribution: at temperature 1, before
+    penalties, truncation and constraint. A server reports the distribution of `Capabilities.basis`.
     """
 
     sampled: float
-    """Of the id that was sampled."""
+    """Of the token at this position. -inf: the weights rule it out."""
     ids: tuple[int, ...]
-    """The most likely ids, falling; as many as the request asks for and the distribution has."""
+    """The most likely ids first; ties by lower id. As many as requested and available."""
     logprobs: tuple[float, ...]
 
 
@@ -116,30 +137,30 @@ class Generate:
     forced_prefix: tuple[int, ...] = ()
     """Ids that the response must begin with: emitted first, flagged as forced."""
     constraint: Constraint | None = None
-    """The form of what follows the forced prefix. Tokens sampled under it are flagged as forced."""
+    """Applies after the forced prefix. Tokens sampled under it are flagged as forced."""
     top_logprobs: int | None = None
-    """Tell the alternatives of each token, this many; None: do not. At most `Capabilities.top_logprobs`."""
+    """Return this many alternatives of each token, at most `Capabilities.top_logprobs`; None: return none."""
     weights: Weights = Weights.LIVE
     adapter: str = SHARED
-    """Whose live weights answer, if these do."""
+    """Selects the adapter if `weights` is LIVE."""
     background: bool = False
-    """It yields to requests that are not in the background."""
+    """Yields to requests that are not in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The next tokens of a response; `ended` is set on the last step only."""
+    """The next tokens of a response. `ended` is set on the last step only."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     versions: tuple[int, ...]
     """The weight version that sampled each token."""
     forced: tuple[bool, ...]
-    """Given by the request, or sampled under its constraint: in no loss."""
+    """Given by the request, or sampled under its constraint: excluded from every loss."""
     top_logprobs: tuple[TopLogprobs, ...] = ()
-    """One for each token if the request asks, else empty."""
+    """One for each token if the request asks for them, else empty."""
     cache_version: int | None = None
-    """The oldest version whose keys and values these tokens attended to; None: the engine does not know."""
+    """The oldest version whose keys and values these tokens attended to; None: unknown."""
     ended: str | None = None
     """"stop" (an end id, included in `ids`) or "length"."""
 
@@ -164,18 +185,18 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What weights say of a response: one entry for each of its ids, the first included."""
+    """Log-probs of a response: one entry for each of its ids, the first included."""
 
     version: int
     logprobs: tuple[float, ...]
     """Of the response's own ids. -inf: the weights rule it out."""
     top_ids: tuple[tuple[int, ...], ...]
-    """The likeliest ids at each place, falling; equal ones by the lower id."""
+    """Most likely ids at each position first; ties by lower id."""
     top_logprobs: tuple[tuple[float, ...], ...]
 
 
 class Engine(Protocol):
-    """What the stages need. Closing a generator cancels its request."""
+    """Serves one model. Closing a generator cancels its request."""
 
     facts: Facts
     capabilities: Capabilities
@@ -185,8 +206,7 @@ class Engine(Protocol):
         """The version of the shared adapter that new tokens are sampled from."""
 
     def live(self, adapter: str) -> int | None:
-        """The version of an adapter that new tokens are sampled from; None: it is not loaded, and the base
-        answers in its place."""
+        """The version of an adapter that new tokens are sampled from; None: not loaded, the base answers."""
 
     def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """Stream one response.
@@ -196,44 +216,81 @@ class Engine(Protocol):
         """
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        """Log-probs of each response, and of the `top` likeliest ids at each place, by one version.
+        """Log-probs of each response and of the `top` most likely ids per position, all by one version.
 
-        Rows that begin alike may share their work. `top` is at most `Capabilities.scored_ids`.
+        Rows with a common beginning may share its computation. `top` is at most `Capabilities.scored_ids`.
         Raises RequestRefused for a row that does not fit the model, EngineUnavailable if the engine does not
         answer, EngineError if it fails.
         """
 
     @property
     def fault(self) -> str | None:
-        """Why requests fail or wait now, for people; None if they are served. Gateway: `/readyz`."""
+        """The reason why requests fail or wait now, as text; None if they are served. Gateway: `/readyz`."""
 
     @property
     def reduced(self) -> str | None:
-        """What is out while requests are served, for people; None: nothing. Gateway: `/readyz`."""
+        """The servers that are out while others serve, as text; None if all serve. Gateway: `/readyz`."""
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
-        """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
+        """Load a version's weights without serving them. EngineError if they do not fit."""
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1].
 
-        A staged adapter is taken `times` times: 0 is the base. Weights that are no adapter stay as they are.
+        A staged adapter is scaled by `times`: 0 is the base. Whole weights are not scaled.
         EngineError if nothing is staged or the ids cannot be scored.
         """
 
     async def promote(self) -> None:
-        """Sample every further token of the staged weights' adapter from them. No request fails or waits over
-        one step.
-
-        EngineError if nothing is staged.
-        """
+        """Sample all further tokens of the staged weights' adapter from them. No request fails, or waits
+        longer than one step. EngineError if nothing is staged."""
 
     async def unload(self, adapter: str) -> None:
-        """Free the memory of an adapter that is not the shared one. Responses of it that are under way end
-        with it or with the base."""
+        """Free the memory of an adapter other than the shared one. Its running responses end with it or with
+        the base."""
 
     async def discard(self) -> None:
         """Drop the staged weights, if there are any."""
 
     async def close(self) -> None:
-        """Stop and free everything. Requests get EngineUnavailable. Closing twice is closing once."""
+        """Stop and free everything. Requests get EngineUnavailable. May be called twice."""
+
+
+def check_fits(request: Generate, facts: Facts) -> None:
+    """Raise RequestRefused if the request does not fit the model."""
+    prompt, sampling = request.prompt_ids, request.sampling
+    if not prompt:
+        raise RequestRefused("The prompt has no tokens.", field="prompt")
+    if len(prompt) >= facts.context_length:
+        raise ContextExceeded(
+            f"The prompt has {len(prompt)} tokens; context and answer share {facts.context_length}.",
+            field="prompt",
+        )
+    if sampling.max_tokens < 1:
+        raise RequestRefused(f"max_tokens is {sampling.max_tokens}.", field="max_tokens")
+    _check_ids("prompt", (*prompt, *request.forced_prefix), facts.vocabulary)
+    _check_ids("logit_bias", tuple(token for token, _ in sampling.logit_bias), facts.vocabulary)
+
+
+def check_scores(rows: Sequence[Score], top: int, facts: Facts, capabilities: Capabilities) -> None:
+    """Raise RequestRefused if a row does not fit the model, or the engine cannot score like this."""
+    if top > capabilities.scored_ids:
+        raise RequestRefused(
+            f"This engine scores {capabilities.scored_ids} ids a place, not {top}.", field="top"
+        )
+    for row in rows:
+        if len(row) > facts.context_length:
+            raise ContextExceeded(
+                f"Prompt and response have {len(row)} tokens; the context {facts.context_length}.",
+                field="prompt",
+            )
+        if row.tau != 1.0 and not capabilities.scored_tau:
+            raise RequestRefused(f"This engine scores at temperature 1 alone, not {row.tau:g}.", field="tau")
+        _check_ids("a row", (*row.prompt_ids, *row.response_ids), facts.vocabulary)
+
+
+def _check_ids(field: str, ids: tuple[int, ...], vocabulary: int) -> None:
+    if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
+        raise RequestRefused(
+            f"A token id of {field} is outside the model's vocabulary of {vocabulary}.", field=field
+        )

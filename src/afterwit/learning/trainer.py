@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from afterwit.adapters import SHARED
 from afterwit.checkpoints.versions import Step, Versions
+from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build
@@ -25,7 +26,6 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rerun import Again, context_of, drop, recipe_of, run_again
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.teacher_scores import require_servable
 from afterwit.learning.update import Epoch
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.items import Doubt

@@ -15,6 +15,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from afterwit.engines.teacher import given_ids
 from afterwit.errors import UpdateRefused
 from afterwit.fused_head.score import score as fused_score
 from afterwit.learning import fused_pass as fused
@@ -29,7 +30,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
 from afterwit.learning.score import stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import given_ids, given_rows, temperature_of, told
+from afterwit.learning.teacher_scores import given_rows, temperature_of, told
 from afterwit.learning.update_state import UpdateState
 from afterwit.objective.advantage import advantages, denominators
 from afterwit.objective.choices import Rewarded

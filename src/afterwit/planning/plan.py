@@ -9,10 +9,10 @@ from pathlib import Path
 from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.vllm.command import ADAPTERS
+from afterwit.engines.teacher import require_servable
+from afterwit.engines.vllm.inspect import ADAPTERS
 from afterwit.errors import SettingError
 from afterwit.learning.settings import SERVER
-from afterwit.learning.teacher_scores import require_servable
 from afterwit.planning.gpus import CPU, Gpu
 from afterwit.planning.memory import (
     SPARE,

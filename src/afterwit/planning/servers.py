@@ -10,10 +10,9 @@ from afterwit.config import Settings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import ServerSettings, VllmSettings
-from afterwit.engines.vllm.command import QUIET
-from afterwit.engines.vllm.inspect import SAMPLES
+from afterwit.engines.teacher import told_ids
+from afterwit.engines.vllm.inspect import QUIET, SAMPLES
 from afterwit.errors import SettingError
-from afterwit.learning.teacher_scores import told_ids
 from afterwit.planning.gpus import CPU, Gpu, visible
 from afterwit.planning.memory import KEYS_VALUES, SPARE, WIDTHS, Model
 from afterwit.planning.plan import Models, Part, parts_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.engines.fleet.fleet import Fleet
-from afterwit.engines.fleet.member import Member
+from afterwit.engines.fleet.rolling import Member
 from afterwit.engines.port import Capabilities, Facts
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.settings import ServerSettings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from afterwit.config import load
-from afterwit.engines.fleet.fleet import Fleet, common, same_facts
-from afterwit.engines.fleet.member import Member
+from afterwit.engines.fleet.fleet import Fleet, shared
+from afterwit.engines.fleet.rolling import Member
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.server.settings import VllmSettings
 from afterwit.errors import SettingError
@@ -75,7 +75,7 @@ async def test_servers_of_different_models_are_refused_by_name(
     async with engine_over(PretendServer(), base) as one, engine_over(PretendServer(), base) as two:
         two.facts = replace(two.facts, **differs)
         with pytest.raises(SettingError, match=said):
-            same_facts([Member("a", one), Member("b", two)])
+            shared([Member("a", one), Member("b", two)])
 
 
 async def test_servers_of_different_weights_are_refused_by_name(base: Path) -> None:
@@ -83,7 +83,7 @@ async def test_servers_of_different_weights_are_refused_by_name(base: Path) -> N
     other.forgetful = True
     async with engine_over(PretendServer(), base) as one, engine_over(other, base) as two:
         with pytest.raises(SettingError, match=r"do not serve the same weights.* a and b differ by 1"):
-            same_facts([Member("a", one), Member("b", two)])
+            shared([Member("a", one), Member("b", two)])
 
 
 async def test_a_fleet_can_what_all_can(base: Path) -> None:
@@ -92,13 +92,13 @@ async def test_a_fleet_can_what_all_can(base: Path) -> None:
         one.capabilities = replace(one.capabilities, constraint=True, scored_ids=5, longest_probe=None)
         two.capabilities = replace(two.capabilities, base_weights=False, top_logprobs=7, longest_probe=50)
         two.facts = replace(two.facts, context_length=150)
-        can = common(members)
+        facts, can = shared(members)
         assert (can.constraint, can.base_weights, can.adapters) == (False, False, True)
         assert (can.scored_ids, can.top_logprobs, can.longest_probe) == (5, 0, 50)
-        assert same_facts(members).context_length == 150
+        assert facts.context_length == 150
         two.capabilities = replace(two.capabilities, basis=Basis.RAW)
         with pytest.raises(SettingError, match=r"at a, but .* at b: start the servers"):
-            common(members)
+            shared(members)
 
 
 def test_addresses_come_from_a_list_in_any_source(tmp_path: Path) -> None:

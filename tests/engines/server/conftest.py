@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.swaps import ADAPTER
+from afterwit.engines.server.swaps import CONFIG
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def versions(tmp_path: Path) -> list[Path]:
     folders = [tmp_path / ("adapter" * number) for number in (1, 2, 3)]
     for folder in folders:
         folder.mkdir()
-        (folder / ADAPTER).write_text("{}")
+        (folder / CONFIG).write_text("{}")
     return folders
 
 

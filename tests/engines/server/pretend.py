@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from afterwit.engines.fleet.fleet import Fleet
-from afterwit.engines.fleet.member import Member
-from afterwit.engines.port import Capabilities, Facts
+from afterwit.engines.fleet.rolling import Member
+from afterwit.engines.port import Capabilities, Facts, TopLogprobs
 from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.server import Ask, Piece, Place, place_of
+from afterwit.engines.server.server import SampleRequest, StreamChunk, top_logprobs
 from afterwit.engines.server.settings import ServerSettings, Swap
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.turn import Basis
@@ -50,7 +50,7 @@ class PretendServer:
         """Those that were loaded in place of the base's."""
         self.label = "default"
         self.unloaded: list[str] = []
-        self.asked: list[Ask] = []
+        self.asked: list[SampleRequest] = []
         self.refuses: set[Path] = set()
         """Weights that do not fit."""
         self.forgetful = False
@@ -69,7 +69,7 @@ class PretendServer:
         self._alive()
         return self.label
 
-    async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+    async def sample(self, ask: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
         self._knows(ask.weights)
         self.asked.append(ask)
         length, left = len(ask.prompt_ids), ask.sampling.max_tokens
@@ -83,7 +83,7 @@ class PretendServer:
             left -= 1
             token = length % 100
             ended = "stop" if token in ask.end_ids else None if left else "length"
-            yield Piece(ids=(token,), logprobs=(-0.5,), ended=ended)
+            yield StreamChunk(ids=(token,), logprobs=(-0.5,), ended=ended)
             if ended:
                 return
             length += 1
@@ -93,12 +93,14 @@ class PretendServer:
         folder = self.adapters[weights] if weights else self.weights
         return [-(1.0 + self.forgetful + len(str(folder)))] * (len(ids) - 1)
 
-    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+    async def top_logprobs(
+        self, ids: Sequence[int], weights: str | None, *, first: int, top: int
+    ) -> list[TopLogprobs]:
         self._knows(weights)
         await self.holds.wait()
         self._alive()
         others = [(index, -2.0 - index) for index in range(20)]
-        return [place_of(token, [*others, (token, -1.0), (99, -0.5)], top) for token in ids[first:]]
+        return [top_logprobs(token, [*others, (token, -1.0), (99, -0.5)], top) for token in ids[first:]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         self._alive()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from afterwit.engines.port import Constraint, TopLogprobs
 from afterwit.engines.server.response import BARRED, Form, ServedResponse, begins_json
-from afterwit.engines.server.server import CUT, Ask, Piece, Place
+from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk
 from afterwit.errors import RequestRefused
 from tests.engines.server.pretend import FACTS
 from tests.engines.talk import ask
@@ -48,11 +48,13 @@ def text_of(ids: Sequence[int]) -> str:
     return "".join(WORDS[index] for index in ids)
 
 
-def piece(*ids: int, ended: str | None = None, **more: Any) -> Piece:
-    return Piece(ids=ids, logprobs=(-0.5,) * len(ids), ended=ended, **more)
+def piece(*ids: int, ended: str | None = None, **more: Any) -> StreamChunk:
+    return StreamChunk(ids=ids, logprobs=(-0.5,) * len(ids), ended=ended, **more)
 
 
-def responded(constraint: Constraint, *answers: Sequence[Piece], **sampling: Any) -> tuple[Any, list[Ask]]:
+def responded(
+    constraint: Constraint, *answers: Sequence[StreamChunk], **sampling: Any
+) -> tuple[Any, list[SampleRequest]]:
     """(ids, forced, end) of a response to which a server says these pieces, one list an ask; and the asks."""
     request = ask([50], constraint=constraint, **({"max_tokens": 40} | sampling))
     response, ids, forced, end, asks = ServedResponse(request, FACTS, text_of), [], [], None, []
@@ -139,8 +141,8 @@ def test_alternatives_travel_with_what_is_held_and_what_was_ruled_out_is_none():
     response = ServedResponse(request, FACTS, text_of)
     response.rest(None)
     inf = float("-inf")
-    response.take(piece(9, tops=(Place(-0.5, (9, 8), (-0.5, -1.0)),)), 7)
-    step = response.take(piece(2, ended="stop", tops=(Place(0.0, (2, 8), (0.0, inf)),)), 7)
+    response.take(piece(9, tops=(TopLogprobs(-0.5, (9, 8), (-0.5, -1.0)),)), 7)
+    step = response.take(piece(2, ended="stop", tops=(TopLogprobs(0.0, (2, 8), (0.0, inf)),)), 7)
     assert step is not None
     assert step.top_logprobs == (
         TopLogprobs(sampled=-0.5, ids=(9, 8), logprobs=(-0.5, -1.0)),

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterwit.engines.server.server import CUT, Piece, Place, joined
+from afterwit.engines.port import TopLogprobs
+from afterwit.engines.server.server import CUT, StreamChunk, joined
 from afterwit.errors import EngineError
 
-PLACE = Place(-0.5, (4,), (-0.5,))
+PLACE = TopLogprobs(-0.5, (4,), (-0.5,))
 
 
-def said(token: int, ended: str | None = None) -> Piece:
-    return Piece(ids=(token,), logprobs=(-float(token),), tops=(PLACE,), ended=ended)
+def said(token: int, ended: str | None = None) -> StreamChunk:
+    return StreamChunk(ids=(token,), logprobs=(-float(token),), tops=(PLACE,), ended=ended)
 
 
 def test_nothing_that_came_is_lost():
     (piece,) = joined([said(1), said(2), said(3, "stop")])
-    assert piece == Piece(ids=(1, 2, 3), logprobs=(-1.0, -2.0, -3.0), tops=(PLACE,) * 3, ended="stop")
+    assert piece == StreamChunk(ids=(1, 2, 3), logprobs=(-1.0, -2.0, -3.0), tops=(PLACE,) * 3, ended="stop")
     assert list(joined([])) == []
 
 
@@ -29,7 +30,7 @@ def test_nothing_comes_behind_the_end(ended):
 
 
 def test_a_fault_comes_behind_what_was_said_before_it():
-    def broken() -> Iterator[Piece]:
+    def broken() -> Iterator[StreamChunk]:
         yield said(1)
         yield said(2)
         raise EngineError("gone")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.engines.server.server import Ask, Piece
+from afterwit.engines.server.server import SampleRequest, StreamChunk
 from afterwit.errors import EngineError
 from tests.engines.server.pretend import PretendServer, engine_over
 from tests.engines.talk import ask, say
@@ -21,21 +21,21 @@ class Nonsense(PretendServer):
         super().__init__()
         self._said = said
 
-    async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
-        yield Piece(ids=(7,), logprobs=(-0.5,))
+    async def sample(self, ask: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
+        yield StreamChunk(ids=(7,), logprobs=(-0.5,))
         if isinstance(self._said, Exception):
             raise self._said
         yield self._said
 
 
 NONSENSE = {
-    "an id beyond the vocabulary": Piece(ids=(100,), logprobs=(-0.5,)),
-    "a negative id": Piece(ids=(-1,), logprobs=(-0.5,)),
-    "an id that is no number": Piece(ids=("7",), logprobs=(-0.5,)),  # type: ignore[arg-type] # as JSON may
-    "more ids than log-probs": Piece(ids=(7, 8), logprobs=(-0.5,)),
-    "a log-prob of NaN": Piece(ids=(7,), logprobs=(float("nan"),)),
-    "no log-prob": Piece(ids=(7,), logprobs=(None,)),  # type: ignore[arg-type] # as above
-    "more than was asked for": Piece(ids=(7,) * 50, logprobs=(-0.5,) * 50),
+    "an id beyond the vocabulary": StreamChunk(ids=(100,), logprobs=(-0.5,)),
+    "a negative id": StreamChunk(ids=(-1,), logprobs=(-0.5,)),
+    "an id that is no number": StreamChunk(ids=("7",), logprobs=(-0.5,)),  # type: ignore[arg-type] # as JSON may
+    "more ids than log-probs": StreamChunk(ids=(7, 8), logprobs=(-0.5,)),
+    "a log-prob of NaN": StreamChunk(ids=(7,), logprobs=(float("nan"),)),
+    "no log-prob": StreamChunk(ids=(7,), logprobs=(None,)),  # type: ignore[arg-type] # as above
+    "more than was asked for": StreamChunk(ids=(7,) * 50, logprobs=(-0.5,) * 50),
     "an event without choices": KeyError("choices"),
     "an event that is a list": TypeError("list indices must be integers"),
 }

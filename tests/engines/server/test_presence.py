@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.inspect import answered
+from afterwit.engines.server.client import ServerClient, answered
 from afterwit.errors import SettingError
 
 
@@ -31,7 +30,7 @@ async def slow() -> AsyncIterator[str]:
 async def test_a_server_that_answers_too_late_costs_the_patience(slow: str) -> None:
     client = ServerClient(slow, key=None, silence_s=7200)
     with pytest.raises(SettingError, match=r"no vLLM server answered.*did not answer in time.*afterwit up"):
-        await answered(client, "/health", called="vLLM", patience_s=0.2)
+        await answered(client, label="vLLM", patience_s=0.2)
     await client.close()
 
 
@@ -41,7 +40,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for_and_the_log_says_so_
     caplog.set_level("INFO", logger="afterwit")
     client = ServerClient("http://127.0.0.1:9", key=None, silence_s=60)
     with pytest.raises(SettingError, match=r"no vLLM server answered"):
-        await answered(client, "/health", called="vLLM", patience_s=3)
+        await answered(client, label="vLLM", patience_s=3)
     await client.close()
     (record,) = caplog.records
     assert record.getMessage().startswith(

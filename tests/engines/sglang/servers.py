@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import SglangSettings, Swap
-from afterwit.engines.sglang.command import flags, open_sglang
+from afterwit.engines.sglang.inspect import flags
 from tests.servers.server import Launch, Servers
 
 RANK = 16
@@ -31,7 +32,7 @@ async def opened(servers: Servers, model: Path, *, swap: Swap, **settings: float
     """An engine over the full server."""
     server = servers.get(full(model))
     chosen = SglangSettings(url=server.url, swap=swap, **settings)  # type: ignore[arg-type]
-    engine = await open_sglang(model, chosen)
+    engine = await open_engine(model, chosen)
     try:
         yield engine
     finally:

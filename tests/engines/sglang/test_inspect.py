@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.inspect import answered
-from afterwit.engines.server.open import Fit
+from afterwit.engines.server.client import ServerClient, answered
+from afterwit.engines.server.inspect import Fit
 from afterwit.engines.server.settings import Swap
 from afterwit.engines.sglang.inspect import inspect
-from afterwit.engines.sglang.server import Manner, SglangServer
+from afterwit.engines.sglang.server import SglangServer, Traits
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
 from tests.engines.sglang.recorded import MODULES, Recorded, listening
@@ -28,15 +27,15 @@ async def found(server: Recorded, model: Path, swap: Swap | None = "adapters") -
             await client.close()
 
 
-def manner(fit: Fit) -> Manner:
+def traits(fit: Fit) -> Traits:
     assert isinstance(fit.server, SglangServer)
-    return fit.server.manner
+    return fit.server.traits
 
 
 async def test_a_server_that_has_all_is_taken_as_it_says(qwen: Path) -> None:
     one = await found(Recorded(qwen), qwen)
-    assert (one.context_length, one.dtype, one.basis) == (2042, "float32", Basis.PROCESSED)
-    assert (manner(one).incremental, manner(one).background) == (True, -1)
+    assert (one.context_length, one.dtype, one.capabilities.basis) == (2042, "float32", Basis.PROCESSED)
+    assert (traits(one).incremental, traits(one).background) == (True, -1)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ async def test_other_weights_in_a_folder_that_can_be_read_are_refused(qwen: Path
 async def test_log_probs_that_do_not_change_with_the_temperature_are_raw(qwen: Path) -> None:
     server = Recorded(qwen)
     server.raw = True
-    assert (await found(server, qwen)).basis is Basis.RAW
+    assert (await found(server, qwen)).capabilities.basis is Basis.RAW
 
 
 @pytest.mark.parametrize(
@@ -95,11 +94,11 @@ async def test_log_probs_that_do_not_change_with_the_temperature_are_raw(qwen: P
 async def test_the_background_comes_after_people(
     qwen: Path, info: dict[str, object], background: int | None
 ) -> None:
-    assert manner(await found(Recorded(qwen, **info), qwen)).background == background
+    assert traits(await found(Recorded(qwen, **info), qwen)).background == background
 
 
 async def test_a_server_that_does_not_answer_is_named_with_what_to_do(unused_tcp_port: int) -> None:
     client = ServerClient(f"http://127.0.0.1:{unused_tcp_port}", key=None, silence_s=1)
     with pytest.raises(SettingError, match=r"no SGLang server answered.*cannot be reached.*afterwit up"):
-        await answered(client, "/ready", called="SGLang", patience_s=0.2)
+        await answered(client, label="SGLang", patience_s=0.2)
     await client.close()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine, Weights
 from afterwit.engines.server.settings import SglangSettings, Swap
-from afterwit.engines.sglang.command import open_sglang
 from afterwit.errors import EngineUnavailable, SettingError
 from afterwit.turn import Basis
 from tests.engines.sglang.servers import bare, full, opened
@@ -125,8 +125,8 @@ async def test_a_server_without_our_flags_is_refused_for_adapters_and_serves_who
     with pytest.raises(
         SettingError, match="--enable-lora --max-lora-rank 16 --lora-target-modules down_proj"
     ):
-        await open_sglang(qwen, SglangSettings(url=server.url))
-    engine = await open_sglang(qwen, SglangSettings(url=server.url, swap="whole"))
+        await open_engine(qwen, SglangSettings(url=server.url))
+    engine = await open_engine(qwen, SglangSettings(url=server.url, swap="whole"))
     await engine.stage(1, newer_qwen)
     await engine.promote()
     said = await say(engine, ask(PROMPT, max_tokens=20, ignore_eos=True, weights=Weights.LIVE))
@@ -139,4 +139,4 @@ async def test_a_server_without_our_flags_is_refused_for_adapters_and_serves_who
 async def test_a_server_of_another_model_is_refused(servers: Servers, qwen: Path, llama: Path) -> None:
     server = servers.get(bare(qwen))
     with pytest.raises(SettingError, match="start both with the same model"):
-        await open_sglang(llama, SglangSettings(url=server.url, swap="whole"))
+        await open_engine(llama, SglangSettings(url=server.url, swap="whole"))

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from afterwit.engines.server.client import ServerClient, ServerFailed
-from afterwit.engines.server.server import CUT, Ask, Piece
-from afterwit.engines.sglang.server import Manner, SglangServer
+from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk
+from afterwit.engines.sglang.server import SglangServer, Traits
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
 from tests.engines.sglang.recorded import Recorded, event, listening
 
 ENDS = frozenset({450})
 LAST = 456
-ASK = Ask(
+ASK = SampleRequest(
     prompt_ids=(5, 6, 7),
     sampling=Sampling(max_tokens=8),
     end_ids=ENDS,
@@ -36,8 +36,8 @@ def recorded(qwen: Path) -> Recorded:
 
 
 @pytest.fixture
-def manner(qwen: Path) -> Manner:
-    return Manner(tokenizer=str(qwen), ends=ENDS, last=LAST, incremental=True, background=-1)
+def traits(qwen: Path) -> Traits:
+    return Traits(tokenizer=str(qwen), ends=ENDS, last=LAST, incremental=True, background=-1)
 
 
 @pytest.fixture
@@ -49,16 +49,16 @@ async def client(recorded: Recorded) -> AsyncIterator[ServerClient]:
 
 
 @pytest.fixture
-def server(client: ServerClient, manner: Manner) -> SglangServer:
-    return SglangServer(client, manner)
+def server(client: ServerClient, traits: Traits) -> SglangServer:
+    return SglangServer(client, traits)
 
 
-async def said(server: SglangServer, ask: Ask) -> list[Piece]:
+async def said(server: SglangServer, ask: SampleRequest) -> list[StreamChunk]:
     async with aclosing(server.sample(ask)) as pieces:
         return [piece async for piece in pieces]
 
 
-def together(pieces: list[Piece]) -> tuple[list[int], list[float], str | None]:
+def together(pieces: list[StreamChunk]) -> tuple[list[int], list[float], str | None]:
     ids = [token for piece in pieces for token in piece.ids]
     return ids, [value for piece in pieces for value in piece.logprobs], pieces[-1].ended
 
@@ -75,13 +75,13 @@ def contents(folder: str) -> dict[str, str]:
 
 
 async def test_what_is_new_and_all_so_far_are_read_alike(
-    client: ServerClient, manner: Manner, recorded: Recorded
+    client: ServerClient, traits: Traits, recorded: Recorded
 ) -> None:
     one, two, three = (-0.5, 20), (-1.5, 21), (-2.5, 22)
     recorded.events = [event(one), event(two), event(three, end=LENGTH)]
-    new = await said(SglangServer(client, manner), ASK)
+    new = await said(SglangServer(client, traits), ASK)
     recorded.events = [event(one), event(one, two), event(one, two, three, end=LENGTH)]
-    so_far = await said(SglangServer(client, replace(manner, incremental=False)), ASK)
+    so_far = await said(SglangServer(client, replace(traits, incremental=False)), ASK)
     assert new == so_far
     assert together(new) == ([20, 21, 22], [-0.5, -1.5, -2.5], "length")
 
@@ -182,7 +182,7 @@ async def test_a_server_started_anew_with_another_model_is_refused(
 ) -> None:
     assert await server.check() == "default"
     recorded.info["tokenizer_path"] = "org/other"
-    with pytest.raises(SettingError, match="started anew with another model: org/other"):
+    with pytest.raises(SettingError, match="restarted with another model: org/other"):
         await server.check()
 
 
@@ -235,8 +235,8 @@ async def test_weights_that_the_server_refuses_are_refused_with_its_words(
         await getattr(server, load)(*arguments[load])
 
 
-async def test_closing_waits_for_no_server_that_is_gone(manner: Manner, unused_tcp_port: int) -> None:
-    server = SglangServer(ServerClient(f"http://127.0.0.1:{unused_tcp_port}", key=None, silence_s=1), manner)
+async def test_closing_waits_for_no_server_that_is_gone(traits: Traits, unused_tcp_port: int) -> None:
+    server = SglangServer(ServerClient(f"http://127.0.0.1:{unused_tcp_port}", key=None, silence_s=1), traits)
     with pytest.raises(EngineUnavailable):
         await said(server, ASK)
     async with asyncio.timeout(60):
@@ -246,14 +246,14 @@ async def test_closing_waits_for_no_server_that_is_gone(manner: Manner, unused_t
 async def test_places_begin_at_the_first_id_of_the_response(server: SglangServer, recorded: Recorded) -> None:
     recorded.scored = [[None, 6, None], [-1.5, 7, None], [-2.5, 8, None]]
     recorded.tops = [None, [[-0.5, 9, None], [-1.5, 7, None]], [[-0.25, 3, None], [-0.75, 2, None]]]
-    assert await server.places([5, 6, 7, 8], None, first=2, top=2) == [
+    assert await server.top_logprobs([5, 6, 7, 8], None, first=2, top=2) == [
         (-1.5, (9, 7), (-0.5, -1.5)),
         (-2.5, (3, 2), (-0.25, -0.75)),
     ]
     asked = recorded.asked["/generate"][-1]
     assert (asked["logprob_start_len"], asked["top_logprobs_num"]) == (1, 2)
     with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
-        await server.places([5, 6, 7, 8], "gone", first=2, top=2)
+        await server.top_logprobs([5, 6, 7, 8], "gone", first=2, top=2)
 
 
 async def test_a_schema_is_asked_for_and_a_refused_one_is_the_clients_fault(
@@ -278,7 +278,7 @@ async def test_a_schema_is_asked_for_and_a_refused_one_is_the_clients_fault(
 
 @pytest.mark.parametrize("incremental", [True, False])
 async def test_alternatives_are_the_likeliest_with_what_was_sampled(
-    client: ServerClient, manner: Manner, recorded: Recorded, incremental: bool
+    client: ServerClient, traits: Traits, recorded: Recorded, incremental: bool
 ) -> None:
     tops = [[[-0.25, 7, None], [-1.5, 8, None]], [[-0.5, 21, None], [-2.5, 8, None]]]
     one, two = (-3.5, 20), (-0.5, 21)
@@ -286,14 +286,14 @@ async def test_alternatives_are_the_likeliest_with_what_was_sampled(
     events[0]["meta_info"]["output_top_logprobs"] = tops[:1]
     events[1]["meta_info"]["output_top_logprobs"] = tops[1:] if incremental else tops
     recorded.events = events
-    pieces = await said(SglangServer(client, replace(manner, incremental=incremental)), replace(ASK, top=2))
+    pieces = await said(SglangServer(client, replace(traits, incremental=incremental)), replace(ASK, top=2))
     assert [place for piece in pieces for place in piece.tops] == [
         (-3.5, (7, 8), (-0.25, -1.5)),
         (-0.5, (21, 8), (-0.5, -2.5)),
     ]
     assert recorded.asked["/generate"][0]["top_logprobs_num"] == 2
     recorded.events = [event(one, end=LENGTH)]
-    (piece,) = await said(SglangServer(client, manner), replace(ASK, top=0))
+    (piece,) = await said(SglangServer(client, traits), replace(ASK, top=0))
     assert piece.tops == ((-3.5, (), ()),)
 
 

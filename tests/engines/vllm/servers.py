@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.command import environment, flags, open_vllm
+from afterwit.engines.vllm.inspect import environment, flags
 from tests.servers.server import Launch, Server, Servers
 
 RANK = 16
@@ -44,7 +45,7 @@ def running(servers: Servers, launch: Launch) -> Server:
 async def opened(servers: Servers, model: Path, *, swap: Swap, **settings: float) -> AsyncIterator[Engine]:
     """An engine over the full server."""
     server = running(servers, full(model))
-    engine = await open_vllm(model, VllmSettings(url=server.url, swap=swap, **settings))  # type: ignore[arg-type]
+    engine = await open_engine(model, VllmSettings(url=server.url, swap=swap, **settings))  # type: ignore[arg-type]
     try:
         yield engine
     finally:

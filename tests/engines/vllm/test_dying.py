@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from afterwit.config import load
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.running.serve import Runtime
 from tests.engines.talk import ask, say
@@ -54,7 +54,7 @@ class Dying(Recorded):
 async def test_a_response_goes_on_where_it_was_when_the_engine_is_back(words: str, qwen: Path) -> None:
     recorded = Dying(qwen, words=words)
     async with listening(recorded) as url:
-        engine = await open_vllm(qwen, VllmSettings(url=url, watch_s=0.01))
+        engine = await open_engine(qwen, VllmSettings(url=url, watch_s=0.01))
         response = await say(engine, ask(range(3, 9), max_tokens=4))
         await engine.close()
     assert response.ids == (40, 41, 42, 43)
@@ -69,7 +69,7 @@ async def test_whatever_is_asked_of_a_dying_server_waits_or_is_said_to_be_away(
     """A new version is not said to be unfit: it can be staged once the server is back."""
     recorded = Dying(qwen, words=words, looks=6)
     async with listening(recorded) as url:
-        engine = await open_vllm(qwen, VllmSettings(url=url, watch_s=0.05))
+        engine = await open_engine(qwen, VllmSettings(url=url, watch_s=0.05))
         recorded.dies, recorded.dead = False, True
         with pytest.raises(EngineUnavailable):
             await engine.stage(1, adapters[0])
@@ -82,7 +82,7 @@ async def test_whatever_is_asked_of_a_dying_server_waits_or_is_said_to_be_away(
 async def test_an_error_of_a_server_that_is_well_stays_one(qwen: Path) -> None:
     recorded = Recorded(qwen)
     async with listening(recorded) as url:
-        engine = await open_vllm(qwen, VllmSettings(url=url, watch_s=0.01))
+        engine = await open_engine(qwen, VllmSettings(url=url, watch_s=0.01))
         recorded.stream = b"data: " + orjson.dumps(said("this prompt breaks it")) + b"\n\n"
         with pytest.raises(EngineError, match="this prompt breaks it"):
             await say(engine, ask(range(3, 9)))

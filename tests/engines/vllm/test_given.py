@@ -14,7 +14,7 @@ import pytest
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.vllm import server as rows
 from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.server import CALL, next_places, pays
+from afterwit.engines.vllm.server import CALL, next_logprobs, pays
 from tests.engines.vllm.recorded import Recorded, listening
 
 IDS = (5, 6, 7, 8, 9)
@@ -51,12 +51,12 @@ def logprobs_of(logits: Any) -> Any:
 @pytest.mark.parametrize("raw", [True, False])
 async def test_an_id_that_is_not_among_the_likeliest_is_asked_for_under_a_bias(raw: bool) -> None:
     model = Model(raw=raw)
-    found = await next_places(model.tell, (0, 0, 0, 1, 9), first=3, top=3, raw=raw)
+    found = await next_logprobs(model.tell, (0, 0, 0, 1, 9), first=3, top=3, raw=raw)
     for place, (at, token) in zip(found, ((3, 1), (4, 9)), strict=True):
         expected = logprobs_of(model.logits(at))
-        assert place.logprob == pytest.approx(expected[token], abs=1e-9)
-        assert place.top_ids == (0, 1, 2)
-        assert place.top_logprobs == pytest.approx(expected[:3].tolist(), abs=1e-9)
+        assert place.sampled == pytest.approx(expected[token], abs=1e-9)
+        assert place.ids == (0, 1, 2)
+        assert place.logprobs == pytest.approx(expected[:3].tolist(), abs=1e-9)
     assert model.asked == [(4, []), (4, ["9"]), (3, [])], "the longest beginning comes first"
 
 
@@ -96,7 +96,7 @@ async def test_a_server_with_the_second_model_runner_is_asked_once_for_all_rows(
         recorded.rows = written(np.arange(6, dtype=np.float32).reshape(3, 2), (1, 0))
         fit = await inspect(client, qwen, None)
         assert fit.scores_given
-        found = await fit.server.given(IDS, None, first=2, at=AT)
+        found = await fit.server.logprobs_at(IDS, None, first=2, at=AT)
         await client.close()
     assert found == [(0.0, 1.0), (2.0, 3.0), (4.0, 5.0)]
     asked = recorded.bodies("/inference/v1/generate")[-1]["sampling_params"]
@@ -111,9 +111,9 @@ async def test_a_server_that_caches_is_asked_after_each_beginning_of_a_short_res
     async with listening(recorded) as url:
         client = ServerClient(url, key=None, silence_s=30.0)
         fit = await inspect(client, qwen, None)
-        found = await fit.server.places(ids, None, first=2 * CALL, top=3)
+        found = await fit.server.top_logprobs(ids, None, first=2 * CALL, top=3)
         await client.close()
-    assert [place.top_ids for place in found] == [(0, 1, 2)] * 2
+    assert [place.ids for place in found] == [(0, 1, 2)] * 2
     lengths = [len(body["token_ids"]) for body in recorded.bodies("/inference/v1/generate")[-2:]]
     assert lengths == [2 * CALL + 1, 2 * CALL]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from tests.engines.half import learns_and_tells
 from tests.engines.vllm.servers import full, running
 from tests.servers.server import Servers
@@ -25,7 +25,7 @@ async def test_what_it_learned_is_served_and_nothing_else_passes_for_it(
     unwatched = VllmSettings(
         url=server.url, watch_s=3600
     )  # a busy machine may be late to say that it is well
-    engine = await open_vllm(published_model, unwatched)
+    engine = await open_engine(published_model, unwatched)
     try:
         assert engine.facts.dtype == "bfloat16"
         await learns_and_tells(tmp_path, published_model, engine, dtype=dtype)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import LAUNCHERS, open_engine
 from afterwit.engines.port import Capabilities
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.command import open_vllm
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
 from tests.engines.vllm.recorded import Recorded, listening
@@ -42,7 +41,7 @@ async def test_every_flag_that_is_missing_is_named(
 ) -> None:
     async with listening(Recorded(qwen, **dict.fromkeys(lacks, False))) as url:
         with pytest.raises(SettingError) as refused:
-            await open_vllm(qwen, VllmSettings(url=url, swap=swap))
+            await open_engine(qwen, VllmSettings(url=url, swap=swap))
     said = str(refused.value)
     assert url in said
     everything = {SCALE_OUT, LORA, RUNTIME, DEV, EXTENSION, "PYTHONPATH="}
@@ -56,15 +55,15 @@ async def test_a_server_that_might_adapt_the_head_is_refused_with_the_layers_tha
     recorded.lora_config = {"target_modules": None}
     async with listening(recorded) as url:
         with pytest.raises(SettingError, match=r"--lora-target-modules down_proj gate_proj"):
-            await open_vllm(qwen, VllmSettings(url=url))
+            await open_engine(qwen, VllmSettings(url=url))
         recorded.lora_config = {"target_modules": ["down_proj"]}
-        await (await open_vllm(qwen, VllmSettings(url=url))).close()
+        await (await open_engine(qwen, VllmSettings(url=url))).close()
 
 
 async def test_a_server_that_keeps_its_weights_needs_no_flag_for_new_ones(qwen: Path) -> None:
     lacks = {"lora": False, "runtime_lora": False, "dev_mode": False, "extension": False}
     async with listening(Recorded(qwen, **lacks)) as url:
-        engine = await open_vllm(qwen, VllmSettings(url=url), takes_weights=False)
+        engine = await open_engine(qwen, VllmSettings(url=url), takes_weights=False)
         can = engine.capabilities
         await engine.close()
     assert (can.adapters, can.base_weights, can.whole_weights) == (False, True, False)
@@ -76,7 +75,7 @@ async def test_a_version_that_is_too_old_is_refused(qwen: Path, version: str) ->
     recorded.version = version
     async with listening(recorded) as url:
         with pytest.raises(SettingError, match=f"vLLM {re.escape(version)}: version 0.32 or newer"):
-            await open_vllm(qwen, VllmSettings(url=url))
+            await open_engine(qwen, VllmSettings(url=url))
 
 
 async def test_another_model_is_refused_with_both_names_and_hashes(
@@ -87,7 +86,7 @@ async def test_another_model_is_refused_with_both_names_and_hashes(
     async with listening(Recorded(other)) as url:
         pattern = rf"serves {other} \([0-9a-f]{{12}}\), but the model here is {qwen} \([0-9a-f]{{12}}\)"
         with pytest.raises(SettingError, match=pattern):
-            await open_vllm(qwen, VllmSettings(url=url))
+            await open_engine(qwen, VllmSettings(url=url))
 
 
 async def test_another_tokenizer_is_refused(qwen: Path, llama: Path) -> None:
@@ -95,13 +94,13 @@ async def test_another_tokenizer_is_refused(qwen: Path, llama: Path) -> None:
     recorded.model = "some/other-model"
     async with listening(recorded) as url:
         with pytest.raises(SettingError, match="some/other-model, whose tokenizer is not that of"):
-            await open_vllm(qwen, VllmSettings(url=url))
+            await open_engine(qwen, VllmSettings(url=url))
 
 
 async def test_nobody_at_the_address_is_said_with_what_to_do(qwen: Path) -> None:
     settings = VllmSettings(url="http://127.0.0.1:9", patience_s=0.01)
     with pytest.raises(SettingError, match=r"no vLLM server answered at http://127.0.0.1:9.*afterwit up"):
-        await open_vllm(qwen, settings)
+        await open_engine(qwen, settings)
 
 
 @pytest.mark.parametrize(("raw", "basis"), [(False, Basis.PROCESSED), (True, Basis.RAW)])
@@ -129,7 +128,6 @@ async def test_how_wide_rows_of_the_teacher_may_be_is_what_the_server_allows(
 
 async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "adapters") -> Capabilities:
     from afterwit.engines.server.client import ServerClient
-    from afterwit.engines.server.inspect import capabilities
     from afterwit.engines.vllm.inspect import inspect
 
     recorded.raw = raw
@@ -137,7 +135,7 @@ async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "
         client = ServerClient(url, key=None, silence_s=10)
         fit = await inspect(client, Path(recorded.model), swap)
         await client.close()
-    return capabilities(fit.basis, fit.context_length, fit.scored_ids, swap)
+    return fit.capabilities
 
 
 def test_the_command_has_every_flag_that_the_engine_asks_for(qwen: Path) -> None:

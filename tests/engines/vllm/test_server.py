@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine, Weights
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.command import environment, flags, open_vllm
+from afterwit.engines.vllm.inspect import environment, flags
 from afterwit.errors import EngineError, SettingError
 from afterwit.turn import Basis
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
@@ -197,7 +198,7 @@ async def test_another_model_than_the_folders_is_refused_with_both(
 ) -> None:
     server = running(servers, full(qwen))
     with pytest.raises(SettingError, match=f"serves {qwen}.*but the model here is {llama}"):
-        await open_vllm(llama, VllmSettings(url=server.url))
+        await open_engine(llama, VllmSettings(url=server.url))
 
 
 async def test_a_server_without_our_flags_is_refused_with_every_one_that_is_missing(
@@ -205,10 +206,10 @@ async def test_a_server_without_our_flags_is_refused_with_every_one_that_is_miss
 ) -> None:
     plain = running(servers, Launch(server="vllm", model=qwen))
     with pytest.raises(SettingError, match=r"--enable-scale-out; and --enable-lora.*RUNTIME_LORA_UPDATING=1"):
-        await open_vllm(qwen, VllmSettings(url=plain.url))
+        await open_engine(qwen, VllmSettings(url=plain.url))
     whole = r"--enable-scale-out; and VLLM_SERVER_DEV_MODE=1.*; and --worker-extension-cls afterwit_vllm"
     with pytest.raises(SettingError, match=whole):
-        await open_vllm(qwen, VllmSettings(url=plain.url, swap="whole"))
+        await open_engine(qwen, VllmSettings(url=plain.url, swap="whole"))
 
 
 async def test_raw_log_probs_are_recognised_and_recorded_as_such(servers: Servers, qwen: Path) -> None:
@@ -220,7 +221,7 @@ async def test_raw_log_probs_are_recognised_and_recorded_as_such(servers: Server
         environment=tuple(environment(settings).items()),
     )
     server = running(servers, launch)
-    engine = await open_vllm(qwen, VllmSettings(url=server.url))
+    engine = await open_engine(qwen, VllmSettings(url=server.url))
     request = ask(PROMPT, max_tokens=12, temperature=0.6, ignore_eos=True)
     said = await say(engine, request)
     await engine.close()

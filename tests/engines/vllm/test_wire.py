@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import shutil
 from collections.abc import AsyncIterator
@@ -12,12 +11,11 @@ from pathlib import Path
 
 import orjson
 import pytest
-from safetensors.torch import load_file
 
+from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined
-from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.server import GENERATE, VllmServer, _place
+from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined
+from afterwit.engines.vllm.server import GENERATE, VllmServer, prompt_logprobs
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
@@ -32,9 +30,9 @@ def adapter(adapters: list[Path], tmp_path: Path) -> Path:
 SCORED = orjson.loads(golden("generate"))["prompt_token_ids"]
 
 
-def an_ask(*, weights: str | None = None, background: bool = False, **sampling: object) -> Ask:
+def an_ask(*, weights: str | None = None, background: bool = False, **sampling: object) -> SampleRequest:
     fields = {"max_tokens": 2} | sampling
-    return Ask(
+    return SampleRequest(
         prompt_ids=(5, 6),
         sampling=Sampling(**fields),
         end_ids=frozenset({9, 8}),
@@ -51,7 +49,7 @@ async def over(recorded: Recorded, *, labels: bool = False) -> AsyncIterator[Vll
         await client.close()
 
 
-async def pieces(recorded: Recorded, ask: Ask) -> list[Piece]:
+async def pieces(recorded: Recorded, ask: SampleRequest) -> list[StreamChunk]:
     async with over(recorded) as server, aclosing(server.sample(ask)) as stream:
         return [piece async for piece in stream]
 
@@ -59,7 +57,7 @@ async def pieces(recorded: Recorded, ask: Ask) -> list[Piece]:
 async def test_a_recorded_stream_is_ids_with_their_log_probs_and_an_end(qwen: Path) -> None:
     (whole,) = joined(await pieces(Recorded(qwen), an_ask()))
     logprobs = (-8.096431732177734, -6.810459136962891)
-    assert whole == Piece(ids=(493, 2851), logprobs=logprobs, ended="length")
+    assert whole == StreamChunk(ids=(493, 2851), logprobs=logprobs, ended="length")
 
 
 async def test_recorded_prompt_log_probs_are_those_of_the_ids_that_followed(qwen: Path) -> None:
@@ -135,79 +133,6 @@ async def test_an_adapter_is_loaded_by_its_folder_and_asked_by_its_name(qwen: Pa
     assert recorded.bodies(GENERATE)[0]["model"] == "one"
 
 
-async def test_beside_adapters_the_base_is_asked_for_as_an_adapter_of_zeros(
-    qwen: Path, adapter: Path
-) -> None:
-    recorded = Recorded(qwen)
-    async with over(recorded) as server:
-        await server.score(SCORED, None)
-        await server.load_adapter("one", adapter)
-        await server.load_adapter("two", adapter)
-        await server.score(SCORED, None)
-        zeros, *_ = loaded = recorded.bodies("/v1/load_lora_adapter")
-        folder = Path(zeros["lora_path"])
-        written = load_file(folder / "adapter_model.safetensors")
-        assert {name: each.shape for name, each in written.items()} == {
-            name: each.shape for name, each in load_file(adapter / "adapter_model.safetensors").items()
-        }
-        assert not any(each.any() for each in written.values())
-        assert (folder / "adapter_config.json").read_text() == (adapter / "adapter_config.json").read_text()
-        await server.close()
-    assert [body["lora_name"] for body in loaded] == [zeros["lora_name"], "one", "two"]
-    assert [body["model"] for body in recorded.bodies(GENERATE)] == ["tiny", zeros["lora_name"]]
-    assert recorded.bodies("/v1/unload_lora_adapter") == [{"lora_name": zeros["lora_name"]}]
-    assert list(adapter.parent.glob(".*")) == [], "nothing is left behind"
-
-
-async def test_no_adapter_comes_before_the_responses_that_asked_for_the_base_without_one_have_ended(
-    qwen: Path, adapter: Path
-) -> None:
-    recorded = Recorded(qwen)
-    recorded.stream, recorded.stays_open = chunk((7, -0.5)), True
-    async with over(recorded) as server:
-        async with aclosing(server.sample(an_ask())) as running:
-            await anext(running)
-            loading = asyncio.create_task(server.load_adapter("one", adapter))
-            while not recorded.adapters:  # noqa: ASYNC110 - the pretended server has no event
-                await asyncio.sleep(0.01)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert not loading.done()
-        await loading
-    assert "one" in recorded.adapters
-
-
-async def test_a_server_that_was_started_anew_gets_the_adapter_of_zeros_again(
-    qwen: Path, adapter: Path
-) -> None:
-    recorded = Recorded(qwen)
-    async with over(recorded) as server:
-        await server.load_adapter("one", adapter)
-        await server.check()
-        recorded.adapters.clear()
-        with pytest.raises(EngineUnavailable, match="no longer has the adapter afterwit-base-"):
-            await server.score(SCORED, None)
-        await server.check()
-        await server.score(SCORED, None)
-        await server.load_adapter("one", adapter)
-        await server.score(SCORED, None)
-    names = [body["lora_name"] for body in recorded.bodies("/v1/load_lora_adapter")]
-    assert [body["model"] for body in recorded.bodies(GENERATE)] == [names[0], "tiny", names[2]]
-    assert names[0] != names[2]
-
-
-async def test_another_process_finds_the_adapter_of_zeros_by_its_name(qwen: Path, adapter: Path) -> None:
-    recorded = Recorded(qwen)
-    async with over(recorded) as server:
-        await server.load_adapter("one", adapter)
-        async with listening(recorded) as url:
-            client = ServerClient(url, key=None, silence_s=10)
-            fit = await inspect(client, qwen, None, any_weights=True)
-            await fit.server.score(SCORED, None)
-            await client.close()
-    assert recorded.bodies(GENERATE)[-1]["model"].startswith("afterwit-base-")
-
-
 async def test_a_schema_is_asked_for_from_the_first_id_on_and_a_refused_one_is_the_clients_fault(
     qwen: Path,
 ) -> None:
@@ -237,7 +162,7 @@ async def test_alternatives_are_the_likeliest_with_what_was_sampled(qwen: Path) 
     choice = {"token_ids": [9], "logprobs": {"content": [content]}, "finish_reason": "length"}
     recorded.stream = b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
     (piece,) = await pieces(recorded, replace(an_ask(), top=3))
-    assert piece.tops == (Place(-1.5, (7, 9, 8), (-0.25, -1.5, -math.inf)),)
+    assert piece.tops == (TopLogprobs(-1.5, (7, 9, 8), (-0.25, -1.5, -math.inf)),)
     assert recorded.bodies(GENERATE)[0]["sampling_params"]["logprobs"] == 3
 
 
@@ -247,8 +172,6 @@ async def test_a_refusal_of_new_weights_has_the_servers_words(qwen: Path, adapte
     async with over(recorded) as server:
         with pytest.raises(EngineError, match=rf"{adapter} does not fit.*No adapter found"):
             await server.load_adapter("one", adapter)
-        with pytest.raises(EngineError, match=r"/versions/1 cannot be read"):
-            await server.load_adapter("one", Path("/versions/1"))
         with pytest.raises(EngineError, match=r"do not fit the served model.*shapes differ"):
             await server.load_weights(qwen, "afterwit-1")
     assert recorded.asked[-1][0] == "/resume", "the server goes on"
@@ -281,7 +204,7 @@ async def test_recorded_places_hold_the_likeliest_ids_and_the_log_prob_of_the_id
     qwen: Path,
 ) -> None:
     async with over(Recorded(qwen)) as server:
-        first, last = await server.places(SCORED, None, first=3, top=2)
+        first, last = await server.top_logprobs(SCORED, None, first=3, top=2)
     assert first == (-8.629008293151855, (2193, 206), (-6.392471790313721, -6.557168483734131))
     assert last == (-7.2454423904418945, (908, 2125), (-5.9152326583862305, -6.48300838470459))
 
@@ -290,10 +213,10 @@ async def test_places_are_asked_for_by_the_adapters_name_and_to_the_width_that_i
     recorded = Recorded(qwen)
     async with over(recorded) as server:
         with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
-            await server.places(SCORED, "gone", first=3, top=7)
+            await server.top_logprobs(SCORED, "gone", first=3, top=7)
     assert recorded.bodies(GENERATE)[0]["sampling_params"]["prompt_logprobs"] == 7
 
 
 def test_what_stands_for_no_probability_is_read_as_none() -> None:
     row = {"5": {"logprob": -9999.0}, "6": {"logprob": -0.5}}
-    assert _place(5, row, 2) == (-math.inf, (6, 5), (-0.5, -math.inf))
+    assert prompt_logprobs(5, row, 2) == (-math.inf, (6, 5), (-0.5, -math.inf))

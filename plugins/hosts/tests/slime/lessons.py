@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from afterwit.config import Settings
+from afterwit.engines.teacher import given_ids
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import given_ids
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherServer
 from afterwit_hosts.slime.lesson import Lesson

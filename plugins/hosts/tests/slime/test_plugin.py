@@ -13,7 +13,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.fingerprint import fingerprint
-from afterwit.learning.teacher_scores import given_ids
+from afterwit.engines.teacher import given_ids
 from afterwit.objective.advantage import denominators
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.target import prepare

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 from afterwit.chat_format.render import Renderer
+from afterwit.engines.teacher import given_ids
 from afterwit.learning import plain_pass as plain
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.teacher_scores import given_ids
 from afterwit.learning.update import update_state
 from afterwit.objective import logprobs
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, PLAIN, made

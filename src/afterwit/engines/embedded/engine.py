@@ -35,8 +35,18 @@ from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import fingerprint
-from afterwit.engines.kinds import check_fits, check_scores
-from afterwit.engines.port import Capabilities, Constraint, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.engines.port import (
+    Capabilities,
+    Constraint,
+    Facts,
+    Generate,
+    Score,
+    Scored,
+    Step,
+    Weights,
+    check_fits,
+    check_scores,
+)
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Basis
 from afterwit.weights.load import read_config

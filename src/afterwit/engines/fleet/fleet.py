@@ -4,53 +4,142 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most
-from afterwit.engines.fleet.member import Conversation, Conversations, Member, chosen
-from afterwit.engines.fleet.rolling import Rolling
-from afterwit.engines.kinds import check_fits, check_scores
-from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.engine import Interruptions, ServerEngine
+from afterwit.engines.fleet.rolling import Member, Rolling
+from afterwit.engines.port import (
+    Capabilities,
+    Engine,
+    Facts,
+    Generate,
+    Score,
+    Scored,
+    Step,
+    Weights,
+    check_fits,
+    check_scores,
+    common,
+)
+from afterwit.engines.server.engine import Interruptions, ServerEngine, open_server
+from afterwit.engines.server.inspect import Inspect
+from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import AfterwitError, EngineUnavailable, NobodyAnswers, SettingError
 
-NOBODY: Mapping[str, Open] = {}
+LATE_S = 10.0
+"""Seconds that further servers have to open once one is open. Later ones join while the fleet serves."""
+RETRY_S = 60.0
+"""Seconds until a server that does not fit is checked again: a person has to restart it."""
+MOST_AHEAD = 8
+"""Requests that the server with a prompt's prefix may have more than the idlest one. Beyond that, reading the
+prompt elsewhere costs less than waiting."""
+BLOCK = 16
+"""Ids that are hashed together."""
+LOOSE = 8
+"""Ids at the end of a prompt that do not count: a template may write the beginning of a response in another
+way once the response follows."""
+MOST_PREFIXES = 100_000
+MODEL = ("model", "vocabulary", "end_ids", "fingerprint", "dtype")
+"""The facts that all servers must share."""
+
+Open = Callable[[], Awaitable[ServerEngine]]
+"""Waits for the server some time. NobodyAnswers, or SettingError if it does not fit the model."""
+
 log = logging.getLogger(__name__)
+
+
+async def open_fleet(
+    folder: Path, settings: VllmSettings | SglangSettings, inspect: Inspect, *, takes_weights: bool
+) -> Engine:
+    """The engine over the server, or all servers, of `engine.url`.
+
+    Of several, one is enough to begin with. SettingError if one does not fit the model, or if two serve
+    different models; NobodyAnswers if none answers within `patience_s`.
+    """
+    openers: dict[str, Open] = {
+        url: partial(open_server, folder, replace(settings, url=url), inspect, takes_weights=takes_weights)
+        for url in settings.urls
+    }
+    if len(openers) == 1:
+        return await openers[settings.urls[0]]()
+    tasks = {url: asyncio.ensure_future(open_()) for url, open_ in openers.items()}
+    try:
+        await _first_open(tasks.values())
+        engines = await _opened(tasks)
+        if not engines:
+            await tasks[settings.urls[0]]  # raises NobodyAnswers
+        members = [Member(url, engine) for url, engine in engines.items()]
+        late = {url: open_ for url, open_ in openers.items() if url not in engines}
+        return Fleet(members, late, patience_s=settings.patience_s, watch_s=settings.watch_s)
+    except BaseException:
+        await asyncio.gather(*(engine.close() for engine in (await _opened(tasks)).values()))
+        raise
+
+
+async def _first_open(tasks: Iterable[asyncio.Future[ServerEngine]]) -> None:
+    """Return LATE_S seconds after the first server is open, or once all have succeeded or failed.
+
+    Raises the first error of a server that answers.
+    """
+    pending, until = set(tasks), None
+    now = asyncio.get_running_loop().time
+    while pending:
+        left = None if until is None else max(0.0, until - now())
+        done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return
+        for task in done:
+            error = task.exception()
+            if error is None:
+                until = until or now() + LATE_S
+            elif not isinstance(error, NobodyAnswers):
+                raise error
+
+
+async def _opened(tasks: Mapping[str, asyncio.Future[ServerEngine]]) -> dict[str, ServerEngine]:
+    """The open engines. Those that are not open yet are given up."""
+    for task in tasks.values():
+        task.cancel()
+    found = await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return {url: each for url, each in zip(tasks, found, strict=True) if isinstance(each, ServerEngine)}
 
 
 class Fleet:
     """Implements `port.Engine`. Make it inside the event loop that uses it; it closes its members.
 
-    A request that goes on from an earlier one goes to the server that answered that one. A server that is
-    away is left out, and its responses go on elsewhere. While new weights are rolled through, no request of a
-    conversation meets an older version than the conversation has heard, and a new conversation meets the
-    newest one.
+    A version is loaded into every server before it is the oldest that serves, so any server may take any
+    request; the one that has read the prompt's prefix is preferred. A server that is away is left out, and
+    its responses go on elsewhere.
     """
 
     def __init__(
         self,
         members: Sequence[Member],
-        late: Mapping[str, Open] = NOBODY,
+        late: Mapping[str, Open] | None = None,
         *,
         patience_s: float,
         watch_s: float,
     ) -> None:
-        """`late`: how to open further servers, by name; they join once they are there and as the others are.
+        """`late`: how to open further servers, by name. They join once they answer, if they match the others.
 
-        SettingError with names if the members serve different models.
+        SettingError with both names if the members serve different models.
         """
-        self.facts, self.capabilities = same_facts(members), common(members)
+        self.facts, self.capabilities = shared(members)
         self._members, self._patience_s, self._watch_s = list(members), patience_s, watch_s
-        self._rolling = Rolling(self._members, dtype=self.facts.dtype, changed=self._tell)
-        self._conversations = {weights: Conversations() for weights in Weights}
+        self._rolling = Rolling(self._members, dtype=self.facts.dtype, changed=self._notify)
+        self._prefixes = Prefixes()
         self._changed = asyncio.Event()
         self._closed = False
-        self._watching = asyncio.create_task(self._watch())
-        self._late = Late(late, self._join)
+        self._late = dict.fromkeys(late or {}, "it has not answered yet")
+        """Why each further server has not joined, by name."""
+        self._tasks = [asyncio.create_task(self._watch())]
+        self._tasks += [asyncio.create_task(self._join(*each)) for each in (late or {}).items()]
 
     @property
     def version(self) -> int:
@@ -70,32 +159,28 @@ class Fleet:
         return self._outs() or None if self._serving() else None
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """Steps as a server streams them; after a server's death from another, which reads all of it anew."""
+        """Steps as a server streams them; after its death from another one, which reads all ids anew."""
         self._check_open()
         check_fits(request, self.facts)
         response = self._members[0].engine.begun(request, self.facts)
         weights, adapter = request.weights, request.adapter if request.weights is Weights.LIVE else SHARED
-        conversation = self._conversations[weights].of(request.prompt_ids, adapter)
         interruptions = Interruptions(self._check_open)
         while True:
-            member = await self._chosen(conversation, weights, adapter)
+            member = await self._chosen(request.prompt_ids, weights, adapter)
             with interruptions.tolerated(), member.busy():
                 async with aclosing(member.engine.rest(response, weights, adapter)) as steps:
                     async for step in steps:
-                        for version in step.versions:
-                            conversation.heard(version)
                         yield step
                         if step.ended:
                             return
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        """All rows by one server, so by one version; by another if it dies meanwhile."""
+        """All rows by one server, so by one version; by another server if it dies meanwhile."""
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
-        conversation = self._conversations[weights].of(rows[0].prompt_ids) if rows else Conversation()
         interruptions = Interruptions(self._check_open)
         while True:
-            member = await self._chosen(conversation, weights)
+            member = await self._chosen(rows[0].prompt_ids if rows else (), weights, SHARED)
             with interruptions.tolerated(), member.busy():
                 return await member.engine.score(rows, top=top, weights=weights)
 
@@ -122,46 +207,33 @@ class Fleet:
         if self._closed:
             return
         self._closed = True
-        await self._late.close()
-        self._watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._watching
-        self._tell()
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self._notify()
         await asyncio.gather(*(member.engine.close() for member in self._members))
 
-    async def _chosen(self, conversation: Conversation, weights: Weights, adapter: str = SHARED) -> Member:
-        """Who takes the request. EngineUnavailable if nobody can within `patience_s` seconds."""
+    async def _chosen(self, prompt: Sequence[int], weights: Weights, adapter: str) -> Member:
+        """The server that takes a request: the one with the prompt's prefix, unless it is too busy, else the
+        idlest. EngineUnavailable if none can within `patience_s` seconds."""
+        ids, oldest = (weights, adapter, *prompt), self._rolling.of(adapter).oldest
         try:
             async with asyncio.timeout(self._patience_s):
-                while True:
+                while not (able := [each for each in self._members if each.out(oldest, adapter) is None]):
                     self._check_open()
-                    oldest = self._oldest(conversation, weights, adapter)
-                    member = chosen(self._members, conversation, oldest=oldest, adapter=adapter)
-                    if member is not None:
-                        conversation.home = self._members.index(member)
-                        return member
                     await self._changed.wait()
+                    oldest = self._rolling.of(adapter).oldest
         except TimeoutError as error:
-            words = self._outs() or "servers with the newest weights are away"
-            raise EngineUnavailable(f"{words} (a request waited {self._patience_s:g} s)") from error
-
-    def _oldest(self, conversation: Conversation, weights: Weights, adapter: str) -> int:
-        """The oldest version that may answer. Base weights are of no version.
-
-        An adapter of somebody's own may have come back in an older version than was heard, or be away.
-        """
-        rolled = self._rolling.of(adapter)
-        if weights is Weights.BASE:
-            return rolled.oldest
-        heard = rolled.version if conversation.version is None else conversation.version
-        return max(min(heard, rolled.version), rolled.oldest)
-
-    def _join(self, name: str, engine: ServerEngine) -> None:
-        """A further server, which gets the live weights before it serves. SettingError if it is another."""
-        member = Member(name, engine)
-        check_joins(member, self._members[0], self.facts, self.capabilities)
-        self._members.append(member)
-        self._tell()
+            reason = self._outs() or "servers with the newest weights are away"
+            raise EngineUnavailable(f"{reason} (a request waited {self._patience_s:g} s)") from error
+        self._check_open()
+        member = min(able, key=lambda each: (each.under_way, each.begun))
+        home = self._prefixes.home(ids)
+        if home in able and home.under_way - member.under_way < MOST_AHEAD:
+            member = home
+        self._prefixes.read(ids, member)
+        return member
 
     def _serving(self) -> bool:
         return any(member.out(self._rolling.of(SHARED).oldest) is None for member in self._members)
@@ -170,43 +242,106 @@ class Fleet:
         """Why servers are out, by their names; empty if none is."""
         oldest = self._rolling.of(SHARED).oldest
         reasons = {member.name: member.out(oldest) for member in self._members}
-        out = {name: reason for name, reason in reasons.items() if reason is not None} | self._late.reasons
+        out = {name: reason for name, reason in reasons.items() if reason is not None} | self._late
         words = "; ".join(f"{name}: {reason}" for name, reason in out.items())
-        every = len(self._members) + len(self._late.reasons)
+        every = len(self._members) + len(self._late)
         return f"{len(out)} of {every} servers are out: {words}" if out else ""
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _watch(self) -> None:
-        """Servers say by themselves when they are back; here they get what they missed."""
+        """Bring servers that are back up to date."""
         while True:
             try:
                 await self._rolling.catch_up()
             except AfterwitError as error:
                 log.warning("the fleet: %s", error)
-            except Exception:  # a fault of our own must not end the watch: nobody would be taken back in
+            except Exception:  # a fault of our own must not end the watch: no server would come back
                 log.exception("watching the fleet failed")
-            self._tell()
+            self._notify()
             await asyncio.sleep(self._watch_s)
+
+    async def _join(self, name: str, open_: Open) -> None:
+        """Wait for a further server. It gets the live weights before it serves."""
+        while True:
+            try:
+                engine = await open_()
+                try:
+                    self._check_joins(Member(name, engine))
+                except BaseException:
+                    await engine.close()
+                    raise
+            except NobodyAnswers:
+                continue
+            except AfterwitError as error:
+                if self._late[name] != str(error):
+                    log.warning("the fleet: %s", error)
+                self._late[name] = str(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                del self._late[name]
+                self._members.append(Member(name, engine))
+                self._notify()
+                log.info("the server at %s has joined the fleet", name)
+                return
+
+    def _check_joins(self, member: Member) -> None:
+        """SettingError if a server has another model, or can do less than the fleet promised at its start."""
+        facts, can = shared([self._members[0], member])
+        if facts.context_length < self.facts.context_length:
+            raise SettingError(
+                f"the context of {member.name} is {facts.context_length} ids, but the fleet began "
+                f"with {self.facts.context_length}: start that server with as much, or Afterwit again "
+                "with it there"
+            )
+        if (lacks := can.lacks(self.capabilities)) is not None:
+            raise SettingError(
+                f"{member.name} can less than the fleet began with ({lacks}): start that server with "
+                "the same flags, or Afterwit again with it there"
+            )
 
     def _check_open(self) -> None:
         if self._closed:
             raise EngineUnavailable("The engine was closed.")
 
 
-MODEL = ("model", "vocabulary", "end_ids", "fingerprint", "dtype")
-"""The facts that all must share."""
+class Prefixes:
+    """The server that has read the prefix of a prompt, for the latest prompts."""
 
-UNPROMISED = ("basis", "remedies")
-"""Of what a fleet can: `common` compares the one, the other is words."""
+    def __init__(self) -> None:
+        self._homes: OrderedDict[int, Member] = OrderedDict()
+
+    def home(self, ids: Sequence[object]) -> Member | None:
+        """The server of the longest earlier prompt that these ids begin with, by whole blocks."""
+        return next((self._homes[key] for key in reversed(_hashes(ids)) if key in self._homes), None)
+
+    def read(self, ids: Sequence[object], member: Member) -> None:
+        """A server reads a prompt."""
+        key = _hashes(ids[:-LOOSE])[-1:]
+        for each in key:
+            self._homes[each] = member
+            self._homes.move_to_end(each)
+        if len(self._homes) > MOST_PREFIXES:
+            self._homes.popitem(last=False)
 
 
-def same_facts(members: Sequence[Member]) -> Facts:
-    """The facts of all: the shortest context. SettingError with both names if they serve different models."""
+def _hashes(ids: Sequence[object]) -> list[int]:
+    """Of the first 1, 2, ... whole blocks."""
+    found: list[int] = []
+    for start in range(0, len(ids) - BLOCK + 1, BLOCK):
+        found.append(hash((found[-1:] and found[-1], tuple(ids[start : start + BLOCK]))))
+    return found
+
+
+def shared(members: Sequence[Member]) -> tuple[Facts, Capabilities]:
+    """The facts and capabilities of all, with the shortest context.
+
+    SettingError with both names if two serve different models or report log-probs of different distributions.
+    """
     first, *others = members
-    ours = first.engine.facts
+    ours, can = first.engine.facts, first.engine.capabilities
     for other in others:
         theirs = other.engine.facts
         for name in MODEL:
@@ -215,7 +350,7 @@ def same_facts(members: Sequence[Member]) -> Facts:
                     f"the servers of engine.url differ: {name} is {one} at {first.name}, but {two} at "
                     f"{other.name}; start all with the same model and --dtype"
                 )
-        one, two = (each.engine.proof.said[1.0] for each in (first, other))
+        one, two = (each.engine.proof.logprobs[1.0] for each in (first, other))
         apart, limit = gap(one, two), most(ours.dtype)
         if not apart <= limit:
             raise SettingError(
@@ -223,101 +358,10 @@ def same_facts(members: Sequence[Member]) -> Facts:
                 f"{first.name} and {other.name} differ by {apart:.2g} on average, and at most {limit:g} is "
                 "right; start all with the same model"
             )
-    return replace(ours, context_length=min(each.engine.facts.context_length for each in members))
-
-
-def check_joins(member: Member, first: Member, facts: Facts, promised: Capabilities) -> None:
-    """SettingError if a server that comes later is not of the fleet's model, or can less than was promised.
-
-    `facts` and `promised` are the fleet's, which hold for as long as it runs.
-    """
-    shortest = same_facts([first, member]).context_length
-    if shortest < facts.context_length:
-        raise SettingError(
-            f"the context of {member.name} is {shortest} ids, but the fleet began with "
-            f"{facts.context_length}: start that server with as much, or Afterwit again with it there"
-        )
-    can = common([first, member])
-    for field in fields(promised):
-        if field.name not in UNPROMISED and _less(getattr(can, field.name), getattr(promised, field.name)):
+        if (basis := other.engine.capabilities.basis) is not can.basis:
             raise SettingError(
-                f"{member.name} can less than the fleet began with ({field.name}): start that server with "
-                "the same flags, or Afterwit again with it there"
+                f"log-probs are {can.basis.value} at {first.name}, but {basis.value} at {other.name}: start "
+                "the servers of engine.url with the same flags"
             )
-
-
-def _less(can: bool | int | None, promised: bool | int | None) -> bool:
-    """None: without bound."""
-    return can is not None and (promised is None or can < promised)
-
-
-def common(members: Sequence[Member]) -> Capabilities:
-    """What every one can do. SettingError if their log-probs are of different distributions."""
-    all_can = [each.engine.capabilities for each in members]
-    first = all_can[0]
-    for member, can in zip(members, all_can, strict=True):
-        if can.basis is not first.basis:
-            raise SettingError(
-                f"log-probs are {first.basis.value} at {members[0].name}, but {can.basis.value} at "
-                f"{member.name}: start the servers of engine.url with the same flags"
-            )
-    probes = [can.longest_probe for can in all_can if can.longest_probe is not None]
-    return Capabilities(
-        basis=first.basis,
-        base_weights=all(can.base_weights for can in all_can),
-        forced_prefix=all(can.forced_prefix for can in all_can),
-        whole_weights=all(can.whole_weights for can in all_can),
-        adapters=all(can.adapters for can in all_can),
-        own_adapters=all(can.own_adapters for can in all_can),
-        constraint=all(can.constraint for can in all_can),
-        top_logprobs=min(can.top_logprobs for can in all_can),
-        scored_ids=min(can.scored_ids for can in all_can),
-        scored_tau=all(can.scored_tau for can in all_can),
-        longest_probe=min(probes) if probes else None,
-        remedies=first.remedies,
-    )
-
-
-AGAIN_S = 60.0
-"""Seconds until a server that does not fit is looked at again: somebody has to start it anew."""
-
-Open = Callable[[], Awaitable[ServerEngine]]
-"""Waits for the server some time. NobodyAnswers, or SettingError if it does not fit the model."""
-
-
-class Late:
-    """Make it inside the event loop that uses it."""
-
-    def __init__(self, openers: Mapping[str, Open], join: Callable[[str, ServerEngine], None]) -> None:
-        """By the servers' names. `join` takes an engine, or raises SettingError."""
-        self.reasons = dict.fromkeys(openers, "it has not answered yet")
-        """Why each is not there, by name."""
-        self._join = join
-        self._tasks = [asyncio.create_task(self._await(name, open_)) for name, open_ in openers.items()]
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _await(self, name: str, open_: Open) -> None:
-        while True:
-            try:
-                engine = await open_()
-                try:
-                    self._join(name, engine)
-                except BaseException:
-                    await engine.close()
-                    raise
-            except NobodyAnswers:
-                continue
-            except AfterwitError as error:
-                if self.reasons[name] != str(error):
-                    log.warning("the fleet: %s", error)
-                self.reasons[name] = str(error)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                del self.reasons[name]
-                log.info("the server at %s has joined the fleet", name)
-                return
+    context_length = min(each.engine.facts.context_length for each in members)
+    return replace(ours, context_length=context_length), common([m.engine.capabilities for m in members])

@@ -1,40 +1,77 @@
-"""New weights for a fleet: rolled through one server after another, while the others serve.
+"""New weights for a fleet: loaded into one server after another, while the others serve.
 
-The first server's log-probs are compared with the learner's by whoever asks for `probe`. Each further server
-must give the first one's before it serves, and so must one that was away and takes the live weights again.
+The publisher compares the first server's log-probs with the learner's. Each further server must agree with
+the first one before it serves, and so must one that was away and loads the live weights again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from afterwit.adapters import SHARED
-from afterwit.engines.fleet.member import Member
+from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.swaps import Proof, proof_with
 from afterwit.errors import EngineError, EngineUnavailable
 
-AGAIN_S = 60.0
-"""Seconds until a server that did not take the live weights is given them again: reading them may take long,
-and a person will have to look at it."""
+RETRY_S = 60.0
+"""Seconds until a server that did not accept the live weights gets them again: loading may take long, and a
+person has to look at it."""
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class Member:
+    """A server of the fleet."""
+
+    name: str
+    """Its address."""
+    engine: ServerEngine
+    under_way: int = 0
+    begun: int = 0
+    """Requests so far."""
+    trouble: dict[str, str] = field(default_factory=dict)
+    """By adapter: why it did not accept the live weights."""
+    retry_at: dict[str, float] = field(default_factory=dict)
+    """By adapter: when to try again, by the event loop's clock."""
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Around a request."""
+        self.begun += 1
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
+    def version(self, adapter: str) -> int:
+        """The version that it has of an adapter; 0: the base."""
+        return self.engine.live(adapter) or 0
+
+    def out(self, oldest: int, adapter: str = SHARED) -> str | None:
+        """Why it does not serve an adapter in version `oldest` or newer; None if it does."""
+        if self.engine.fault is not None:
+            return self.engine.fault
+        if (has := self.version(adapter)) < oldest:
+            return self.trouble.get(adapter) or f"it has version {has} and takes version {oldest}"
+        return None
+
+
 @dataclass(slots=True, kw_only=True)
-class Rolled:
-    """What is live of one adapter."""
+class Live:
+    """The live weights of one adapter."""
 
     version: int = 0
-    """The newest version that is served; 0: the base."""
     oldest: int = 0
-    """The oldest that is: another one while a version is rolled through."""
+    """The oldest version that still serves: below `version` while that is rolled out."""
     folder: Path | None = None
-    """The weights of `version`; None: the base's, which every server begins with."""
+    """None: the base's weights, which every server begins with."""
     proof: Proof | None = None
 
 
@@ -45,22 +82,21 @@ class Rolling:
         """`changed` is called whenever another server may serve."""
         self._members, self._dtype, self._changed = members, dtype, changed
         began = members[0].engine.version
-        self._live = {SHARED: Rolled(version=began, oldest=began)}
+        self._live = {SHARED: Live(version=began, oldest=began)}
         self._next: tuple[int, Path, str] | None = None
         self._next_proof: Proof | None = None
         self._staged: list[Member] = []
         self._one_at_a_time = asyncio.Lock()
 
-    def of(self, adapter: str) -> Rolled:
-        """What is live of an adapter; the base if it is not loaded."""
-        return self._live.get(adapter) or Rolled()
+    def of(self, adapter: str) -> Live:
+        """The live weights of an adapter; the base's if it is not loaded."""
+        return self._live.get(adapter) or Live()
 
     def live(self, adapter: str) -> int | None:
-        """The port's."""
         return self._live[adapter].version if adapter in self._live else None
 
     async def stage(self, version: int, folder: Path, adapter: str) -> None:
-        """On every server that is there; the others take it when they are back."""
+        """On every server that answers. The others load it when they are back."""
         async with self._one_at_a_time:
             await self._discard()
             away: EngineUnavailable | None = None
@@ -80,7 +116,7 @@ class Rolling:
             self._next = (version, folder, adapter)
 
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        """By the first server that is there: the others must agree with it later."""
+        """By the first server that answers. The others must agree with it later."""
         async with self._one_at_a_time:
             while self._staged:
                 try:
@@ -96,30 +132,30 @@ class Rolling:
             raise EngineError("No weights are staged.")
 
     async def promote(self) -> None:
-        """Server by server. EngineError if none of them takes the weights; one that does not stays out."""
+        """Server by server. EngineError if none accepts the weights; one that does not stays out."""
         async with self._one_at_a_time:
             if self._next is None:
                 raise EngineError("No weights are staged.")
             (version, folder, adapter), proof = self._next, self._next_proof
-            probed, rolled = self._staged[0] if proof is not None else None, self.of(adapter)
+            probed, live = self._staged[0] if proof is not None else None, self.of(adapter)
             failed: EngineError | None = None
             for member in self._staged:
                 try:
                     if proof is not None and member is not probed:
-                        await _check(member, proof, self._dtype)
+                        await self._check(member, proof)
                     await member.engine.promote()
                 except EngineError as error:
                     failed = error
                     await self._refused(member, adapter, error)
                 else:
                     member.trouble.pop(adapter, None)
-                    rolled.version, rolled.folder, rolled.proof = version, folder, proof
-                    self._live[adapter] = rolled
+                    live.version, live.folder, live.proof = version, folder, proof
+                    self._live[adapter] = live
                 self._changed()
             self._forget_staged()
-            if rolled.version != version:
+            if live.version != version:
                 raise failed or EngineError("No weights are staged.")
-            rolled.oldest = version
+            live.oldest = version
             self._changed()
 
     async def discard(self) -> None:
@@ -127,46 +163,49 @@ class Rolling:
             await self._discard()
 
     async def unload(self, adapter: str) -> None:
-        """From every server, also from those that are away: they come back without it."""
+        """From every server; one that is away comes back without it."""
         async with self._one_at_a_time:
             if self._live.pop(adapter, None) is None:
                 return
             for member in self._members:
                 member.trouble.pop(adapter, None)
-                member.not_before.pop(adapter, None)
+                member.retry_at.pop(adapter, None)
                 await member.engine.unload(adapter)
 
     async def catch_up(self) -> None:
-        """Give the live weights to every server that is there without them, unless new ones are staged."""
+        """Give the live weights to every server that answers without them, unless new ones are staged."""
         for member in self._members:
             for adapter in list(self._live):
                 if self._lacks_live(member, adapter):
                     async with self._one_at_a_time:
-                        if self._lacks_live(member, adapter):  # still: it was given, or unloaded meanwhile
+                        if self._lacks_live(member, adapter):  # it may have changed meanwhile
                             await self._give_live(member, adapter)
 
     def _lacks_live(self, member: Member, adapter: str) -> bool:
-        """Whether a server should be given the live weights of an adapter now."""
         now = asyncio.get_running_loop().time()
-        behind = member.engine.fault is None and member.version(adapter) < self.of(adapter).oldest
-        return behind and self._next is None and member.not_before.get(adapter, now) <= now
+        lacks = member.engine.fault is None and member.version(adapter) < self.of(adapter).oldest
+        return lacks and self._next is None and member.retry_at.get(adapter, now) <= now
 
     async def _give_live(self, member: Member, adapter: str) -> None:
-        rolled = self.of(adapter)
-        assert rolled.folder is not None, "a fleet that took no weights has none that are behind"
+        live = self.of(adapter)
+        assert live.folder is not None, "every server begins with the base"
         try:
-            await member.engine.stage(rolled.version, rolled.folder, adapter=adapter)
-            if rolled.proof is not None:
-                await _check(member, rolled.proof, self._dtype)
+            await member.engine.stage(live.version, live.folder, adapter=adapter)
+            if live.proof is not None:
+                await self._check(member, live.proof)
             await member.engine.promote()
         except EngineError as error:
             if not isinstance(error, EngineUnavailable):
-                member.not_before[adapter] = asyncio.get_running_loop().time() + AGAIN_S
+                member.retry_at[adapter] = asyncio.get_running_loop().time() + RETRY_S
             await self._refused(member, adapter, error)
             return
         member.trouble.pop(adapter, None)
-        log.warning("the server at %s has version %d again", member.name, rolled.version)
+        log.warning("the server at %s has version %d again", member.name, live.version)
         self._changed()
+
+    async def _check(self, member: Member, proof: Proof) -> None:
+        """EngineError unless the weights staged there give the log-probs of the first server."""
+        await proof.check(lambda times: member.engine.probe(proof.ids, times=times), self._dtype)
 
     async def _refused(self, member: Member, adapter: str, error: EngineError) -> None:
         if member.trouble.get(adapter) != str(error):
@@ -184,8 +223,3 @@ class Rolling:
 
     def _forget_staged(self) -> None:
         self._staged, self._next, self._next_proof = [], None, None
-
-
-async def _check(member: Member, proof: Proof, dtype: str) -> None:
-    """EngineError unless a server says of what is staged there what the first one said."""
-    await proof.check(lambda times: member.engine.probe(proof.ids, times=times), dtype)

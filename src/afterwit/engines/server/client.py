@@ -1,8 +1,9 @@
-"""HTTP to a model server. Every fault becomes one of our errors, with the server's own words."""
+"""HTTP to a model server. Every fault becomes one of our errors, with the server's own message."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,14 +11,19 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from afterwit.errors import EngineError, EngineUnavailable
+from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers
 
 CONNECT_S = 5.0
-WORDS = 500
-"""Characters of a server's own words that are passed on."""
-
+RETRY_S = LEAST_TRY_S = 1.0
+LONGEST_MESSAGE = 500
+"""Characters of a server's message that are passed on."""
+DEAD = "EngineCore encountered an issue"
+"""vLLM's answer once its engine has died."""
 DATA = b"data:"
 LAST = b"[DONE]"
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,40 +35,39 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None if it is none."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError:
             return None
 
     @property
-    def words(self) -> str:
-        """What the server said, for people: an error's message in any of the usual forms, else its text."""
+    def message(self) -> str:
+        """The server's message: the text of an error in any of the usual forms, else the body."""
         found = self.json
         while isinstance(found, Mapping):
             found = next((found[key] for key in ("error", "detail", "message") if found.get(key)), None)
         text = found if isinstance(found, str) else self.body.decode(errors="replace")
-        return " ".join(text.split())[:WORDS]
+        return " ".join(text.split())[:LONGEST_MESSAGE]
 
 
 class Refused(EngineError):
     """The server answered with an error."""
 
     def __init__(self, path: str, answer: Answer) -> None:
-        super().__init__(f"the server refused {path} with HTTP {answer.status}: {answer.words}")
+        super().__init__(f"the server refused {path} with HTTP {answer.status}: {answer.message}")
         self.answer = answer
 
 
 class ServerFailed(Refused):
-    """The server answered with an error of its own: it may be there, or dying."""
+    """The server answered with a 5xx error: it may be healthy, or dying."""
 
 
 class ServerClient:
     """One server. Make it inside the event loop that uses it; `close` it there.
 
-    Every method raises EngineUnavailable if the server does not answer, breaks off, or says that it cannot
-    serve now (502, 503, 504), ServerFailed for any other status from 500 on, and Refused for any other one
-    but 200.
+    Every method raises EngineUnavailable if the server does not answer, breaks off, or answers 502, 503 or
+    504; ServerFailed for any other status from 500 on, and Refused for any other than 200.
     """
 
     def __init__(self, url: str, *, key: str | None, silence_s: float) -> None:
@@ -89,16 +94,16 @@ class ServerClient:
         return await self._whole("POST", path, body, within_s)
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """As `get` and `post`, but an answer of any status comes back: for probing what a server can do."""
+        """As `get` and `post`, but returns an answer of any status, to probe the server's features."""
         try:
             return await self._whole(method, path, body, None)
         except Refused as error:
             return error.answer
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
-        """The JSON of the `data:` events of a streamed answer, those together that came together.
+        """The JSON of the `data:` events of a streamed answer, in lists of those that arrived together.
 
-        Closing it tells the server to stop.
+        Closing the generator closes the connection.
         """
         try:
             async with self._session.post(self.url + path, data=orjson.dumps(body)) as response:
@@ -115,7 +120,7 @@ class ServerClient:
             raise self._unreachable(error) from error
 
     async def close(self) -> None:
-        """End every request; those that wait get EngineUnavailable."""
+        """End every request; waiting ones get EngineUnavailable."""
         await self._session.close()
 
     async def _whole(
@@ -143,7 +148,6 @@ class ServerClient:
 
 
 def _events(lines: Sequence[bytes]) -> list[Any]:
-    """The JSON of each line with data."""
     return [
         orjson.loads(data)
         for line in lines
@@ -151,58 +155,61 @@ def _events(lines: Sequence[bytes]) -> list[Any]:
     ]
 
 
-def failed(path: str, error: Mapping[str, Any], words: str) -> EngineError:
-    """The fault that a streamed answer ends with; `words` say so for people."""
-    code = error.get("code")
-    if isinstance(code, int) and code >= 500:
-        return ServerFailed(path, Answer(status=code, body=str(error.get("message")).encode()))
-    return EngineError(words)
-
-
 def _fault(path: str, answer: Answer) -> EngineError:
     if answer.status in (502, 503, 504):
-        return EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.words}")
+        return EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.message}")
     return ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)
 
 
-class Door:
-    """Open at first. Each who closes it has a reason of their own, and it is open once none has one."""
+def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:
+    """The error for a fault that ends a streamed answer."""
+    code = error.get("code")
+    if isinstance(code, int) and code >= 500:
+        return ServerFailed(path, Answer(status=code, body=str(error.get("message")).encode()))
+    return EngineError(message)
 
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-        self._changed = asyncio.Event()
 
-    @property
-    def reason(self) -> str | None:
-        """Why it is closed; None while it is open."""
-        return next(iter(self._reasons.values()), None)
+async def gone(error: EngineError, check: Callable[[], Awaitable[object]]) -> EngineUnavailable | None:
+    """EngineUnavailable if the server cannot serve after a fault of its own; None if it can, or if the fault
+    was the request's.
 
-    def closed_by(self, who: str) -> bool:
-        """Whether it is closed for a reason of theirs."""
-        return who in self._reasons
+    The process that answers outlives the one that computes by a few seconds. `check` raises if the server
+    is not fit.
+    """
+    if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
+        return None
+    if DEAD in str(error):
+        return EngineUnavailable(f"the server's engine died: {error}")
+    try:
+        await check()
+    except AfterwitError as found:
+        return EngineUnavailable(f"{error}; then {found}")
+    return None
 
-    def close(self, who: str, reason: str) -> None:
-        """Let nobody through; replaces the reason that they had."""
-        self._reasons[who] = reason
 
-    def open(self, who: str) -> None:
-        """Take their reason away."""
-        self._reasons.pop(who, None)
-        if not self._reasons:
-            self._changed.set()
-            self._changed = asyncio.Event()
+async def answered(client: ServerClient, *, label: str, patience_s: float) -> None:
+    """Return once `/health` is answered. NobodyAnswers if no server does within `patience_s` seconds.
 
-    async def passed(self, patience_s: float) -> None:
-        """Wait until it is open. EngineUnavailable with the reason after `patience_s` seconds."""
+    `label` is the kind of server in messages. Each try lasts at least `LEAST_TRY_S`: a shorter one would
+    hide why the one before it failed.
+    """
+    now = asyncio.get_running_loop().time
+    until = now() + patience_s
+    logged = False
+    while True:
         try:
-            async with asyncio.timeout(patience_s):
-                while self._reasons:
-                    await self._changed.wait()
-        except TimeoutError as error:
-            raise EngineUnavailable(f"{self.reason} (a request waited {patience_s:g} s)") from error
-
-
-T = TypeVar("T")
+            await client.get("/health", within_s=max(until - now(), LEAST_TRY_S))
+            return
+        except EngineUnavailable as error:
+            if until - now() <= RETRY_S:
+                raise NobodyAnswers(
+                    f"no {label} server answered at {client.url} within {patience_s:g} s ({error}): start "
+                    "it, let `afterwit up` start one, or correct engine.url"
+                ) from error
+            if not logged:
+                log.info("waiting up to %g s for a %s server: %s", patience_s, label, error)
+            logged = True
+            await asyncio.sleep(RETRY_S)
 
 
 async def gathered(calls: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
@@ -12,35 +13,79 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.adapters import SHARED
-from afterwit.engines.kinds import check_fits, check_scores
-from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.client import Door, gathered
-from afterwit.engines.server.inspect import gone, tokenizer_of
+from afterwit.engines.port import (
+    Capabilities,
+    Facts,
+    Generate,
+    Score,
+    Scored,
+    Step,
+    Weights,
+    check_fits,
+    check_scores,
+)
+from afterwit.engines.server.client import ServerClient, answered, gathered, gone
+from afterwit.engines.server.inspect import Inspect, facts_of, tokenizer_of
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
-from afterwit.engines.server.settings import ServerSettings
+from afterwit.engines.server.settings import ServerSettings, SglangSettings, VllmSettings
 from afterwit.engines.server.swaps import (
+    SWAP,
     AdapterSwap,
     Lease,
     Proof,
-    Swap,
+    RequestGate,
     WholeSwap,
     is_ours,
+    proof_ids,
     proof_with,
-    sample_ids,
 )
-from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
+from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, SettingError
 
 SCORED_AT_ONCE = 8
-"""Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
+"""Concurrent calls of one `score`. A server batches several prompts, while people's requests wait."""
+MOST_INTERRUPTIONS = 2
+"""A request that brings its server down must not do so for ever."""
+WATCH = "watch"
+"""The watch's name at the gate."""
+
+log = logging.getLogger(__name__)
+
+
+async def open_server(
+    folder: Path, settings: VllmSettings | SglangSettings, inspect: Inspect, *, takes_weights: bool
+) -> ServerEngine:
+    """The engine over the server of `engine.url`, ready.
+
+    SettingError if the server does not fit the model or lacks a flag; NobodyAnswers. Without `takes_weights`
+    it may lack the flags that only new weights need.
+    """
+    swap = settings.swap if takes_weights else None
+    (url,) = settings.urls
+    client = ServerClient(url, key=settings.key(os.environ), silence_s=settings.silence_s)
+    try:
+        await answered(client, label=settings.label, patience_s=settings.patience_s)
+        fit = await inspect(client, folder, swap)
+        facts = await asyncio.to_thread(facts_of, folder, settings, fit, kind=settings.kind)
+        return await ServerEngine.open(
+            fit.server, folder, settings, facts=facts, capabilities=fit.capabilities
+        )
+    except EngineError as error:
+        await client.close()
+        raise SettingError(f"the {settings.label} server at {client.url} cannot be used: {error}") from error
+    except BaseException:
+        await client.close()
+        raise
 
 
 class ServerEngine:
     """Implements `port.Engine`. Make it with `open`, inside the event loop that uses it.
 
-    A request waits at the door while the server is away or takes new weights, `patience_s` at most. A
-    response that is broken off goes on from what it has said, with the weights that are live then.
+    A request waits at the gate while the server is away or loads new weights, `patience_s` at most. An
+    interrupted response goes on from its ids so far, with the weights that are live then.
     """
+
+    reduced: None = None
 
     def __init__(
         self,
@@ -55,17 +100,17 @@ class ServerEngine:
         self.facts = facts
         self.capabilities = capabilities
         self.proof = proof
-        """What its base weights say of some ids."""
+        """Log-probs of some ids by its base weights."""
         self._server, self._patience_s = server, settings.patience_s
         self._base = base
-        self._door = Door()
-        self._watch = Watch(self._door, check=self._check, recover=self._recover, every_s=settings.watch_s)
-        self._swap: Swap
+        self._gate = RequestGate()
+        self._watch = Watch(self._gate, check=self._check, recover=self._recover, every_s=settings.watch_s)
+        self._swap: AdapterSwap | WholeSwap
         if settings.swap == "adapters":
             self._swap = AdapterSwap(server, base, proof=proof, dtype=facts.dtype)
         else:
             self._swap = WholeSwap(
-                server, base, self._door, proof=proof, dtype=facts.dtype, lost=self._watch.lost
+                server, base, self._gate, proof=proof, dtype=facts.dtype, lost=self._watch.lost
             )
         self._closed = False
         self._watching = asyncio.create_task(self._watch.run())
@@ -80,14 +125,14 @@ class ServerEngine:
         facts: Facts,
         capabilities: Capabilities,
     ) -> ServerEngine:
-        """The engine over a server that was found fit for the model in `base`, from its base weights on.
+        """The engine over a server that fits the model in `base`, beginning with its base weights.
 
-        A server that kept the weights of an earlier run reads the base's first.
+        A server that kept the weights of an earlier run loads the base's first.
         """
         base = await asyncio.to_thread(base.resolve)
         if is_ours(await server.check()):
             await server.load_weights(base, "base")
-        ids = sample_ids(facts.vocabulary)
+        ids = proof_ids(facts.vocabulary)
         proof = proof_with(None, ids, 1.0, await server.score(ids, None))
         return cls(server, base, settings, facts=facts, capabilities=capabilities, proof=proof)
 
@@ -99,20 +144,16 @@ class ServerEngine:
         return self._swap.live(adapter)
 
     @property
-    def reduced(self) -> None:
-        """There is one server."""
-
-    @property
     def fault(self) -> str | None:
-        return "The engine was closed." if self._closed else self._door.reason
+        return "The engine was closed." if self._closed else self._gate.reason
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """Steps as the server streams them. Close the generator to end the response there too."""
+        """Steps as the server streams them. Closing the generator ends the response there too."""
         self._check_open()
         check_fits(request, self.facts)
         response, interruptions = self.begun(request, self.facts), Interruptions(self._check_open)
         while True:
-            await self._door.passed(self._patience_s)
+            await self._gate.passed(self._patience_s)
             with interruptions.tolerated():
                 async with aclosing(self.rest(response, request.weights, request.adapter)) as steps:
                     async for step in steps:
@@ -121,15 +162,15 @@ class ServerEngine:
                             return
 
     def begun(self, request: Generate, facts: Facts) -> ServedResponse:
-        """A response that has said nothing, for `rest` of any server of the model."""
+        """An empty response, for `rest` of any server of the model."""
         return ServedResponse(request, facts, self._text_of)
 
     async def rest(
         self, response: ServedResponse, weights: Weights, adapter: str = SHARED
     ) -> AsyncGenerator[Step, None]:
-        """What is left of a response, up to its end or until the server takes new weights.
+        """The rest of a response, up to its end or until the server loads new weights.
 
-        It waits for nothing: ask only without a `fault`. EngineUnavailable if the server breaks off.
+        Does not wait at the gate: call it only without a `fault`. EngineUnavailable if the server breaks off.
         """
         async with self._watched():
             with self._swap.lease(weights, adapter) as lease:
@@ -142,7 +183,6 @@ class ServerEngine:
         return tokenizer_of(self._base)
 
     def _text_of(self, ids: Sequence[int]) -> str:
-        """Read for responses that have a form: their marks are texts."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
         return text
 
@@ -154,22 +194,22 @@ class ServerEngine:
         try:
             turns = True
             while turns:
-                ask = response.rest(lease.of.name)
-                async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
-                    async for piece in pieces:
-                        if (step := response.take(piece, version)) is not None:
+                request = response.rest(lease.of.name)
+                async with aclosing(lease.chunks(self._server.sample(request))) as chunks:
+                    async for chunk in chunks:
+                        if (step := response.take(chunk, version)) is not None:
                             yield step
                         if response.turns:
                             break
                 turns = response.turns and not lease.cut
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise EngineError("the server answered in a form that is not known here") from error
+            raise EngineError("the server answered in an unknown form") from error
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        """One call a row, several at one time, all by the weights that are live at the start."""
+        """One call per row, several at once, all by the weights that are live at the start."""
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
-        await self._door.passed(self._patience_s)
+        await self._gate.passed(self._patience_s)
         with self._swap.lease(weights, SHARED) as lease:
             calls = [partial(self._scored, row, top, lease) for row in rows]
             async with self._watched():
@@ -180,12 +220,12 @@ class ServerEngine:
 
     async def _scored(self, row: Score, top: int, lease: Lease) -> Scored:
         ids = (*row.prompt_ids, *row.response_ids)
-        places = await self._server.places(ids, lease.of.name, first=len(row.prompt_ids), top=top)
+        found = await self._server.top_logprobs(ids, lease.of.name, first=len(row.prompt_ids), top=top)
         return Scored(
             version=lease.of.version,
-            logprobs=tuple(place.logprob for place in places),
-            top_ids=tuple(place.top_ids for place in places),
-            top_logprobs=tuple(place.top_logprobs for place in places),
+            logprobs=tuple(each.sampled for each in found),
+            top_ids=tuple(each.ids for each in found),
+            top_logprobs=tuple(each.logprobs for each in found),
         )
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
@@ -214,25 +254,25 @@ class ServerEngine:
         self._watching.cancel()
         with suppress(asyncio.CancelledError):
             await self._watching
-        for who in ("watch", "swap"):
-            self._door.open(who)
+        for part in (WATCH, SWAP):
+            self._gate.open(part)
         await self._swap.close()
         await self._server.close()
 
     async def _check(self) -> None:
         expected = self._swap.label
-        said = await self._server.check()
-        if expected is None or expected != self._swap.label or self._door.closed_by(WHO):
+        found = await self._server.check()
+        if expected is None or expected != self._swap.label or self._gate.closed_by(WATCH):
             return
-        if said not in (None, expected):
-            raise EngineUnavailable(f"the server was started anew: its weights are {said}, not {expected}")
+        if found not in (None, expected):
+            raise EngineUnavailable(f"the server was restarted: its weights are {found}, not {expected}")
 
     async def _recover(self) -> None:
         await self._swap.recover()
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Around what is asked of the server: if it is away, or dying, EngineUnavailable, and it is said."""
+        """Around calls of the server: one that is away or dying is reported, and raises EngineUnavailable."""
         self._check_open()
         try:
             yield
@@ -251,31 +291,27 @@ class ServerEngine:
             raise EngineUnavailable("The engine was closed.")
 
 
-WHO = "watch"
-log = logging.getLogger(__name__)
-
-
 class Watch:
-    """`run` it as a task. Whoever meets a fault of the server tells `lost`."""
+    """Checks the server's health. `run` it as a task; report faults that are met elsewhere to `lost`."""
 
     def __init__(
         self,
-        door: Door,
+        gate: RequestGate,
         *,
         check: Callable[[], Awaitable[None]],
         recover: Callable[[], Awaitable[None]],
         every_s: float,
     ) -> None:
-        """`check` returns if the server can serve, `recover` brings the right weights back to it."""
-        self._door, self._check, self._recover, self._every_s = door, check, recover, every_s
-        self._told = asyncio.Event()
+        """`check` returns if the server can serve; `recover` brings the right weights back to it."""
+        self._gate, self._check, self._recover, self._every_s = gate, check, recover, every_s
+        self._reported = asyncio.Event()
 
     def lost(self, error: Exception) -> None:
-        """The server is not what it was: nobody passes until it is seen to be right."""
-        if not self._door.closed_by(WHO):
+        """Close the gate until the server is seen to be right."""
+        if not self._gate.closed_by(WATCH):
             log.warning("the engine's server is away: %s", error)
-        self._door.close(WHO, str(error))
-        self._told.set()
+        self._gate.close(WATCH, str(error))
+        self._reported.set()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -283,18 +319,14 @@ class Watch:
             try:
                 await self._look()
             except AfterwitError as error:
-                self._door.close(WHO, str(error))
-            except (
-                Exception
-            ) as error:  # a fault of our own must not end the watch: nobody would open the door
+                self._gate.close(WATCH, str(error))
+            except Exception as error:  # a fault of our own must not end the watch
                 log.exception("watching the engine's server failed")
-                self._door.close(WHO, f"watching the server failed: {type(error).__name__} (see the log)")
-            self._told.clear()
-            try:
+                self._gate.close(WATCH, f"watching the server failed: {type(error).__name__} (see the log)")
+            self._reported.clear()
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
-                    await self._told.wait()
-            except TimeoutError:
-                pass
+                    await self._reported.wait()
 
     async def _look(self) -> None:
         try:
@@ -302,18 +334,14 @@ class Watch:
         except EngineUnavailable as error:
             self.lost(error)
             return
-        if self._door.closed_by(WHO):
+        if self._gate.closed_by(WATCH):
             await self._recover()
-            self._door.open(WHO)
+            self._gate.open(WATCH)
             log.warning("the engine's server is back")
 
 
-MOST_INTERRUPTIONS = 2
-"""A request that brings its server down must not do so for ever."""
-
-
 class Interruptions:
-    """The interruptions of one request so far."""
+    """Counts the interruptions of one request."""
 
     def __init__(self, check_open: Callable[[], None]) -> None:
         """`check_open` raises if the engine itself was closed: then nothing is tried again."""
@@ -322,7 +350,7 @@ class Interruptions:
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
-        """Around one attempt, in a loop. EngineUnavailable ends it; one too many is raised."""
+        """Around one attempt, in a loop. Ends it at EngineUnavailable; raises that after too many."""
         try:
             yield
         except EngineUnavailable:

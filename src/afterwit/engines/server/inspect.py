@@ -1,23 +1,23 @@
-"""What an engine over a server can do, by the way in which new weights come."""
+"""Checks that a server is fit for the model: same tokenizer, same weights, and the features it needs."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from afterwit.chat_format.folder import end_ids, read_json, special_tokens
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.fingerprint import fingerprint, shapes_of
 from afterwit.engines.port import Capabilities, Facts
-from afterwit.engines.server.client import ServerClient, ServerFailed
+from afterwit.engines.server.client import ServerClient
+from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings, Swap
-from afterwit.engines.server.swaps import shapes_of
-from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
+from afterwit.errors import SettingError
 from afterwit.turn import Basis
 
 REMEDIES = {
@@ -30,12 +30,38 @@ REMEDIES = {
 }
 MOST_ALTERNATIVES = 20
 """Alternatives of a token: clients may ask for no more."""
+TOP = 5
+"""Ids whose log-probs are compared to find the basis."""
+TARGET_MODULES = "--lora-target-modules"
+"""A flag of both kinds of server."""
+PROJECTION = re.compile(r"^(?!.*(?:vision|visual)).*\.(\w+_proj(?:_[a-z]+)?)\.weight$")
+"""A linear layer outside image towers. Experts in one tensor have such names without `.weight`."""
+ALL = ("all",)
+TEXT = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 🙂\n\n\tdone'
+"""Different tokenizers split this text differently."""
 
 
-def capabilities(
-    basis: Basis, context_length: int, scored_ids: int, swap: Swap | None, *, keeps_schemas: bool = False
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A server that is fit for the model."""
+
+    server: Server
+    capabilities: Capabilities
+    context_length: int
+    dtype: str | None
+    """Precision of its computation; None: it does not report it."""
+    scores_given: bool = False
+    """Implements `Server.logprobs_at`."""
+
+
+Inspect = Callable[[ServerClient, Path, Swap | None], Awaitable[Fit]]
+"""(client, model folder, swap) to the server. SettingError lists everything that is missing."""
+
+
+def capabilities_of(
+    swap: Swap | None, *, basis: Basis, context_length: int, scored_ids: int, constraint: bool
 ) -> Capabilities:
-    """`swap` is None if no new weights will come."""
+    """The capabilities of an engine over a server. `swap` is None if no new weights will come."""
     return Capabilities(
         basis=basis,
         base_weights=swap != "whole",
@@ -43,7 +69,7 @@ def capabilities(
         whole_weights=swap == "whole",
         adapters=swap == "adapters",
         own_adapters=swap == "adapters",
-        constraint=keeps_schemas,
+        constraint=constraint,
         top_logprobs=min(scored_ids, MOST_ALTERNATIVES),
         scored_ids=scored_ids,
         longest_probe=context_length - 1,
@@ -51,44 +77,37 @@ def capabilities(
     )
 
 
-HOT, COLD = 1.0, 0.5
-TOP = 5
-"""Ids whose log-probs are compared."""
-
-
 async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:
     """Whether log-probs change with the temperature: at half of it, processed ones lie twice as far apart.
 
-    `top_at` gives the log-probs of the likeliest ids at a temperature.
+    `top_at` returns the log-probs of the most likely ids at a temperature.
     """
-    hot, cold = [max(values) - min(values) for values in (await top_at(HOT), await top_at(COLD))]
+    hot, cold = [max(values) - min(values) for values in (await top_at(1.0), await top_at(0.5))]
     return Basis.PROCESSED if cold > 1.5 * hot else Basis.RAW
 
 
-def facts_of(
-    folder: Path, settings: ServerSettings, *, kind: str, context_length: int, dtype: str | None
-) -> Facts:
-    """The engine's facts; `dtype` is what the server says that it computes in, None if it does not say."""
-    tokenizer = tokenizer_of(folder)
+def facts_of(folder: Path, settings: ServerSettings, fit: Fit, *, kind: str) -> Facts:
+    """The facts of an engine over a server."""
+    known = fit.dtype if settings.dtype == "auto" else None
     return Facts(
         name=kind,
         model=folder.resolve().name,
-        context_length=context_length,
+        context_length=fit.context_length,
         vocabulary=vocabulary_of(folder),
-        end_ids=end_ids(folder, tokenizer.token_to_id),
-        dtype=dtype if settings.dtype == "auto" and dtype is not None else dtype_of(folder, settings),
+        end_ids=end_ids(folder, tokenizer_of(folder).token_to_id),
+        dtype=known or dtype_of(folder, settings),
         fingerprint=fingerprint(folder),
     )
 
 
 def vocabulary_of(folder: Path) -> int:
-    """How many ids the model has a logit for."""
+    """The number of ids that the model has a logit for."""
     size: int = _text_config(folder)["vocab_size"]
     return size
 
 
 def dtype_of(folder: Path, settings: ServerSettings) -> str:
-    """What a server that does not say computes in: the setting, else what the folder's weights are."""
+    """The precision of a server that does not report it: the setting, else that of the folder's weights."""
     if settings.dtype != "auto":
         return settings.dtype
     config = _text_config(folder)
@@ -101,9 +120,9 @@ def _text_config(folder: Path) -> dict[str, Any]:
 
 
 def require_same_model(folder: Path, served: str, *, url: str) -> None:
-    """SettingError with both hashes if `served` is a folder here that holds another model than `folder`.
+    """SettingError with both hashes if `served` is a folder on this machine with another model than `folder`.
 
-    A server on another machine names a folder or hub id that cannot be read: nothing is said about it.
+    A server on another machine names a folder or hub id that cannot be read here: it is not checked.
     """
     theirs = Path(served)
     if not (theirs / "config.json").is_file() or theirs.resolve() == folder.resolve():
@@ -116,105 +135,34 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
         )
 
 
-ALL = ("all",)
-FLAG = "--lora-target-modules"
-"""Of both kinds of server."""
-
-PROJECTION = re.compile(r"^(?!.*(?:vision|visual)).*\.(\w+_proj(?:_[a-z]+)?)\.weight$")
-"""A linear layer of no image tower; experts that lie in one tensor are called likewise, without `.weight`."""
-
-
-def restriction_of(folder: Path) -> tuple[str, ...]:
-    """The flag and its values; () if the names are not known."""
-    modules = adapted_modules(folder)
-    return () if modules == ALL else (FLAG, *modules)
-
-
-def adapted_modules(folder: Path) -> tuple[str, ...]:
-    """Such as q_proj, down_proj and in_proj_qkv: the last part of the names of the model's projections.
-
-    ("all",) if its weights are in no safetensors files or are called otherwise.
-    """
-    found = (PROJECTION.search(name) for name in shapes_of(folder))
-    return tuple(sorted({match[1] for match in found if match})) or ALL
-
-
-DEAD = "EngineCore encountered an issue"
-"""What vLLM answers once its engine has died."""
-
-LOOK_AGAIN_S = LEAST_TRY_S = 1.0
-log = logging.getLogger(__name__)
-
-
-async def answered(client: ServerClient, path: str, *, called: str, patience_s: float) -> None:
-    """Return when a GET of `path` is answered. NobodyAnswers if no server does so within `patience_s`
-    seconds.
-
-    `called`: what kind of server it should be, for people. The log says once that it is waited for. Each
-    try has at least `LEAST_TRY_S`: one that is cut off sooner would hide why the one before it failed.
-    """
-    now = asyncio.get_running_loop().time
-    until = now() + patience_s
-    told = False
-    while True:
-        try:
-            await client.get(path, within_s=max(until - now(), LEAST_TRY_S))
-            return
-        except EngineUnavailable as error:
-            if until - now() <= LOOK_AGAIN_S:
-                raise NobodyAnswers(
-                    f"no {called} server answered at {client.url} within {patience_s:g} s ({error}): start "
-                    "it, let `afterwit up` start one, or correct engine.url"
-                ) from error
-            if not told:
-                log.info("waiting up to %g s for a %s server: %s", patience_s, called, error)
-            told = True
-            await asyncio.sleep(LOOK_AGAIN_S)
-
-
-async def gone(error: EngineError, check: Callable[[], Awaitable[object]]) -> EngineUnavailable | None:
-    """That a server cannot serve after a fault of its own; None if it can, or if the fault was ours.
-
-    The process that answers outlives the one that computes by a few seconds. `check` raises if it is not fit.
-    """
-    if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
-        return None
-    if DEAD in str(error):
-        return EngineUnavailable(f"the server's engine died: {error}")
-    try:
-        await check()
-    except AfterwitError as found:
-        return EngineUnavailable(f"{error}; then {found}")
-    return None
-
-
-WORDS = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 🙂\n\n\tdone'
-"""A text that different tokenizers cut differently."""
+def require_version(said: str, oldest: tuple[int, ...], *, url: str, label: str) -> None:
+    """SettingError if the server's version is older."""
+    numbers = re.match(r"\d+(?:\.\d+)*", said)
+    if numbers is None or tuple(map(int, numbers[0].split("."))) < oldest:
+        wanted = ".".join(map(str, oldest))
+        raise SettingError(f"the server at {url} is {label} {said}: version {wanted} or newer is needed")
 
 
 async def same_tokens(
     client: ServerClient, folder: Path, served: str, *, named: Mapping[str, Any] | None = None
 ) -> tuple[int, ...]:
-    """The ids of a text. SettingError unless the server and the folder cut it into the same ones.
+    """The ids of a text. SettingError unless the server and the folder split it into the same ones.
 
-    `served` is what the server serves, for people; `named` joins the question, for servers of several models.
+    `served` is the server's model in messages; `named` is added to the request, for servers of several
+    models.
     """
-    words = await asyncio.to_thread(words_of, folder)
-    body = {"prompt": words, "add_special_tokens": False, **(named or {})}
+    # the model's own special tokens distinguish relatives
+    text = TEXT + "".join((await asyncio.to_thread(special_tokens, folder)).values())
+    body = {"prompt": text, "add_special_tokens": False, **(named or {})}
     theirs = tuple((await client.post("/tokenize", body)).json["tokens"])
     tokenizer = await asyncio.to_thread(tokenizer_of, folder)
-    ours = tuple(tokenizer.encode(words, add_special_tokens=False).ids)
+    ours = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
     if theirs != ours:
         raise SettingError(
             f"the server at {client.url} serves {served}, whose tokenizer is not that of {folder}: of one "
             f"text it makes {len(theirs)} ids and the folder {len(ours)}; start both with the same model"
         )
     return ours
-
-
-def words_of(folder: Path) -> str:
-    """`WORDS` and the model's own special tokens, which tell relatives apart."""
-    return WORDS + "".join(special_tokens(folder).values())
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
@@ -224,3 +172,18 @@ def tokenizer_of(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the tokenizers library raises bare Exception
         raise SettingError(f"{path} cannot be read: {error}") from error
+
+
+def adapted_modules(folder: Path) -> tuple[str, ...]:
+    """The last part of the names of the model's projections, such as q_proj, down_proj and in_proj_qkv.
+
+    ("all",) if the weights are not in safetensors files or have other names.
+    """
+    found = (PROJECTION.search(name) for name in shapes_of(folder))
+    return tuple(sorted({match[1] for match in found if match})) or ALL
+
+
+def target_modules(folder: Path) -> tuple[str, ...]:
+    """The flag that restricts adapters to the projections, with its values; () if their names are unknown."""
+    modules = adapted_modules(folder)
+    return () if modules == ALL else (TARGET_MODULES, *modules)

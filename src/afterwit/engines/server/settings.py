@@ -1,4 +1,4 @@
-"""The settings that all engines on a server share."""
+"""The settings of engines on a server."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ Swap = Literal["adapters", "whole"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where the server is, and how long to wait for it."""
+    """The server's address, and how long to wait for it."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    label: ClassVar[str] = "model"
+    """The kind's name in messages."""
 
     url: str | tuple[str, ...] = "http://127.0.0.1:8000"
-    """Where the server answers, without `/v1`; a list: several servers of one model, behind one gateway."""
+    """Address of the server, without `/v1`; a list: several servers of one model, behind one gateway."""
     api_key_env: str | None = None
-    """Environment variable that holds the server's API key, if it wants one."""
+    """Environment variable with the server's API key, if it requires one."""
     swap: Swap = "adapters"
-    """How new weights come in. adapters: each version is a LoRA adapter beside the base, requests under way
-    end with theirs, and the base stays for the judge. whole: all weights are read again, requests wait
+    """How new weights are loaded. adapters: each version is a LoRA adapter next to the base, running requests
+    end with theirs, and the base stays for the judge. whole: all weights are replaced, requests wait
     meanwhile, and there is no base; for `learner.lora_rank = 0`."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """What the server computes in. auto: what it says, else what the model's config.json says."""
+    """The server's precision. auto: as the server reports it, else as in the model's config.json."""
     patience_s: float = 120.0
-    """Seconds that a request waits for a server that is away or takes new weights; then the client gets a
-    502. At the start, seconds to wait for the server to answer at all."""
+    """Seconds that a request waits for a server that is away or loads new weights; then the client gets a
+    502. At the start, seconds to wait for the server's first answer."""
     silence_s: float = 300.0
-    """Seconds without any byte of an answer after which the server counts as gone: a long prompt on a slow
-    machine is read in silence."""
+    """Seconds without any byte of an answer after which the server counts as gone. Reading a long prompt on
+    a slow machine sends no bytes."""
     watch_s: float = 1.0
-    """Seconds between two looks at whether the server is there."""
+    """Seconds between two health checks of the server."""
 
     start_s: float = 1800.0
-    """Seconds that a server which `afterwit up` starts may take to load the model."""
+    """Seconds that a server started by `afterwit up` may take to load the model."""
     flags: tuple[str, ...] = ()
-    """Further flags for a server that `afterwit up` starts; of a flag named twice the last one counts."""
+    """Further flags for a server started by `afterwit up`. The last of repeated flags counts."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
@@ -69,7 +71,9 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings(ServerSettings):
-    """A vLLM server, which runs already or is started by `afterwit up`."""
+    """A vLLM server that is running, or is started by `afterwit up`."""
+
+    label: ClassVar[str] = "vLLM"
 
     kind: Literal["vllm"] = "vllm"
     """vllm: the model runs in a vLLM server, this process needs no torch."""
@@ -79,12 +83,14 @@ class VllmSettings(ServerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SglangSettings(ServerSettings):
-    """An SGLang server, which runs already or is started by `afterwit up`."""
+    """An SGLang server that is running, or is started by `afterwit up`."""
+
+    label: ClassVar[str] = "SGLang"
 
     kind: Literal["sglang"] = "sglang"
     """sglang: the model runs in an SGLang server, this process needs no torch."""
     url: str | tuple[str, ...] = "http://127.0.0.1:30000"
-    """Where the server answers, without `/v1`; a list: several servers of one model, behind one gateway."""
+    """Address of the server, without `/v1`; a list: several servers of one model, behind one gateway."""
     command: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
     """The program that `afterwit up` starts, such as
     `["/opt/sglang/bin/python", "-m", "sglang.launch_server"]`."""

@@ -1,7 +1,9 @@
-"""New weights as adapters beside each other: each version has a name of its own on the server.
+"""New weights on a server: as adapters next to each other, or as whole weights in place of the old ones.
 
-A response ends with the adapter that it began with. An adapter that is live no more is unloaded once no
-response uses it. The base stays as it is, and answers beside them.
+Each version is loaded before a request names it. `AdapterSwap` and `WholeSwap` have the same methods:
+`stage`, `probe`, `promote`, `discard`, `unload` and `live` are the port's; `recover` brings the live weights
+back to a server that was away, and checks that it serves them; `close` ends all leases and leaves nothing of
+ours there.
 """
 
 from __future__ import annotations
@@ -11,36 +13,59 @@ import json
 import logging
 import os
 import shutil
-import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most, share
-from afterwit.checkpoints.files import STATE
+from afterwit.engines.fingerprint import shapes_of
 from afterwit.engines.port import Weights
-from afterwit.engines.server.client import Door
-from afterwit.engines.server.server import CUT, Piece, Server
+from afterwit.engines.server.server import CUT, Server, StreamChunk
 from afterwit.errors import EngineError, EngineUnavailable
 
-ADAPTER = "adapter_config.json"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+OURS = "afterwit-"
+"""Labels of our weights on a server begin with this."""
+SWAP = "swap"
+"""The swap's name at the gate."""
+BROKEN_OFF = "the server broke off a response"
+PROOF_IDS = 24
+
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Weights on the server."""
+
+    version: int
+    folder: Path
+    name: str | None
+    """The adapter's name on the server; None: the model without one."""
+    adapter: str = SHARED
+
+
 class AdapterSwap:
-    """Implements `port.Swap`."""
+    """Each version is an adapter under a name of its own.
+
+    A response ends with the adapter that it began with. An adapter that is no longer live is unloaded once no
+    response uses it. The base stays, and answers next to the adapters.
+    """
+
+    label: None = None
+    """The label that the server must report for its weights; None: any."""
 
     def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
         """`base` is the model's folder, `proof` the base's own."""
         self._server, self._dtype = server, dtype
         self._base = self._live = Loaded(version=0, folder=base, name=None)
         self._own: dict[str, Loaded] = {}
-        """The live weights of adapters of somebody's own."""
+        """Live weights of personal adapters."""
         self._staged: Loaded | None = None
         self._leases = Leases()
         self._proofs = {self._base: proof}
@@ -51,16 +76,13 @@ class AdapterSwap:
     def version(self) -> int:
         return self._live.version
 
-    @property
-    def label(self) -> None:
-        return None
-
     def live(self, adapter: str) -> int | None:
         served = self._live if adapter == SHARED else self._own.get(adapter)
         return None if served is None else served.version
 
     @contextmanager
     def lease(self, weights: Weights, adapter: str) -> Iterator[Lease]:
+        """The weights that a response beginning now uses."""
         served = self._live if adapter == SHARED else self._own.get(adapter, self._base)
         try:
             with self._leases.of(self._base if weights is Weights.BASE else served) as lease:
@@ -73,27 +95,13 @@ class AdapterSwap:
         self._staged = await self._load(version, folder, adapter)
 
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        staged = self._staged_weights()
+        staged = _staged(self._staged)
         scored = await self._score(ids, staged, times)
         self._proofs[staged] = proof_with(self._proofs.get(staged), ids, times, scored)
         return scored
 
-    async def _score(self, ids: Sequence[int], loaded: Loaded, times: float) -> list[float]:
-        if loaded.name is None or times == 0.0:
-            return await self._server.score(ids, None)
-        if times == 1.0:
-            return await self._server.score(ids, loaded.name)
-        name = f"{loaded.name}-taken-{times:g}-times"
-        with amplified(loaded.folder, name, times) as folder:
-            await self._server.load_adapter(name, folder)
-            try:
-                return await self._server.score(ids, name)
-            finally:
-                await self._forget(name)
-
     async def promote(self) -> None:
-        staged = self._staged_weights()
-        self._staged = None
+        staged, self._staged = _staged(self._staged), None
         if staged.adapter == SHARED:
             old, self._live = self._live, staged
             self._retire(old)
@@ -106,16 +114,15 @@ class AdapterSwap:
             self._retire(old)
 
     async def discard(self) -> None:
-        if (staged := self._staged) is not None:
-            self._staged = None
+        staged, self._staged = self._staged, None
+        if staged is not None:
             self._retire(staged)
 
     async def recover(self) -> None:
-        """The names are gone: load the live adapters again. What was staged is staged no more."""
+        """A restarted server has no adapters: load the live ones again. Nothing is staged any more."""
         self._retired.clear()
         self._staged = None
-        live, own = self._live, list(self._own.values())
-        again = [await self._again(loaded) for loaded in (live, *own)]
+        again = [await self._load_again(loaded) for loaded in (self._live, *self._own.values())]
         self._live, *others = (loaded for loaded, _ in again)
         self._proofs = {self._base: self._proofs[self._base]}
         self._proofs |= {loaded: proof for loaded, proof in again if proof is not None}
@@ -125,33 +132,42 @@ class AdapterSwap:
             else:  # it was unloaded meanwhile
                 self._retire(loaded)
 
-    async def _again(self, lost: Loaded) -> tuple[Loaded, Proof | None]:
-        proof, again = self._proofs.get(lost), await self._load(lost.version, lost.folder, lost.adapter)
-        if proof is not None:
-            await proof.check(partial(self._score, proof.ids, again), self._dtype)
-        return again, proof
-
     async def close(self) -> None:
         self._leases.end()
         loaded = {self._live, *self._own.values(), *([self._staged] if self._staged else ()), *self._retired}
         await asyncio.gather(*self._unloading, *map(self._unload, loaded))
 
     async def _load(self, version: int, folder: Path, adapter: str) -> Loaded:
-        if await asyncio.to_thread((folder / ADAPTER).is_file):
-            name = f"afterwit-{version}-{uuid4().hex[:8]}"
+        if await asyncio.to_thread((folder / CONFIG).is_file):
+            name = f"{OURS}{version}-{uuid4().hex[:8]}"
             await self._server.load_adapter(name, folder)
             return Loaded(version=version, folder=folder, name=name, adapter=adapter)
         if folder == self._base.folder:
             return Loaded(version=version, folder=folder, name=None, adapter=adapter)
         raise EngineError(
-            f"{folder} holds no adapter ({ADAPTER}), and this engine swaps adapters: set learner.lora_rank "
+            f"{folder} holds no adapter ({CONFIG}), and this engine swaps adapters: set learner.lora_rank "
             'above zero, or engine.swap = "whole"'
         )
 
-    def _staged_weights(self) -> Loaded:
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
+    async def _load_again(self, lost: Loaded) -> tuple[Loaded, Proof | None]:
+        proof, again = self._proofs.get(lost), await self._load(lost.version, lost.folder, lost.adapter)
+        if proof is not None:
+            await proof.check(partial(self._score, proof.ids, again), self._dtype)
+        return again, proof
+
+    async def _score(self, ids: Sequence[int], loaded: Loaded, times: float) -> list[float]:
+        """Log-probs with the adapter scaled by `times`."""
+        if loaded.name is None or times == 0.0:
+            return await self._server.score(ids, None)
+        if times == 1.0:
+            return await self._server.score(ids, loaded.name)
+        name = f"{loaded.name}-taken-{times:g}-times"
+        with amplified(loaded.folder, name, times) as folder:
+            await self._server.load_adapter(name, folder)
+            try:
+                return await self._server.score(ids, name)
+            finally:
+                await self._forget(name)
 
     def _retire(self, loaded: Loaded) -> None:
         if loaded.name is not None:
@@ -171,25 +187,22 @@ class AdapterSwap:
             await self._forget(loaded.name)
 
     async def _forget(self, name: str) -> None:
-        """An adapter that stays loaded costs memory, and nothing else."""
+        """An adapter that stays loaded only costs memory."""
         try:
             await self._server.unload_adapter(name)
         except EngineError as error:
             log.info("the adapter %s could not be unloaded: %s", name, error)
 
 
-WHO = "swap"
-OURS = "afterwit-"
-
-
 class WholeSwap:
-    """Implements `port.Swap`. From `probe`, or else `promote`, until the swap is over the door is closed."""
+    """The server has one set of weights. From `probe`, or else `promote`, to the end of the swap the gate is
+    closed, and running responses are cut."""
 
     def __init__(
         self,
         server: Server,
         base: Path,
-        door: Door,
+        gate: RequestGate,
         *,
         proof: Proof,
         dtype: str,
@@ -197,9 +210,9 @@ class WholeSwap:
     ) -> None:
         """`base` is the model's folder, `proof` the base's own.
 
-        `lost` is told when the server holds neither the live weights nor others: it then calls `recover`.
+        `lost` is called when the server holds neither the live weights nor others; it then calls `recover`.
         """
-        self._server, self._door, self._dtype, self._lost = server, door, dtype, lost
+        self._server, self._gate, self._dtype, self._lost = server, gate, dtype, lost
         self._base = self._live = Loaded(version=0, folder=base, name=None)
         self._on_server: Loaded | None = self._base
         self._staged: Loaded | None = None
@@ -213,7 +226,8 @@ class WholeSwap:
 
     @property
     def label(self) -> str | None:
-        """None at first, when the server's label is its own, and while it takes weights."""
+        """The label that the server must report; None at first, when the label is the server's own, and while
+        it loads weights."""
         at_first = self._on_server is self._base and self._live is self._base
         return None if self._on_server is None or at_first else _label(self._on_server)
 
@@ -222,9 +236,10 @@ class WholeSwap:
 
     @contextmanager
     def lease(self, weights: Weights, adapter: str) -> Iterator[Lease]:
+        """The weights that a response beginning now uses. EngineError if it asks for the base."""
         if weights is Weights.BASE:
             raise EngineError(
-                'the server has no base weights beside the live ones: set judge.weights = "live"'
+                'the server has no base weights next to the live ones: set judge.weights = "live"'
             )
         with self._leases.of(self._live) as lease:
             yield lease
@@ -240,9 +255,9 @@ class WholeSwap:
         self._staged = Loaded(version=version, folder=folder, name=None)
 
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        """Whole weights are taken as they are, whatever `times` says."""
+        """Whole weights are not scaled by `times`."""
         async with self._one_at_a_time:
-            staged = self._staged_weights()
+            staged = _staged(self._staged)
             await self._put(staged)
             scored = await self._server.score(ids, None)
             self._proofs[staged] = proof_with(None, ids, 1.0, scored)
@@ -250,41 +265,40 @@ class WholeSwap:
 
     async def promote(self) -> None:
         async with self._one_at_a_time:
-            staged = self._staged_weights()
+            staged = _staged(self._staged)
             await self._put(staged)
             self._live, self._staged = staged, None
             self._proofs = {each: self._proofs[each] for each in (self._base, staged) if each in self._proofs}
-            self._door.open(WHO)
+            self._gate.open(SWAP)
 
     async def discard(self) -> None:
         async with self._one_at_a_time:
             self._staged = None
             await self._put(self._live)
-            self._door.open(WHO)
+            self._gate.open(SWAP)
 
     async def unload(self, adapter: str) -> None:
-        """There is none."""
+        """There are no personal adapters."""
 
     async def recover(self) -> None:
-        """A server that was started anew has the base's weights: read the live ones again."""
+        """A restarted server has the base's weights: load the live ones again."""
         async with self._one_at_a_time:
             self._staged = None
             if self._live is not self._base or self._on_server is not self._base:
                 self._on_server = None
                 await self._put(self._live)
             if (proof := self._proofs.get(self._live)) is not None:
-                ids = proof.ids
-                await proof.check(lambda times: self._server.score(ids, None), self._dtype)
-            self._door.open(WHO)
+                await proof.check(lambda times: self._server.score(proof.ids, None), self._dtype)
+            self._gate.open(SWAP)
 
     async def close(self) -> None:
         self._leases.end()
 
     async def _put(self, loaded: Loaded) -> None:
-        """Have the server read these weights; if they do not fit, the live ones again."""
+        """Have the server load these weights; if they do not fit, the live ones again."""
         if self._on_server is loaded:
             return
-        self._door.close(WHO, f"the server takes the weights of version {loaded.version}")
+        self._gate.close(SWAP, f"the server takes the weights of version {loaded.version}")
         self._leases.end()
         self._on_server = None
         try:
@@ -294,18 +308,13 @@ class WholeSwap:
                 self._lost(error)
             else:
                 await self._put(self._live)
-                self._door.open(WHO)
+                self._gate.open(SWAP)
             raise
         self._on_server = loaded
 
-    def _staged_weights(self) -> Loaded:
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
-
 
 def is_ours(label: str | None) -> bool:
-    """Whether weights of ours are on a server, rather than those that it was started with."""
+    """Whether a server has weights of ours, rather than those that it was started with."""
     return label is not None and label.startswith(OURS)
 
 
@@ -313,137 +322,84 @@ def _label(loaded: Loaded) -> str:
     return f"{OURS}{loaded.version}"
 
 
-class Swap(Protocol):
-    """`stage`, `probe`, `promote`, `discard` and `unload` are the port's."""
+def _staged(loaded: Loaded | None) -> Loaded:
+    if loaded is None:
+        raise EngineError("No weights are staged.")
+    return loaded
+
+
+class RequestGate:
+    """Holds requests back while any part of the engine has a reason to. Open at first."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._changed = asyncio.Event()
 
     @property
-    def version(self) -> int:
-        """The version that is live."""
+    def reason(self) -> str | None:
+        """Why it is closed; None while it is open."""
+        return next(iter(self._reasons.values()), None)
 
-    @property
-    def label(self) -> str | None:
-        """What the server must say of its weights; None: anything."""
+    def closed_by(self, part: str) -> bool:
+        return part in self._reasons
 
-    def live(self, adapter: str) -> int | None:
-        """The port's `live`."""
+    def close(self, part: str, reason: str) -> None:
+        """Let no request through. Replaces the part's earlier reason."""
+        self._reasons[part] = reason
 
-    def lease(self, weights: Weights, adapter: str) -> AbstractContextManager[Lease]:
-        """The weights that a response now begins with. EngineError if the server does not have them."""
+    def open(self, part: str) -> None:
+        """Withdraw the part's reason."""
+        self._reasons.pop(part, None)
+        if not self._reasons:
+            self._changed.set()
+            self._changed = asyncio.Event()
 
-    async def stage(self, version: int, folder: Path, adapter: str) -> None: ...
-
-    async def probe(self, ids: Sequence[int], times: float) -> list[float]: ...
-
-    async def promote(self) -> None: ...
-
-    async def discard(self) -> None: ...
-
-    async def unload(self, adapter: str) -> None: ...
-
-    async def recover(self) -> None:
-        """Bring the live weights back to a server that was away, and check that it serves them."""
-
-    async def close(self) -> None:
-        """End all leases, and leave nothing of ours on the server."""
-
-
-LENGTH = 24
-Ask = Callable[[float], Awaitable[Sequence[float]]]
-"""The log-probs now, of an adapter that is taken so many times."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """Ids, and log-probs of ids[1:] by weights that were right."""
-
-    ids: tuple[int, ...]
-    said: dict[float, tuple[float, ...]] = field(default_factory=dict)
-    """By how many times the adapter was taken: 1 are the weights themselves, 0 the base's."""
-
-    async def check(self, ask: Ask, dtype: str) -> None:
-        """EngineError unless the same weights answer now, by a server that computes in `dtype`."""
-        for times, then in self.said.items():
-            now = await ask(times)
-            try:
-                apart = gap(then, now)
-            except ValueError as error:
-                raise EngineError(f"the server scored another number of ids: {error}") from error
-            if times > 1.0 and (base := self.said.get(0.0)) is not None:
-                found = share(now, then, base)
-                if not found.is_right:
-                    raise EngineError(
-                        f"the server's log-probs stand {found.value:.2g} of the way from the base's to those "
-                        "that these weights gave, and 1 is right: it does not serve the same weights"
-                    )
-            elif not apart <= most(dtype):
-                raise EngineError(
-                    f"the server's log-probs differ from those that these weights gave by {apart:.2g} on "
-                    f"average, and at most {most(dtype):g} is right: it does not serve the same weights"
-                )
-
-
-def proof_with(proof: Proof | None, ids: Sequence[int], times: float, said: Sequence[float]) -> Proof:
-    """A proof with one more answer; of other ids it begins anew."""
-    kept = proof.said if proof is not None and proof.ids == tuple(ids) else {}
-    return Proof(ids=tuple(ids), said={**kept, times: tuple(said)})
-
-
-def sample_ids(vocabulary: int) -> tuple[int, ...]:
-    """Ids spread over a vocabulary, alike each time."""
-    return tuple((7919 * place + 17) % vocabulary for place in range(LENGTH))
-
-
-BROKEN_OFF = "the server broke off a response"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """Weights on the server."""
-
-    version: int
-    folder: Path
-    name: str | None
-    """The adapter's name on the server; None: the model without one."""
-    adapter: str = SHARED
-    """Whose version it is."""
+    async def passed(self, patience_s: float) -> None:
+        """Wait until it is open. EngineUnavailable with the reason after `patience_s` seconds."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._reasons:
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise EngineUnavailable(f"{self.reason} (a request waited {patience_s:g} s)") from error
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The use of weights by one response. `cut`: they were taken away."""
+    """The use of weights by one response. `cut`: the weights were withdrawn."""
 
     of: Loaded
     cut: bool = False
     _waiting: asyncio.Task[Any] | None = field(default=None)
-    """Who waits for the next piece."""
+    """The task that waits for the next chunk."""
 
     def end(self) -> None:
-        """Take the weights away: no piece comes any more, and one that is waited for is given up."""
+        """Withdraw the weights: no chunk comes any more, and a pending read is cancelled."""
         if not self.cut and self._waiting is not None:
             self._waiting.cancel()
         self.cut = True
 
-    async def pieces(self, stream: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-        """The stream's pieces, up to the one that ends it or until the lease is cut.
+    async def chunks(self, stream: AsyncGenerator[StreamChunk, None]) -> AsyncGenerator[StreamChunk, None]:
+        """The stream's chunks, up to the one that ends it or until the lease is cut.
 
         EngineUnavailable if the stream breaks off.
         """
         async with aclosing(stream):
             while not self.cut:
                 try:
-                    piece = await self._next(stream)
+                    chunk = await self._next(stream)
                 except StopAsyncIteration as error:
                     raise EngineUnavailable(BROKEN_OFF) from error
-                if piece is None:
+                if chunk is None:
                     return
-                yield piece
-                if piece.ended == CUT and not self.cut:
+                yield chunk
+                if chunk.ended == CUT and not self.cut:
                     raise EngineUnavailable(BROKEN_OFF)
-                if piece.ended:
+                if chunk.ended:
                     return
 
-    async def _next(self, stream: AsyncGenerator[Piece, None]) -> Piece | None:
-        """The next piece; None if the lease is cut before it comes. A time limit each would cost more."""
+    async def _next(self, stream: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
+        """The next chunk; None if the lease is cut before it comes."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._waiting, cancelled_before = task, task.cancelling()
@@ -460,14 +416,13 @@ class Lease:
 
 
 class Leases:
-    """The leases of all responses under way."""
+    """The leases of all running responses."""
 
     def __init__(self) -> None:
         self._held: set[Lease] = set()
 
     @contextmanager
     def of(self, loaded: Loaded) -> Iterator[Lease]:
-        """A lease for as long as the context lasts."""
         lease = Lease(loaded)
         self._held.add(lease)
         try:
@@ -476,30 +431,85 @@ class Leases:
             self._held.remove(lease)
 
     def uses(self, loaded: Loaded) -> bool:
-        """Whether a response is under way with these weights."""
         return any(lease.of is loaded for lease in self._held)
 
     def end(self) -> None:
-        """Take the weights away from every response."""
         for lease in self._held:
             lease.end()
 
 
-LONGEST_HEADER = 100 << 20
-"""Bytes: the format's own limit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Ids, and log-probs of ids[1:] by weights that were right."""
 
-Shapes = dict[str, tuple[int, ...]]
+    ids: tuple[int, ...]
+    logprobs: dict[float, tuple[float, ...]] = field(default_factory=dict)
+    """By the scale of the adapter: 1 are the weights themselves, 0 the base."""
+
+    async def check(self, ask: Callable[[float], Awaitable[Sequence[float]]], dtype: str) -> None:
+        """EngineError unless the same weights answer now, by a server that computes in `dtype`.
+
+        `ask` returns the log-probs of a scale now.
+        """
+        for times, then in self.logprobs.items():
+            now = await ask(times)
+            try:
+                apart = gap(then, now)
+            except ValueError as error:
+                raise EngineError(f"the server scored another number of ids: {error}") from error
+            if times > 1.0 and (base := self.logprobs.get(0.0)) is not None:
+                found = share(now, then, base)
+                if not found.is_right:
+                    raise EngineError(
+                        f"the server's log-probs stand {found.value:.2g} of the way from the base's to those "
+                        "that these weights gave, and 1 is right: it does not serve the same weights"
+                    )
+            elif not apart <= most(dtype):
+                raise EngineError(
+                    f"the server's log-probs differ from those that these weights gave by {apart:.2g} on "
+                    f"average, and at most {most(dtype):g} is right: it does not serve the same weights"
+                )
 
 
-def weights_of(folder: Path) -> list[Path]:
-    """The safetensors files that hold a model's weights, by name; not the learner's own state."""
-    return sorted(path for path in folder.glob("*.safetensors") if path.name != STATE)
+def proof_with(proof: Proof | None, ids: Sequence[int], times: float, logprobs: Sequence[float]) -> Proof:
+    """A proof with one more answer. Answers for other ids are dropped."""
+    kept = proof.logprobs if proof is not None and proof.ids == tuple(ids) else {}
+    return Proof(ids=tuple(ids), logprobs={**kept, times: tuple(logprobs)})
+
+
+def proof_ids(vocabulary: int) -> tuple[int, ...]:
+    """The same ids each time, spread over the vocabulary."""
+    return tuple((7919 * place + 17) % vocabulary for place in range(PROOF_IDS))
+
+
+@contextmanager
+def amplified(folder: Path, name: str, times: float) -> Iterator[Path]:
+    """A temporary folder next to the adapter's, where the server can read it, with the adapter scaled.
+
+    EngineError if it cannot be made.
+    """
+    copy = folder.parent / f".{name}"
+    try:
+        try:
+            config = json.loads((folder / CONFIG).read_text())
+            copy.mkdir(mode=0o700)
+            (copy / CONFIG).write_text(json.dumps({**config, "lora_alpha": times * config["lora_alpha"]}))
+            try:
+                os.link((folder / WEIGHTS).resolve(), copy / WEIGHTS)
+            except OSError:  # the disk has no hard links
+                shutil.copyfile(folder / WEIGHTS, copy / WEIGHTS)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise EngineError(f"the adapter in {folder} cannot be copied for a probe: {error}") from error
+        yield copy
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(copy)
 
 
 def check_same_tensors(folder: Path, base: Path) -> None:
     """EngineError unless the folder holds whole weights that fit the model in `base`.
 
-    A base in PyTorch's own format is not compared: the server then finds what does not fit.
+    A base in PyTorch's own format is not compared: the server then reports a misfit.
     """
     theirs = shapes_of(folder)
     if not theirs:
@@ -514,53 +524,3 @@ def check_same_tensors(folder: Path, base: Path) -> None:
         raise EngineError(
             f"The weights in {folder} do not fit the served model: {(wrong or unknown)[:3]} differ."
         )
-
-
-def shapes_of(folder: Path) -> Shapes:
-    """The shape of each tensor of a model's weights, by name. EngineError if a file cannot be read."""
-    return {name: shape for path in weights_of(folder) for name, shape in _header(path).items()}
-
-
-def _header(path: Path) -> Shapes:
-    """The format's header: its length in eight bytes, then JSON."""
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > LONGEST_HEADER:
-                raise ValueError(f"a header of {length} bytes")
-            found = json.loads(file.read(length))
-        return {name: tuple(each["shape"]) for name, each in found.items() if name != "__metadata__"}
-    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
-        raise EngineError(f"{path} is not a file of weights: {error}") from error
-
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-
-
-@contextmanager
-def amplified(folder: Path, name: str, times: float) -> Iterator[Path]:
-    """A folder beside the adapter's, where the server reads too; it is gone afterwards.
-
-    EngineError if it cannot be made.
-    """
-    place = folder.parent / f".{name}"
-    try:
-        try:
-            config = json.loads((folder / CONFIG).read_text())
-            place.mkdir(mode=0o700)
-            (place / CONFIG).write_text(json.dumps({**config, "lora_alpha": times * config["lora_alpha"]}))
-            _same(folder / WEIGHTS, place / WEIGHTS)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise EngineError(f"the adapter in {folder} cannot be copied for a probe: {error}") from error
-        yield place
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(place)
-
-
-def _same(path: Path, copy: Path) -> None:
-    """A hard link, or a copy if the disk has none."""
-    try:
-        os.link(path.resolve(), copy)
-    except OSError:
-        shutil.copyfile(path, copy)

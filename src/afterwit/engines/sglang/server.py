@@ -12,108 +12,124 @@ from typing import Any
 from uuid import uuid4
 
 from afterwit.checkpoints.files import STATE
+from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed
-from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined, place_of
+from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined, top_logprobs
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
 
 GENERATE = "/generate"
 CHECK_S = 30.0
 SHORT_S = 10.0
-PLACES = 32
-"""Places of one call that scores given ids: its answer has each place's ids at all of them."""
-
+POSITIONS = 32
+"""Positions of one call that scores given ids. The answer has the ids of all positions at each of them."""
 IDLE_S = 60
-"""Seconds until nothing runs on a server that was told to end everything."""
+"""Seconds until nothing runs on a server that was told to abort everything."""
+ENDS = {"stop": "stop", "length": "length"}
+GRAMMAR = "grammar"
+"""Occurs in the server's message about a schema that it cannot enforce."""
+LONGEST_MESSAGE = 200
+UNKNOWN_ADAPTER = ("never been loaded", "not loaded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Properties of one SGLang server that requests and answers depend on."""
+
+    tokenizer: str
+    """The place that it read its tokenizer from. It stays when weights change."""
+    ends: frozenset[int]
+    """The model's own end ids, at which it stops unless told to ignore them."""
+    last: int
+    """The last id of the vocabulary: the server scores it in a prompt, but reports it as 0."""
+    incremental: bool
+    """Each event of a stream holds only new ids; else all so far."""
+    background: int | None
+    """The priority of background requests, where people's have 0; None: priorities are off."""
 
 
 class SglangServer:
     """Implements `server.Server`."""
 
-    def __init__(self, client: ServerClient, manner: Manner) -> None:
-        self._client, self.manner = client, manner
+    def __init__(self, client: ServerClient, traits: Traits) -> None:
+        self._client, self.traits = client, traits
         self._folders = CleanFolders()
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def check(self) -> str | None:
-        await self._require_ready()
+        try:
+            await self._client.get("/ready", within_s=CHECK_S)
+        except EngineUnavailable:  # after a slow moment it stays unready until it is asked for a token
+            await self._client.get("/health", within_s=CHECK_S)
         info = (await self._client.get("/model_info", within_s=CHECK_S)).json
-        if info["tokenizer_path"] != self.manner.tokenizer:
+        if info["tokenizer_path"] != self.traits.tokenizer:
             raise SettingError(
-                f"the server at {self._client.url} was started anew with another model: "
-                f"{info['tokenizer_path']}, not {self.manner.tokenizer}"
+                f"the server at {self._client.url} was restarted with another model: "
+                f"{info['tokenizer_path']}, not {self.traits.tokenizer}"
             )
         label: str = info["weight_version"]
         return label
 
-    async def _require_ready(self) -> None:
-        """What it says it is may be old: after a slow moment it stays unfit until it is asked for a token."""
+    async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
+        rid, reader = uuid4().hex, Reader(request, self.traits)
+        body: dict[str, Any] = {
+            "rid": rid,
+            "input_ids": request.prompt_ids,
+            "sampling_params": params_of(request, self.traits.ends),
+            "return_logprob": True,
+            "return_sampling_mask": _truncates(request.sampling),
+            "top_logprobs_num": request.top or 0,
+            "stream": True,
+        }
+        if request.weights is not None:
+            body["lora_path"] = request.weights
+        if self.traits.background is not None:  # a request without one comes last of all
+            body["priority"] = self.traits.background if request.background else 0
         try:
-            await self._client.get("/ready", within_s=CHECK_S)
-        except EngineUnavailable:
-            await self._client.get("/health", within_s=CHECK_S)
-
-    async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
-        rid, reader = uuid4().hex, Reader(ask, self.manner)
-        try:
-            async with aclosing(self._client.events(GENERATE, self._body(ask, rid))) as reads:
+            async with aclosing(self._client.events(GENERATE, body)) as reads:
                 async for events in reads:
-                    for piece in joined(map(reader.piece, events)):
-                        yield piece
-                        if piece.ended:
+                    for chunk in joined(map(reader.chunk, events)):
+                        yield chunk
+                        if chunk.ended:
                             return
         except Refused as error:
-            raise lost_adapter(error, str(error), ask.weights) from error
+            raise _without_adapter(error, str(error), request.weights) from error
         finally:
             if not reader.ended:
                 self._abort(rid)
 
-    def _body(self, ask: Ask, rid: str) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "rid": rid,
-            "input_ids": ask.prompt_ids,
-            "sampling_params": params_of(ask, self.manner.ends),
-            "return_logprob": True,
-            "return_sampling_mask": is_cut_off(ask.sampling),
-            "top_logprobs_num": ask.top or 0,
-            "stream": True,
-        }
-        if ask.weights is not None:
-            body["lora_path"] = ask.weights
-        if self.manner.background is not None:  # a request without one comes last of all
-            body["priority"] = self.manner.background if ask.background else 0
-        return body
-
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         meta = await self._read(ids, weights, first=0)
         rows = meta["input_token_logprobs"][1:]  # the first id has no log-prob
-        return [logprob_of(row, token, self.manner) for row, token in zip(rows, ids[1:], strict=True)]
+        return [logprob_of(row, token, self.traits) for row, token in zip(rows, ids[1:], strict=True)]
 
-    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
-        """The server is asked for one place more: it has no log-prob for the first of those asked for."""
+    async def top_logprobs(
+        self, ids: Sequence[int], weights: str | None, *, first: int, top: int
+    ) -> list[TopLogprobs]:
+        # from one position earlier: the server returns no log-prob for the first position
         meta = await self._read(ids, weights, first=first - 1, top_logprobs_num=top)
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
         rows = zip(ids[first:], own, tops, strict=True)
-        return [place_at(token, row, told, top, self.manner) for token, row, told in rows]
+        return [prompt_logprobs(token, row, others, top, self.traits) for token, row, others in rows]
 
-    async def given(
+    async def logprobs_at(
         self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        """The server takes one list of ids for all places of a call: a few places at a time."""
+        """The server accepts one list of ids for all positions of a call: a few positions at a time."""
         found: list[tuple[float, ...]] = []
-        for begin in range(0, len(at), PLACES):
-            part, start = at[begin : begin + PLACES], first + begin
+        for begin in range(0, len(at), POSITIONS):
+            part, start = at[begin : begin + POSITIONS], first + begin
             wanted = sorted({each for row in part for each in row})
             read = ids[: start + len(part)]
             meta = await self._read(read, weights, first=start - 1, token_ids_logprob=wanted)
             rows = meta["input_token_ids_logprobs"][1:]
-            found += [given_at(row, told) for row, told in zip(part, rows, strict=True)]
+            found += [given_logprobs(row, values) for row, values in zip(part, rows, strict=True)]
         return found
 
     async def _read(
         self, ids: Sequence[int], weights: str | None, *, first: int, **more: Any
     ) -> Mapping[str, Any]:
-        """What the server tells of ids from the place `first` on; it samples nothing."""
+        """The log-probs of ids from position `first` on; nothing is sampled."""
         body: dict[str, Any] = {
             "input_ids": list(ids),
             "sampling_params": {"max_new_tokens": 0},
@@ -126,7 +142,7 @@ class SglangServer:
         try:
             meta: Mapping[str, Any] = (await self._client.post(GENERATE, body)).json["meta_info"]
         except Refused as error:
-            raise lost_adapter(error, str(error), weights) from error
+            raise _without_adapter(error, str(error), weights) from error
         return meta
 
     async def load_adapter(self, name: str, folder: Path) -> None:
@@ -136,7 +152,7 @@ class SglangServer:
         except Refused as error:
             self._folders.remove(name)
             raise EngineError(
-                f"The adapter in {folder} does not fit the served model: {_words(error)}"
+                f"The adapter in {folder} does not fit the served model: {_message(error)}"
             ) from error
 
     async def unload_adapter(self, name: str) -> None:
@@ -144,9 +160,9 @@ class SglangServer:
         await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
-        """A server that other programs use too ends their responses as well.
+        """Responses of other programs end as well.
 
-        What it ended may still take a step: keys and values are forgotten afterwards, once nothing runs.
+        Aborted ones may still take a step: the cache is flushed afterwards, once nothing runs.
         """
         name = uuid4().hex[:8]
         path = await asyncio.to_thread(self._folders.make, name, folder)
@@ -161,7 +177,7 @@ class SglangServer:
             await self._client.post(f"/flush_cache?timeout={IDLE_S}")
         except Refused as error:
             raise EngineError(
-                f"The weights in {folder} do not fit the served model: {_words(error)}"
+                f"The weights in {folder} do not fit the served model: {_message(error)}"
             ) from error
         finally:
             self._folders.remove(name)
@@ -172,125 +188,40 @@ class SglangServer:
         await self._client.close()
 
     def _abort(self, rid: str) -> None:
-        """Tell the server at once: by the closed connection alone it learns of it seconds later."""
-        task = asyncio.create_task(self._aborted(rid))
+        """Abort at once: the server notices a closed connection only seconds later."""
+
+        async def abort() -> None:
+            with suppress(EngineError):
+                await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
+
+        task = asyncio.create_task(abort())
         self._aborting.add(task)
         task.add_done_callback(self._aborting.discard)
 
-    async def _aborted(self, rid: str) -> None:
-        with suppress(EngineError):
-            await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
 
-
-def _words(error: Refused) -> str:
-    """What the server says of weights that it refused."""
+def _message(error: Refused) -> str:
+    """The server's message about weights that it refused."""
     found = error.answer.json
     if isinstance(found, Mapping):
         return str(found.get("error_message") or found.get("message") or error)
     return str(error)
 
 
-ENDS = {"stop": "stop", "length": "length"}
-GRAMMAR = "grammar"
-"""In what the server says of a schema that it cannot follow."""
-
-WORDS = 200
-UNKNOWN = ("never been loaded", "not loaded")
-"""What the server says of an adapter that it does not have."""
-
-
-class Reader:
-    """The pieces of one response. `ended`: the server has nothing more to say."""
-
-    def __init__(self, ask: Ask, manner: Manner) -> None:
-        self._ends, self._weights, self._incremental = ask.end_ids, ask.weights, manner.incremental
-        self._top, self._has_schema = ask.top, ask.schema is not None
-        self._column = "output_token_sampling_logprobs" if is_cut_off(ask.sampling) else None
-        self._read = 0
-        self.ended = False
-
-    def piece(self, event: Mapping[str, Any]) -> Piece:
-        """EngineError if the server reports a fault in place of the rest."""
-        if "error" in event:
-            self.ended = True
-            said = str(event["error"].get("message"))
-            self._check_schema(said)
-            words = f"the server failed in a response: {said}"
-            raise lost_adapter(failed("/generate", event["error"], words), words, self._weights)
-        meta = event["meta_info"]
-        rows = self._new(meta["output_token_logprobs"])
-        ids = tuple(row[1] for row in rows)
-        logprobs = tuple(row[0] for row in rows)
-        tops = self._tops(meta, rows)
-        if self._column is not None:
-            logprobs = tuple(self._new(meta[self._column]))
-        self._read += len(ids)
-        reason = meta["finish_reason"]
-        self.ended = reason is not None
-        if reason is not None and reason["type"] == "abort":
-            self._check_schema(str(reason.get("message")))
-        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
-        if end is not None:  # the server stops there too, if it may: what it says behind it was not asked for
-            piece = Piece(ids=ids, logprobs=logprobs, tops=tops)
-            return replace(piece.first(end + 1), ended="stop")
-        ended = None if reason is None else ENDS.get(reason["type"], CUT)
-        return Piece(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
-
-    def _check_schema(self, said: str) -> None:
-        """RequestRefused if the server ends the response because of its schema: it is there and works."""
-        if self._has_schema and GRAMMAR in said:
-            raise RequestRefused(f"The schema cannot be followed: {said[:WORDS]}", field="constraint")
-
-    def _tops(self, meta: Mapping[str, Any], rows: list[Any]) -> tuple[Place, ...]:
-        if self._top is None:
-            return ()
-        told = self._new(meta["output_top_logprobs"]) if self._top else [()] * len(rows)
-        return tuple(
-            place_of(row[1], [*((each[1], each[0]) for each in others), (row[1], row[0])], self._top)
-            for row, others in zip(rows, told, strict=True)
-        )
-
-    def _new(self, column: list[Any]) -> list[Any]:
-        return column if self._incremental else column[self._read :]
-
-
-def logprob_of(row: Sequence[Any], token: int, manner: Manner) -> float:
-    """EngineError unless the row is of this id and has a number."""
-    value, index = row[0], row[1]
-    if value is None or not (index == token or (index == 0 and token == manner.last)):
-        raise EngineError(f"the server scored id {index} in place of {token}")
-    return float(value)
-
-
-def place_at(
-    token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int, manner: Manner
-) -> Place:
-    """What the server says of an id and of the `top` likeliest at its place."""
-    values = [(each[1], each[0]) for each in told]
-    return place_of(token, [*values, (token, logprob_of(row, token, manner))], top)
-
-
-def given_at(wanted: Sequence[int], told: Sequence[Sequence[Any]]) -> tuple[float, ...]:
-    """The log-probs of these ids among those that the server says of a place. KeyError without one."""
-    values = {each[1]: each[0] for each in told}
-    return tuple(float(values[token]) for token in wanted)
-
-
-def lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:
-    """A server that knows an adapter no more was started anew."""
-    if weights is not None and any(each in words for each in UNKNOWN):
+def _without_adapter(error: EngineError, message: str, weights: str | None) -> EngineError:
+    """A server that no longer has an adapter was restarted."""
+    if weights is not None and any(each in message for each in UNKNOWN_ADAPTER):
         return EngineUnavailable(f"the server no longer has the adapter {weights}")
     return error
 
 
-def is_cut_off(sampling: Sampling) -> bool:
-    """Whether ids were cut off before sampling: the server gives log-probs before that, if not asked."""
+def _truncates(sampling: Sampling) -> bool:
+    """Whether ids are cut off before sampling: by default the server reports log-probs from before that."""
     return sampling.truncated and not sampling.greedy
 
 
-def params_of(ask: Ask, own: frozenset[int]) -> dict[str, Any]:
-    """Text is made here, not there; so are stops that the server would ignore with its own end ids."""
-    sampling, ends, greedy = ask.sampling, ask.end_ids, ask.sampling.greedy
+def params_of(request: SampleRequest, own: frozenset[int]) -> dict[str, Any]:
+    """The server's own end ids are ignored unless all are ours. The server does not detokenise."""
+    sampling, ends, greedy = request.sampling, request.end_ids, request.sampling.greedy
     params: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,
         "temperature": 0.0 if greedy else sampling.temperature,
@@ -303,8 +234,8 @@ def params_of(ask: Ask, own: frozenset[int]) -> dict[str, Any]:
         "stop_token_ids": sorted(ends),
         "ignore_eos": not own <= ends,
     }
-    if ask.schema is not None:
-        params["json_schema"] = ask.schema
+    if request.schema is not None:
+        params["json_schema"] = request.schema
     if sampling.seed is not None:
         params["sampling_seed"] = sampling.seed
     if sampling.logit_bias:
@@ -312,17 +243,93 @@ def params_of(ask: Ask, own: frozenset[int]) -> dict[str, Any]:
     return params
 
 
+class Reader:
+    """Reads the events of one response. `ended`: the server has finished it."""
+
+    def __init__(self, request: SampleRequest, traits: Traits) -> None:
+        self._request, self._incremental = request, traits.incremental
+        self._column = "output_token_sampling_logprobs" if _truncates(request.sampling) else None
+        self._read = 0
+        self.ended = False
+
+    def chunk(self, event: Mapping[str, Any]) -> StreamChunk:
+        """EngineError if the server reports a fault in place of the rest."""
+        if "error" in event:
+            self.ended = True
+            message = str(event["error"].get("message"))
+            self._check_schema(message)
+            words = f"the server failed in a response: {message}"
+            raise _without_adapter(failed(GENERATE, event["error"], words), words, self._request.weights)
+        meta = event["meta_info"]
+        rows = self._new(meta["output_token_logprobs"])
+        ids = tuple(row[1] for row in rows)
+        logprobs = tuple(row[0] for row in rows)
+        tops = self._tops(meta, rows)
+        if self._column is not None:
+            logprobs = tuple(self._new(meta[self._column]))
+        self._read += len(ids)
+        reason = meta["finish_reason"]
+        self.ended = reason is not None
+        if reason is not None and reason["type"] == "abort":
+            self._check_schema(str(reason.get("message")))
+        end = next((place for place, token in enumerate(ids) if token in self._request.end_ids), None)
+        if end is not None:  # the server may have sampled beyond it
+            return replace(StreamChunk(ids=ids, logprobs=logprobs, tops=tops).first(end + 1), ended="stop")
+        ended = None if reason is None else ENDS.get(reason["type"], CUT)
+        return StreamChunk(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
+
+    def _check_schema(self, message: str) -> None:
+        """RequestRefused if the server ends the response because of its schema: the server is healthy."""
+        if self._request.schema is not None and GRAMMAR in message:
+            raise RequestRefused(
+                f"The schema cannot be followed: {message[:LONGEST_MESSAGE]}", field="constraint"
+            )
+
+    def _tops(self, meta: Mapping[str, Any], rows: list[Any]) -> tuple[TopLogprobs, ...]:
+        top = self._request.top
+        if top is None:
+            return ()
+        found = self._new(meta["output_top_logprobs"]) if top else [()] * len(rows)
+        return tuple(
+            top_logprobs(row[1], [*((each[1], each[0]) for each in others), (row[1], row[0])], top)
+            for row, others in zip(rows, found, strict=True)
+        )
+
+    def _new(self, column: list[Any]) -> list[Any]:
+        return column if self._incremental else column[self._read :]
+
+
+def logprob_of(row: Sequence[Any], token: int, traits: Traits) -> float:
+    """EngineError unless the row is of this id and has a number."""
+    value, index = row[0], row[1]
+    if value is None or not (index == token or (index == 0 and token == traits.last)):
+        raise EngineError(f"the server scored id {index} in place of {token}")
+    return float(value)
+
+
+def prompt_logprobs(
+    token: int, row: Sequence[Any], others: Sequence[Sequence[Any]], top: int, traits: Traits
+) -> TopLogprobs:
+    """The log-probs of an id and of the `top` most likely at its position."""
+    values = [(each[1], each[0]) for each in others]
+    return top_logprobs(token, [*values, (token, logprob_of(row, token, traits))], top)
+
+
+def given_logprobs(wanted: Sequence[int], found: Sequence[Sequence[Any]]) -> tuple[float, ...]:
+    """The log-probs of these ids among those of a position. KeyError if one is missing."""
+    values = {each[1]: each[0] for each in found}
+    return tuple(float(values[token]) for token in wanted)
+
+
 class CleanFolders:
-    """Folders of links, each beside a version's own, to all of its files but the learner's state."""
+    """Folders of links next to a version's own, to all of its files but the learner's state, which the server
+    would load."""
 
     def __init__(self) -> None:
         self._made: dict[str, Path] = {}
 
     def make(self, name: str, folder: Path) -> Path:
-        """The folder to read in place of `folder`, known by `name` until it is removed.
-
-        EngineError if it cannot be written.
-        """
+        """The folder to load in place of `folder`; `name` removes it. EngineError if it cannot be written."""
         source = folder.resolve()
         if not (source / STATE).exists():
             return source
@@ -338,26 +345,9 @@ class CleanFolders:
         return clean
 
     def remove(self, name: str) -> None:
-        """The server has read it, or never will."""
         if (clean := self._made.pop(name, None)) is not None:
             shutil.rmtree(clean, ignore_errors=True)
 
     def remove_all(self) -> None:
         for name in list(self._made):
             self.remove(name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How this server wants to be asked, and answers."""
-
-    tokenizer: str
-    """Where it read its tokenizer from: weights come and go, this stays."""
-    ends: frozenset[int]
-    """The model's own end ids, at which it stops if it is not told to ignore them."""
-    last: int
-    """The last id of the vocabulary: the server scores it in a prompt, and calls it 0 there."""
-    incremental: bool
-    """Each event of a stream holds what is new; else, all so far."""
-    background: int | None
-    """The priority of requests in the background, where people's have 0; None: it takes no priorities."""

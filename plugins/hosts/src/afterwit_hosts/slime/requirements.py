@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.teacher_scores import require_servable
 from afterwit.objective.settings import ObjectiveSettings
 
 FLAGS = {

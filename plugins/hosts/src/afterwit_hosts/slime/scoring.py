@@ -11,10 +11,10 @@ from transformers import AutoConfig
 
 from afterwit.config import Settings
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.teacher import ServedTeacher
+from afterwit.engines.teacher import ServedTeacher, given_ids
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import given_ids, given_rows
+from afterwit.learning.teacher_scores import given_rows
 from afterwit.learning.update import sample_of
 from afterwit.objective.advantage import Denominators, advantages, denominators
 from afterwit.objective.choices import Rewarded
