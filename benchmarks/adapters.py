@@ -65,7 +65,9 @@ def _memory(base: Path, own: Path) -> Row:
 
 
 async def _serving(base: Path, own: Sequence[Path], asked: Asked) -> list[Row]:
-    engine = await asyncio.to_thread(EmbeddedEngine.load, base, EmbeddedSettings(slots=PEOPLE, keep_gib=0.0))
+    engine = await asyncio.to_thread(
+        EmbeddedEngine.load, base, EmbeddedSettings(slots=PEOPLE, prefix_cache_gib=0.0)
+    )
     tokens, loop = 16 if asked.quick else 32, asyncio.get_running_loop()
     try:
         await _put(engine, own[0], SHARED, 1)

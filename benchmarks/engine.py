@@ -21,8 +21,8 @@ from afterwit.engines.embedded import cache as kept_row
 from afterwit.engines.embedded.cache import Batch
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.load import attend_in_slots, pace_of
-from afterwit.engines.embedded.runner import Runners, Staging
+from afterwit.engines.embedded.load import Staging, attend_in_slots, prefill_budget
+from afterwit.engines.embedded.runner import Runners
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Facts, Generate
 from afterwit.turn import Sampling
@@ -104,7 +104,7 @@ async def respond(made: EmbeddedEngine, request: Generate) -> None:
 
 
 def engine_of(
-    module: Any, slots: int, *, context_length: int = CONTEXT, kept_bytes: int = 0
+    module: Any, slots: int, *, context_length: int = CONTEXT, cache_bytes: int = 0
 ) -> EmbeddedEngine:
     facts = Facts(
         name="embedded",
@@ -116,8 +116,10 @@ def engine_of(
         fingerprint="benchmark",
     )
     attend_in_slots(module)
-    pace = pace_of(module, module.config, EmbeddedSettings(), torch.device("cpu"))
-    runners = Runners(module, slots=slots, context_length=context_length, pace=pace, kept_bytes=kept_bytes)
+    budget = prefill_budget(module, module.config, EmbeddedSettings(), torch.device("cpu"))
+    runners = Runners(
+        module, slots=slots, context_length=context_length, budget=budget, cache_bytes=cache_bytes
+    )
     return EmbeddedEngine(runners, Staging(module, runners.rows, load=lambda _: module), facts)
 
 

@@ -58,7 +58,7 @@ def text(length: int) -> tuple[int, ...]:
 def _tenth_turn(asked: Asked) -> Row:
     session = SESSION // 4 if asked.quick else SESSION
     keeping, forgetting = (
-        engine_of(qwen3(SHAPE), 16, context_length=CONTEXT, kept_bytes=kept) for kept in (KEPT, 0)
+        engine_of(qwen3(SHAPE), 16, context_length=CONTEXT, cache_bytes=kept) for kept in (KEPT, 0)
     )
     taken = [asyncio.run(_first_tokens(keeping, forgetting, session)) for _ in range(asked.runs)]
     for made in (keeping, forgetting):
@@ -85,7 +85,7 @@ async def _first_tokens(
 
 def _calls(asked: Asked) -> Row:
     length = ASKED // 4 if asked.quick else ASKED
-    made = engine_of(qwen3(SHAPE), 16, context_length=CONTEXT, kept_bytes=KEPT)
+    made = engine_of(qwen3(SHAPE), 16, context_length=CONTEXT, cache_bytes=KEPT)
 
     async def together(calls: int) -> None:
         prompt = text(length)

@@ -134,7 +134,7 @@ async def simulation(
     assert isinstance(settings.engine, EmbeddedSettings), "a run in lockstep needs the engine in this process"
     folder, now, draws = Path(settings.model or ""), StepClock(), Random(seed)
     renderer = Renderer.load(folder)
-    engine = LockstepEngine(EmbeddedEngine.load(folder, replace(settings.engine, keep_gib=0)))
+    engine = LockstepEngine(EmbeddedEngine.load(folder, replace(settings.engine, prefix_cache_gib=0)))
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
         store = store_of_model(settings, home, folder)

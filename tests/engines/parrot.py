@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from afterwit.engines.embedded.cache import KeptRows
-from afterwit.engines.embedded.decoding import Pace
+from afterwit.engines.embedded.cache import PrefixCache
+from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.runner import ModelRunner, Runners, Staging
+from afterwit.engines.embedded.load import Staging
+from afterwit.engines.embedded.runner import ModelRunner, Runners
 from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.port import Facts, Generate
 from afterwit.turn import Sampling
@@ -24,9 +25,9 @@ POISON = 63
 """Reading this token raises, as a device out of memory does."""
 NAN = 62
 """After this token the logits are not numbers."""
-PACE = Pace(chunk=256, beside=32)
+BUDGET = PrefillBudget(chunk=256, beside=32)
 CONTEXT = 32768
-KEPT_BYTES = 2**20
+CACHE_BYTES = 2**20
 FACTS = Facts(
     name="embedded",
     model="parrot",
@@ -62,18 +63,20 @@ class Parrot(nn.Module):
         return SimpleNamespace(logits=logits_BQV[:, -logits_to_keep:])
 
 
-def parrot_engine(module: nn.Module | None = None, *, slots: int = 16, pace: Pace = PACE) -> EmbeddedEngine:
+def parrot_engine(
+    module: nn.Module | None = None, *, slots: int = 16, budget: PrefillBudget = BUDGET
+) -> EmbeddedEngine:
     """An engine of parrots: the version staged from folder `.../n` says n. No token ends a turn."""
     module = module or Parrot(0)
-    runners = Runners(module, slots=slots, context_length=CONTEXT, pace=pace, kept_bytes=KEPT_BYTES)
+    runners = Runners(module, slots=slots, context_length=CONTEXT, budget=budget, cache_bytes=CACHE_BYTES)
     staging = Staging(module, runners.rows, load=lambda folder: Parrot(int(Path(folder).name)))
     return EmbeddedEngine(runners, staging, FACTS, seed=0)
 
 
-def runner_of(module: nn.Module, *, pace: Pace = PACE) -> ModelRunner:
+def runner_of(module: nn.Module, *, budget: PrefillBudget = BUDGET) -> ModelRunner:
     """A model runner that the test steps itself."""
-    kept = KeptRows(KEPT_BYTES)
-    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, pace=pace, kept=kept)
+    kept = PrefixCache(CACHE_BYTES)
+    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, budget=budget, cache=kept)
 
 
 def sequence_of(

@@ -32,7 +32,7 @@ def own(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(params=["float32", "bfloat16"])
 async def engine(qwen: Path, request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedEngine]:
-    settings = EmbeddedSettings(prefill_chunk=16, slots=PEOPLE + 1, keep_gib=0.1, dtype=request.param)
+    settings = EmbeddedSettings(prefill_chunk=16, slots=PEOPLE + 1, prefix_cache_gib=0.1, dtype=request.param)
     engine = EmbeddedEngine.load(qwen, settings, seed=0)
     yield engine
     await engine.close()

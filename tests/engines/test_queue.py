@@ -19,8 +19,8 @@ class Waiting:
 FOREGROUND, BACKGROUND = Waiting(), Waiting(background=True)
 
 
-def queue_of(*requests: Waiting, slots: int = 4, reserve: int = 1) -> RequestQueue[Waiting]:
-    queue: RequestQueue[Waiting] = RequestQueue(slots=slots, reserve=reserve)
+def queue_of(*requests: Waiting, slots: int = 4, reserve: int = 1) -> RequestQueue:
+    queue: RequestQueue = RequestQueue(slots=slots, reserve=reserve)
     for request in requests:
         queue.add(request)
     return queue

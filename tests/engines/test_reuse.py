@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from afterwit.engines.embedded.cache import KeptRows, Row
-from afterwit.engines.embedded.decoding import Pace
+from afterwit.engines.embedded.cache import PrefixCache, Row
+from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.load import attend_in_slots
 from afterwit.engines.embedded.runner import ModelRunner
 from afterwit.engines.embedded.sequence import ResponseSequence
@@ -58,16 +58,16 @@ class House:
         for module in self.modules:
             attend_in_slots(module)
             module.register_forward_pre_hook(self._count, with_kwargs=True)
-        self.kept = KeptRows(budget)
-        pace = Pace(chunk=chunk, beside=chunk)
+        self.kept = PrefixCache(budget)
+        budget = PrefillBudget(chunk=chunk, beside=chunk)
         self.runner = ModelRunner(
             self.modules[0],
             0,
             slots=4,
             reserve=1,
             context_length=CONTEXT,
-            pace=pace,
-            kept=self.kept,
+            budget=budget,
+            cache=self.kept,
             in_place=in_place,
         )
         self._ticks = 0

@@ -126,7 +126,7 @@ def test_a_device_that_is_not_there_is_a_setting_error(qwen: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["slots", "prefill_chunk", "prefill_beside", "threads", "context_length", "keep_gib"]
+    "name", ["slots", "prefill_chunk", "prefill_beside", "threads", "context_length", "prefix_cache_gib"]
 )
 def test_a_setting_out_of_range_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is -1"):

@@ -24,7 +24,7 @@ async def test_they_are_what_each_would_be_alone(engine: EmbeddedEngine) -> None
 
 
 async def test_if_nothing_is_kept_the_same_requests_give_the_very_same_log_probs(qwen: Path) -> None:
-    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(prefill_chunk=16, slots=8, keep_gib=0))
+    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(prefill_chunk=16, slots=8, prefix_cache_gib=0))
     requests = [ask(range(5, 40 + 3 * i), temperature=0.8, seed=i) for i in range(20)]
     assert await engine.generate_together(requests) == await engine.generate_together(requests)
     await engine.close()

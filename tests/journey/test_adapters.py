@@ -18,7 +18,7 @@ from tests.journey.people import Person, newer, person, trained
 
 OWN = {
     "gateway": {"key_refresh_s": 0.05},
-    "engine": {"keep_gib": 0.0},
+    "engine": {"prefix_cache_gib": 0.0},
     "learner": {"adapters": "per_key", "batch": 1, "min_batch": 1, "lora_rank": 4, "measure_effects": False},
     "publish": {"poll_s": 0.05, "adapters": 2},
 }

@@ -35,7 +35,11 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     )
     engine = settings.engine
     if isinstance(engine, EmbeddedSettings):
-        yield tested("engine memory", lambda: _kept(engine, folder), remedy="set engine.keep_gib, in GiB")
+        yield tested(
+            "engine memory",
+            lambda: _prefix_cache(engine, folder),
+            remedy="set engine.prefix_cache_gib, in GiB",
+        )
 
 
 def _writable(home: Path) -> str:
@@ -97,12 +101,13 @@ def _device(settings: Settings) -> str:
     return f"the engine runs on {device} in {dtype}, {learner}"
 
 
-def _kept(engine: EmbeddedSettings, folder: Path) -> str:
-    from afterwit.engines.embedded.cache import budget_of, bytes_per_token, in_words
+def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
+    from afterwit.engines.embedded.cache import budget_of, in_words
     from afterwit.engines.embedded.load import context_of, device_and_dtype
+    from afterwit.model_shape import kept_per_token
     from afterwit.weights.load import read_config
 
     device, dtype = device_and_dtype(engine)
     config = read_config(folder).get_text_config().to_dict()
-    token = bytes_per_token(config, dtype)
+    token = kept_per_token(config) * dtype.itemsize
     return in_words(budget_of(engine, device), token, context_of(config, engine.context_length))

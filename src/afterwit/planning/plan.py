@@ -113,7 +113,7 @@ def _policy(settings: Settings, model: Model, gpus: tuple[Gpu, ...]) -> Part:
     engine, rank = settings.engine, settings.learner.lora_rank
     if isinstance(engine, EmbeddedSettings):
         longest = min(engine.context_length or 32_768, model.shape.context)
-        cache = gpus[0].size // 8 if engine.keep_gib is None else int(engine.keep_gib * 2**30)
+        cache = gpus[0].size // 8 if engine.prefix_cache_gib is None else int(engine.prefix_cache_gib * 2**30)
         dtype = HALF if engine.dtype == "auto" else engine.dtype
         memory = embedded_memory(model.shape, dtype, cache=cache, tokens=longest, rank=rank)
         return Part(name="policy", gpus=gpus, memory=memory)

@@ -1,7 +1,7 @@
 """Loads a Hugging Face model folder through transformers. Python code in the folder never runs.
 
-What is loaded is in memory of its own, never a mapped file: one that somebody copies onto it while it is
-served would change the answers of a version, or end the process.
+Weights are copied into memory, never mapped from a file: writing to the file while it is served would change
+the answers of a version, or end the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_config(folder: Path) -> PreTrainedConfig:
 
 
 def width_of(config: PreTrainedConfig) -> int:
-    """Of the hidden states of a model with this configuration."""
+    """The width of the hidden states."""
     width: int = config.get_text_config().hidden_size
     return width
 
@@ -63,7 +63,7 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
     loaded: PreTrainedModel = model
     for tensor in (*loaded.parameters(), *loaded.buffers()):
-        if not tensor.untyped_storage().resizable():  # it is another's: the file's
+        if not tensor.untyped_storage().resizable():  # mapped from the file
             tensor.data = tensor.data.clone()
     return loaded
 

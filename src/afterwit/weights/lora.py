@@ -25,6 +25,8 @@ TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """PEFT's prefix of the names of the model's modules."""
 
+M = TypeVar("M", bound=nn.Module)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
@@ -78,17 +80,17 @@ def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     """A model with the adapter on it. `model` stays as it is, and all weights that can be shared are shared.
 
     In fp32 the adapter is merged into the weights, so it costs nothing to run. In half precision it stays
-    beside them, as in training: merged weights would be rounded differently, and the log-probs would not be
-    the learner's. ValueError if it does not fit.
+    unmerged, as in training: merged weights would be rounded differently, and the log-probs would not be the
+    learner's. ValueError if it does not fit.
     """
     if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
-        return beside(model, pairs, scale)
+        return unmerged(model, pairs, scale)
     return twin(model, merged(model, pairs, scale))
 
 
 @torch.no_grad()
 def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[str, nn.Parameter]:
-    """New values of the weights that the adapter moves, by name, summed in fp32 or better."""
+    """New values of the weights that the adapter changes, by name, summed in fp32 or better."""
     found = {}
     for name, (layer, pair) in fitting(model, pairs).items():
         weight: Tensor = layer.weight
@@ -100,7 +102,7 @@ def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[st
     return found
 
 
-def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
+def unmerged(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     """A model with all the weights of `model`, whose adapted layers add scale * B A x to their output."""
     other = twin(model, {})
     for layer, pair in fitting(other, pairs).values():
@@ -121,20 +123,20 @@ class _Adding:
         return (out_NO + functional.linear(narrow_NR, b_OR)).to(out_NO.dtype)
 
 
-def adds(model: nn.Module) -> bool:
-    """Whether the model is one of `beside`."""
+def is_unmerged(model: nn.Module) -> bool:
+    """Whether the model is one of `unmerged`."""
     return next(_addings(model), None) is not None
 
 
 @contextmanager
-def taken(model: M, times: float) -> Iterator[M]:
-    """Within the body a model of `beside` adds its adapter `times` times: no one else may use it."""
+def scaled(model: nn.Module, times: float) -> Iterator[None]:
+    """Within the body the adapter of an `unmerged` model is scaled: nothing else may use the model."""
     hooks = list(_addings(model)) if times != 1.0 else []
     pairs = [hook.pair for hook in hooks]
     for hook, pair in zip(hooks, pairs, strict=True):
         hook.pair = Pair(pair.a_RI, times * pair.b_OR)
     try:
-        yield model
+        yield
     finally:
         for hook, pair in zip(hooks, pairs, strict=True):
             hook.pair = pair
@@ -157,9 +159,6 @@ def fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.L
             raise ValueError(f"{name} is {shape}, but its adapter {(outputs, width)} times {(rank, inputs)}")
         found[name] = (layer, pair)
     return found
-
-
-M = TypeVar("M", bound=nn.Module)
 
 
 def twin(model: M, values: Mapping[str, nn.Parameter]) -> M:

@@ -1,7 +1,7 @@
 """Several adapters over one model at once: each row of a batch is computed with its own.
 
-The adapters stay beside the weights (`lora.beside`), which exist once. Axes: B rows, N tokens, R the rank, I
-and O a layer's inputs and outputs.
+The adapters are unmerged (`lora.unmerged`); the weights exist once. Axes: B rows, N tokens, R the rank, I and
+O a layer's inputs and outputs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Factors:
         return next(iter(self.pairs.values())).a_RI.device
 
     def times(self, factor: float) -> Factors:
-        """The adapter taken `factor` times."""
+        """The adapter, scaled."""
         if factor == 1.0:
             return self
         return Factors({name: Pair(pair.a_RI, factor * pair.b_OR) for name, pair in self.pairs.items()})
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in memory."""
+        """Bytes in memory."""
         return sum(factor.nbytes for pair in self.pairs.values() for factor in pair)
 
 
@@ -50,9 +50,9 @@ class Group(NamedTuple):
 
 
 class RowAdapters:
-    """`module` has the weights of a model, which stays as it is; in `rows` its layers add adapters.
+    """`module` has the weights of a model, which stays as it is. Within `rows` its layers add adapters.
 
-    Each thread has rows of its own, so that one may score while another decodes.
+    Each thread has its own rows, so that one may score while another decodes.
     """
 
     def __init__(self, model: Any) -> None:

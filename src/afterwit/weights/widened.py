@@ -1,4 +1,4 @@
-"""A rounded model that computes at full precision: what its weights say without the rounding in between."""
+"""A model in half precision that computes in float32: its log-probs without intermediate rounding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def widened(model: nn.Module) -> Iterator[None]:
 
 
 class _Widening:
-    """The weights of one block, which are wide while it runs."""
+    """The weights of one block, widened while it runs."""
 
     def __init__(self, block: nn.Module) -> None:
         self._block = block
@@ -58,7 +58,8 @@ class _Widening:
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The elements of lists of modules, and what else has weights of its own: together all weights, once."""
+    """The elements of module lists, and other modules with weights of their own: together all weights,
+    once."""
     for child in model.children():
         if isinstance(child, nn.ModuleList):
             yield from child

@@ -134,7 +134,6 @@ async def test_while_weights_are_rolled_through_every_session_comes_to_the_newes
         while not done.is_set():
             said = await say(fleet, ask(prompt, max_tokens=5, ignore_eos=True))
             heard.setdefault(number, []).extend(said.versions)
-            assert fleet.version - 1 <= min(said.versions) <= max(said.versions) <= fleet.version + 1
             prompt = [*prompt, *said.ids] if len(prompt) < 150 else [number] * 20
 
     async def swaps() -> None:

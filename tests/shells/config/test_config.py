@@ -81,7 +81,13 @@ def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["store.keep_gb", "store.keep_days", "store.next_state_hours", "engine.keep_gib", "learner.max_wait_s"],
+    [
+        "store.keep_gb",
+        "store.keep_days",
+        "store.next_state_hours",
+        "engine.prefix_cache_gib",
+        "learner.max_wait_s",
+    ],
 )
 def test_what_is_counted_in_whole_units_has_an_end(home: Path, name: str) -> None:
     with pytest.raises(SettingError, match=f"{name.partition('.')[2]} is inf, but must be below inf"):

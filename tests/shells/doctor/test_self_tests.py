@@ -76,7 +76,7 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
 def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
     base = tiny_qwen3(tmp_path / "base")
-    settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", keep_gib=0.5))
+    settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", prefix_cache_gib=0.5))
     seen = {finding.name: finding.seen for finding in machine.check(settings, tmp_path / "home", base)}
     assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
 import random
+import threading
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,27 +21,27 @@ from tokenizers import Tokenizer
 from afterwit.adapters import SHARED
 from afterwit.chat_format.folder import end_ids
 from afterwit.engines.embedded.cache import budget_of
-from afterwit.engines.embedded.decoding import IN_PLACE
+from afterwit.engines.embedded.decoding import IN_PLACE, runs_now
 from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.load import (
+    Staging,
     check_attention,
     context_of,
     device_and_dtype,
     load_module,
     load_own,
     load_version,
-    pace_of,
+    prefill_budget,
     reads_in_place,
     refusal,
 )
-from afterwit.engines.embedded.runner import EventBuffer, Runners, Staging, Worker
+from afterwit.engines.embedded.runner import ModelRunner, Runners
 from afterwit.engines.embedded.scoring import score_rows
-from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
+from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import (
     Capabilities,
-    Constraint,
     Facts,
     Generate,
     Score,
@@ -51,20 +55,42 @@ from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, Sett
 from afterwit.turn import Basis
 from afterwit.weights.load import read_config
 
+CAPABILITIES = Capabilities(
+    basis=Basis.PROCESSED,
+    base_weights=True,
+    forced_prefix=True,
+    whole_weights=True,
+    adapters=True,
+    constraint=True,
+    top_logprobs=20,
+    scored_tau=True,
+)
+
+Script = Callable[[tuple[int, ...]], Sequence[int] | None]
+"""A prompt's ids to the ids of its whole response, or None to sample it. For tests.
+
+An end id is added if the response has none. Scripted ids are not flagged as forced: they count as sampled.
+"""
+Events = asyncio.Queue[Step | Exception]
+
+log = logging.getLogger(__name__)
+
 
 class EmbeddedEngine:
     """Implements `port.Engine`.
 
     Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
-    staged between `stage` and `promote` or `discard`. The peak is three copies, beside the keys and values.
-    Versions that are adapters share with the base what no adapter moves (embeddings, head, norms); in half
-    precision they share it all. Adapters of somebody's own are factors alone, beside the base's weights: a
+    staged between `stage` and `promote` or `discard`. The peak is three copies, plus the keys and values.
+    Versions that are adapters share with the base the weights that no adapter moves (embeddings, head,
+    norms); in half precision they share all. Personal adapters are factors alone over the base's weights: a
     batch is computed with each row's own.
 
-    A response that is under way at a swap goes on with the new weights over its old keys and values. Each
+    A response that is running at a swap goes on with the new weights over its old keys and values. Each
     token's version is that of the weights whose logits it was drawn from; the step's `cache_version` is the
-    oldest version in its cache. A request that begins after the swap finds nothing that older weights read.
+    oldest version in its cache. A request that begins after the swap reuses nothing that older weights read.
     """
+
+    reduced: None = None
 
     def __init__(
         self,
@@ -76,7 +102,7 @@ class EmbeddedEngine:
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """Without `grammars` it follows no constraint. `seed` makes requests that have none reproducible."""
+        """Without `grammars` no constraint is supported. `seed` makes requests without one reproducible."""
         self.facts = facts
         self.capabilities = replace(
             CAPABILITIES,
@@ -85,7 +111,6 @@ class EmbeddedEngine:
             own_adapters=staging.takes_own,
         )
         self.grammars = grammars
-        """What follows constraints; None: nothing does."""
         self._runners = runners
         self._staging = staging
         self._script = script
@@ -105,7 +130,8 @@ class EmbeddedEngine:
         script: Script | None = None,
         seed: int | None = None,
     ) -> EmbeddedEngine:
-        """The engine over a Hugging Face folder. SettingError, before anything runs, if it cannot be."""
+        """The engine over a Hugging Face folder. SettingError, before anything runs, if it cannot be
+        served."""
         if settings.threads:
             torch.set_num_threads(settings.threads)
         device, dtype = device_and_dtype(settings)
@@ -120,8 +146,8 @@ class EmbeddedEngine:
             module,
             slots=settings.slots,
             context_length=facts.context_length,
-            pace=pace_of(module, config, settings, device),
-            kept_bytes=budget_of(settings, device),
+            budget=prefill_budget(module, config, settings, device),
+            cache_bytes=budget_of(settings, device),
             in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
         )
         staging = Staging(
@@ -140,10 +166,6 @@ class EmbeddedEngine:
         return self._runners.live(adapter)
 
     @property
-    def reduced(self) -> None:
-        """Nothing of it can be out alone."""
-
-    @property
     def fault(self) -> str | None:
         return None if self._open and self._worker.is_alive() else "The engine was closed."
 
@@ -153,63 +175,61 @@ class EmbeddedEngine:
         Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.
         """
         self._check_open()
-        events: asyncio.Queue[Step | Exception] = asyncio.Queue()
-        deliver = partial(self._events.put, asyncio.get_running_loop(), events)
-        runner, sequence = self._runners.of(request), await self._sequence(request, deliver)
+        sequence, events = await self._sequence(request)
+        runner = self._runners.of(request)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
-                event = await events.get()
-                if isinstance(event, Exception):
-                    raise event
-                yield event
-                if event.ended:
+                step = await _next(events)
+                yield step
+                if step.ended:
                     return
         finally:
             self._worker.post(partial(runner.cancel, sequence))
 
     async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
-        """Every response whole, from one batch that starts at once. Raises the first error of `generate`.
+        """All responses, from one batch that starts at once. Raises the first error of `generate`.
 
-        If nobody else uses the engine, and it keeps nothing (`keep_gib` = 0), seeded requests without
-        constraints give the same ids and log-probs each time, to the last bit.
+        If no one else uses the engine, and `prefix_cache_gib` is 0, seeded requests without constraints give
+        the same ids and log-probs each time, to the last bit.
         """
         self._check_open()
-        batch = BatchFuture(len(requests))
-        sequences = [
-            (self._runners.of(request), await self._sequence(request, batch.deliver(index)))
-            for index, request in enumerate(requests)
-        ]
+        started = [(self._runners.of(request), *await self._sequence(request)) for request in requests]
 
         def add() -> None:
-            for runner, sequence in sequences:
+            for runner, sequence, _ in started:
                 runner.add(sequence)
 
         self._worker.post(add)
-        return await asyncio.wrap_future(batch.done)
+        responses: list[list[Step]] = []
+        try:
+            for _, _, events in started:
+                responses.append([await _next(events)])
+                while not responses[-1][-1].ended:
+                    responses[-1].append(await _next(events))
+        finally:
+            for runner, sequence, _ in started:
+                self._worker.post(partial(runner.cancel, sequence))
+        return responses
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        """In another thread, one call at a time; decoding goes on meanwhile.
+        """In another thread, one call at a time, while the worker decodes.
 
-        A call is scored by the weights that were live when its turn came.
+        A call is scored by the weights that are live when its turn comes.
         """
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
+        runner, served = self._runners.whole(weights), list[tuple[Any, int]]()
         async with self._scoring:
-            module, version = await self._served(weights)
+            # read in the worker's thread: there they change together
+            await self._in_worker(lambda: served.append((runner.module, runner.version)))
+            module, version = served[0]
             try:
                 return await asyncio.to_thread(score_rows, module, version, tuple(rows), top=top)
             except Exception as error:  # a model is foreign code and may raise anything
                 raise EngineError(f"The rows cannot be scored: {error}") from error
 
-    async def _served(self, weights: Weights) -> tuple[Any, int]:
-        """The module and its version, read in the worker's thread: there they change together."""
-        runner, found = self._runners.whole(weights), list[tuple[Any, int]]()
-        await asyncio.wrap_future(self._worker.call(lambda: found.append((runner.module, runner.version))))
-        return found[0]
-
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
-        """Load a version in another thread; decoding goes on meanwhile."""
         self._check_open()
         await self._staging.stage(version, folder, adapter)
 
@@ -218,12 +238,12 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        await asyncio.wrap_future(self._worker.call(partial(self._runners.promote, self._staging.staged)))
+        await self._in_worker(partial(self._runners.promote, self._staging.staged))
         self._staging.discard()
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
-        await asyncio.wrap_future(self._worker.call(partial(self._runners.unload, adapter)))
+        await self._in_worker(partial(self._runners.unload, adapter))
 
     async def discard(self) -> None:
         self._staging.discard()
@@ -233,43 +253,43 @@ class EmbeddedEngine:
             return
         self._open = False
         self._staging.discard()
-        await asyncio.wrap_future(self._worker.stop(EngineUnavailable("The engine was closed.")))
+        await self._in_worker(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
         if self.grammars is not None:
             self.grammars.close()
 
-    async def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
+    async def _in_worker(self, action: Callable[[], None]) -> None:
+        await asyncio.wrap_future(self._worker.call(action))
+
+    async def _sequence(self, request: Generate) -> tuple[ResponseSequence, Events]:
+        """A request's sequence, and the queue that gets its steps. A schema is compiled in another thread."""
         check_fits(request, self.facts)
         given = scripted(self._script, request.prompt_ids, self.facts.end_ids)
         seed = self._seeds.getrandbits(63)
-        guide = None if given or request.constraint is None else await self._guide(request.constraint)
+        loop, guide = asyncio.get_running_loop(), None
+        if request.constraint is not None and not given:
+            if self.grammars is None:
+                raise RequestRefused("This engine follows no constraint.", field="constraint")
+            make = partial(Guide, request.constraint, self.grammars)
+            guide = await loop.run_in_executor(self.grammars.compilers, make)
         self._check_open()
-        return ResponseSequence(
+        events: Events = asyncio.Queue()
+        deliver = partial(self._events.put, loop, events)
+        sequence = ResponseSequence(
             request, facts=self.facts, scripted=given, seed=seed, deliver=deliver, guide=guide
         )
-
-    async def _guide(self, constraint: Constraint) -> Guide:
-        """What follows a constraint. Its schema is compiled in a thread, so that nobody else waits."""
-        if self.grammars is None:
-            raise RequestRefused("This engine follows no constraint.", field="constraint")
-        make = partial(Guide, constraint, self.grammars)
-        return await asyncio.get_running_loop().run_in_executor(self.grammars.compilers, make)
+        return sequence, events
 
     def _check_open(self) -> None:
         if not (self._open and self._worker.is_alive()):
             raise EngineUnavailable("The engine was closed.")
 
 
-CAPABILITIES = Capabilities(
-    basis=Basis.PROCESSED,
-    base_weights=True,
-    forced_prefix=True,
-    whole_weights=True,
-    adapters=True,
-    constraint=True,
-    top_logprobs=20,
-    scored_tau=True,
-)
+async def _next(events: Events) -> Step:
+    event = await events.get()
+    if isinstance(event, Exception):
+        raise event
+    return event
 
 
 def facts_of(folder: Path, config: Mapping[str, Any], settings: EmbeddedSettings, *, dtype: str) -> Facts:
@@ -294,16 +314,8 @@ def facts_of(folder: Path, config: Mapping[str, Any], settings: EmbeddedSettings
     )
 
 
-Script = Callable[[tuple[int, ...]], Sequence[int] | None]
-"""Takes a prompt's ids. Returns the ids of its whole response, or None to sample it.
-
-An end id is added if the response has none. Scripted ids are not flagged as forced: they count as sampled,
-which is what tests want.
-"""
-
-
 def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:
-    """The ids to use instead of sampled ones, end id included; empty if the response is sampled."""
+    """The scripted ids, end id included; empty if the response is sampled."""
     ids = script(prompt_ids) if script else None
     if ids is None:
         return ()
@@ -311,39 +323,91 @@ def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozen
     return (*ids, *(() if ended or not end_ids else (min(end_ids),)))
 
 
-class BatchFuture:
-    """`done` is set once the last response has ended: to the steps of each, in order, or to the first error.
+class EventBuffer:
+    """A tick's events by event loop: each loop is woken once a tick, for all its sequences."""
 
-    It wakes its waiter once, not once per token.
-    """
+    def __init__(self) -> None:
+        self._events: dict[asyncio.AbstractEventLoop, list[tuple[Events, Any]]] = defaultdict(list)
 
-    def __init__(self, responses: int) -> None:
-        self.done: Future[list[list[Step]]] = Future()
-        self._steps: list[list[Step]] = [[] for _ in range(responses)]
-        self._running = responses
-        self._error: Exception | None = None
-        if not responses:
-            self.done.set_result([])
+    def put(self, loop: asyncio.AbstractEventLoop, target: Events, event: Step | Exception) -> None:
+        self._events[loop].append((target, event))
 
-    def deliver(self, index: int) -> Deliver:
-        """What takes the steps of one response, in the worker's thread."""
+    def flush(self) -> None:
+        events, self._events = self._events, defaultdict(list)
+        for loop, batch in events.items():
+            try:
+                loop.call_soon_threadsafe(_deliver, batch)
+            except RuntimeError:  # the loop has closed, and its clients with it
+                log.debug("a client's event loop closed before its response ended")
 
-        def take(event: Step | Exception) -> None:
-            if isinstance(event, Exception):
-                self._error = self._error or event
-                self._end()
-                return
-            self._steps[index].append(event)
-            if event.ended:
-                self._end()
 
-        return take
+def _deliver(batch: list[tuple[Events, Any]]) -> None:
+    for target, event in batch:
+        target.put_nowait(event)
 
-    def _end(self) -> None:
-        self._running -= 1
-        if self._running or self.done.cancelled():
-            return
-        if self._error is not None:
-            self.done.set_exception(self._error)
-        else:
-            self.done.set_result(self._steps)
+
+class Worker(threading.Thread):
+    """Steps the runners until `end`. Actions posted from other threads run between two decode steps."""
+
+    def __init__(self, runners: tuple[ModelRunner, ...], events: EventBuffer) -> None:
+        super().__init__(name="afterwit-engine", daemon=True)
+        self._runners = runners
+        self._events = events
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._going = True
+        self._tick = 0
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` before the next decode step."""
+        self._inbox.put(action)
+
+    def call(self, action: Callable[[], None]) -> Future[None]:
+        """As `post`. The future is done once the action has run."""
+        future: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                action()
+            except Exception as error:  # for the caller, whatever it is
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        self.post(run)
+        return future
+
+    def end(self, error: Exception) -> None:
+        """End the thread, from an action; every running or waiting request gets `error`."""
+        self._going = False
+        self._fail(error)
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        while self._going:
+            try:
+                self._drain_inbox()
+                self._step()
+            except Exception as error:  # not one request's fault: none of them can go on safely
+                log.exception("the engine's step failed")
+                self._fail(EngineError(f"The engine failed: {error}"))
+            self._events.flush()
+
+    def _drain_inbox(self) -> None:
+        """Run posted actions; sleep while there is nothing else to do."""
+        if self._going and all(runner.idle for runner in self._runners):
+            self._inbox.get()()
+        while not self._inbox.empty():
+            self._inbox.get()()
+
+    def _step(self) -> None:
+        self._tick += 1
+        foreground = any(runner.has_foreground for runner in self._runners)
+        decodes = any(runner.decodes for runner in self._runners)
+        for runner in self._runners:
+            background_only = not runner.has_foreground
+            if runs_now(background_only=background_only, foreground_elsewhere=foreground, tick=self._tick):
+                runner.tick(self._tick, others_decode=decodes)
+
+    def _fail(self, error: Exception) -> None:
+        for runner in self._runners:
+            runner.fail(error)

@@ -1,7 +1,7 @@
 """The engine's three forwards over any causal LM of transformers: read a text on, extend rows, score.
 
-The model's own code runs unchanged. It is given a `Row` or a `Batch` and a 4-D additive mask, which
-transformers passes on to the attention. Axes: B rows, Q new positions, L positions attended to, V vocabulary,
+The model's own code runs unchanged. It gets a `Row` or a `Batch` and a 4-D additive mask, which transformers
+passes on to the attention. Axes: B rows, Q new positions, L positions attended to, V vocabulary,
 T tokens.
 """
 
@@ -24,7 +24,7 @@ from afterwit.packing.pack import Block
 
 
 def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -> Tensor:
-    """Read `ids` behind those that the row holds. Logits of the last `keep` positions (0: all), [keep, V]."""
+    """Read `ids` after those that the row holds. Logits of the last `keep` positions (0: all), [keep, V]."""
     device, dtype = _where(module)
     start = len(row.ids)
     end = start + len(ids)
@@ -52,7 +52,7 @@ def decode(
 ) -> Tensor:
     """Extend row first + i by ids[i] at positions[i]. Each row's next-token logits, [B, V].
 
-    A row that has a beginning holds the positions behind it only.
+    A row that has a beginning holds only the positions after it.
     """
     device, dtype = _where(module)
     beyond_BL = batch.aim(first, positions, beginnings or [None] * len(ids), device)
@@ -90,7 +90,7 @@ def _where(module: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 NAME = "afterwit_slots"
 OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
-"""What some models ask of attention beside a mask and a scale: left to transformers."""
+"""Attention options of some models, in addition to a mask and a scale: left to transformers."""
 
 
 def slot_attention(
@@ -106,9 +106,8 @@ def slot_attention(
 ) -> tuple[Tensor, None]:
     """Queries [B, H*G, Q, D], keys and values [B, H, L, D] to outputs [B, Q, H*G, D].
 
-    `tree` is given if rows that begin alike are one packed sequence.
-    `batch` is given if some rows have a beginning elsewhere. ValueError if the model then asks for more than
-    a mask and a scale.
+    `tree` is given if rows with a common prefix are one packed sequence, `batch` if some rows have a
+    beginning in another row. ValueError if the model then needs more than a mask and a scale.
     """
     if tree is not None:
         return tree_attention(
@@ -136,7 +135,7 @@ def with_beginnings(
 ) -> Tensor:
     """One query a row, over its slots and over its beginning: the parts are weighted by their log-sum-exp.
 
-    All that share a beginning attend to it in one call.
+    Rows with the same beginning attend to it in one call.
     """
     rows, heads = query.shape[0], key.shape[1]
     query_BHGD = query.reshape(rows, heads, -1, query.shape[-1])

@@ -1,4 +1,4 @@
-"""JSON schemas as grammars over a model's tokens: compiled once each, within limits of work."""
+"""JSON schemas as grammars over a model's tokens: compiled once each, followed within limits of work."""
 
 from __future__ import annotations
 
@@ -18,18 +18,13 @@ from torch import Tensor
 from afterwit.engines.port import Constraint, Facts
 from afterwit.errors import RequestRefused
 
-KEPT = 16
-"""Compiled grammars that are kept for the next request with the same schema. One may take 20 MB."""
-
+CACHED = 16
+"""Compiled grammars that are cached. One may take 20 MB."""
 OPTIONS = "x-guidance"
-"""The key of a schema that would set the options below. A client's own is left out."""
-
+"""The schema key with options for the library. A client's own is removed."""
 WHITE_SPACE = r"[ \t\r\n]{1,40}"
-"""Between two marks of JSON. Without a limit a small model may write white space for ever."""
-
-LONGEST_SHOWN = 200
-"""Characters of the library's own words."""
-
+"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
+LONGEST_MESSAGE = 200
 LIMITS = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=200_000,
@@ -43,6 +38,10 @@ LIMITS = LLParserLimits(
 
 The first is also the memory of a pattern before its first token: four times as much allows 200 MB. A state of
 the lexer takes up to 2 kB."""
+LONGEST_MARK = 24
+"""Tokens that the end of the reasoning takes at most."""
+MOST_SPACES = 2
+"""Tokens of white space between the reasoning and the JSON: models are trained to write some there."""
 
 
 class Grammars:
@@ -50,11 +49,11 @@ class Grammars:
 
     def __init__(self, folder: Path, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
-        self._kept: OrderedDict[tuple[str, bool], LLMatcher] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, bool], LLMatcher] = OrderedDict()
         self.compilers = ThreadPoolExecutor(1, thread_name_prefix="afterwit-grammar")
-        """Compiles. One at a time: a schema that takes long delays other schemas, and nothing else."""
+        """One thread: a schema that takes long delays only other schemas."""
         self.followers = ThreadPoolExecutor(1, thread_name_prefix="afterwit-mask")
-        """Works out what may be said next, while the model works."""
+        """Computes masks while the model computes."""
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -74,7 +73,7 @@ class Grammars:
 
     @cached_property
     def all_but_ends_V(self) -> Tensor:
-        """Whether each id goes on with a response, [V]."""
+        """The mask of the reasoning, [V]: all ids but those that end the response."""
         goes_on_V = torch.ones(self._facts.vocabulary, dtype=torch.bool)
         goes_on_V[sorted(self._facts.end_ids)] = False
         return goes_on_V
@@ -82,11 +81,11 @@ class Grammars:
     def compile(self, constraint: Constraint) -> Grammar:
         """A grammar at its beginning. Raises RequestRefused for a schema that cannot be followed."""
         key = constraint.schema, constraint.lenient
-        matcher = self._kept.pop(key, None) or self._compiled(*key)
-        self._kept[key] = matcher  # behind all others
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        return Grammar(matcher.deep_copy(), self._facts, forget=lambda: self._kept.pop(key, None))
+        matcher = self._cached.pop(key, None) or self._compiled(*key)
+        self._cached[key] = matcher  # now the youngest
+        if len(self._cached) > CACHED:
+            self._cached.popitem(last=False)
+        return Grammar(matcher.deep_copy(), self._facts, forget=lambda: self._cached.pop(key, None))
 
     def _compiled(self, schema: str, lenient: bool) -> LLMatcher:
         fields = json.loads(schema)
@@ -96,7 +95,7 @@ class Grammars:
         )
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
-            raise _refused(matcher.get_error())
+            raise _refused("The schema cannot be followed", matcher)
         return matcher
 
     def close(self) -> None:
@@ -105,10 +104,11 @@ class Grammars:
 
 
 class Grammar:
-    """One response's place in a grammar. Used from one thread at a time."""
+    """One response's position in a grammar. Used from one thread at a time."""
 
     def __init__(self, matcher: LLMatcher, facts: Facts, *, forget: Callable[[], object]) -> None:
-        """`forget` drops the grammar: what was worked out for one response is shared by all, and stays."""
+        """`forget` drops the grammar from the cache: its lexer states are shared by all responses, and
+        grow."""
         self._matcher, self._forget = matcher, forget
         self._end_ids = sorted(facts.end_ids)
 
@@ -117,7 +117,7 @@ class Grammar:
         allowed_V = torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8).bool()
         if self._matcher.is_error():
             self._forget()
-            raise _too_much_work(self._matcher.get_error())
+            raise _refused("Following the schema takes too much work here", self._matcher)
         allowed_V[self._end_ids] = allowed_V[self._end_ids[0]].item()
         return allowed_V
 
@@ -126,65 +126,54 @@ class Grammar:
         return self._matcher.validate_tokens([token]) == 1
 
     def accept(self, token: int) -> None:
-        """Go on behind an id that may come next."""
+        """Advance by an id that may come next."""
         self._matcher.consume_token(token)
 
 
-def _refused(words: str) -> RequestRefused:
-    return RequestRefused(f"The schema cannot be followed: {words[:LONGEST_SHOWN]}", field="constraint")
-
-
-def _too_much_work(words: str) -> RequestRefused:
-    message = f"Following the schema takes too much work here: {words[:LONGEST_SHOWN]}"
-    return RequestRefused(message, field="constraint")
-
-
-LONGEST_MARK = 24
-"""Tokens that the end of the reasoning takes at most."""
-
-MOST_SPACES = 2
-"""Tokens of white space between the reasoning and the JSON: models are trained to write some there."""
+def _refused(why: str, matcher: LLMatcher) -> RequestRefused:
+    return RequestRefused(f"{why}: {matcher.get_error()[:LONGEST_MESSAGE]}", field="constraint")
 
 
 class _State(Enum):
     REASONING = auto()
-    """Free until the reasoning ends, but for the ids that end the response."""
+    """Free until the reasoning ends, except for ids that end the response."""
     START = auto()
-    """JSON begins here, or a mark that makes the response free."""
+    """JSON begins here, or a marker after which the response is free."""
     JSON = auto()
     FREE = auto()
 
 
 class Guide:
-    """Follows one response. It works out each mask in a thread of its own, beside the model's forward.
+    """Constrains one response. Each mask is computed in another thread, during the model's forward.
 
-    Used by the worker: `mask` before a token is drawn, `accept` behind it.
+    Used by the worker: `mask` before a token is drawn, `accept` after it.
     """
 
     def __init__(self, constraint: Constraint, grammars: Grammars) -> None:
-        """Raises RequestRefused for a schema that cannot be followed. It may take long."""
+        """Raises RequestRefused for a schema that cannot be followed. May take long."""
         self._grammar: Grammar = grammars.compile(constraint)
         self._grammars = grammars
         self._end = constraint.starts_after
-        """What ends the reasoning."""
+        """The text that ends the reasoning."""
         self._state = _State.REASONING if self._end else _State.START
         self._reasoned: list[int] = []
         """The latest ids of the reasoning."""
         self._spaces = 0
         """Tokens of white space that may come before the JSON."""
         self._at = 0
-        """How many ids of a mark have come."""
+        """Ids of a marker so far."""
         openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
         marks = [(self._ids(begin), end) for begin, end in openings]
         self._marks = [(ids, end) for ids, end in marks if not self._grammar.accepts(ids[0])]
-        """What the response may begin with, each with what ends the reasoning behind it; "": it is free."""
+        """Markers that the response may begin with, and the end of the reasoning that each opens; "": it is
+        free."""
         self._mask: Future[Tensor | None] = grammars.followers.submit(self._allowed)
         self.refusal: RequestRefused | None = None
-        """Why the response cannot go on: its schema takes too much work from here."""
+        """Set if the response cannot go on, because its schema takes too much work from here."""
 
     @property
     def awaited(self) -> Future[Tensor | None] | None:
-        """The mask that is being worked out; None: `mask` answers at once."""
+        """The mask that is being computed; None: `mask` returns at once."""
         return None if self._mask.done() else self._mask
 
     def mask(self) -> Tensor | None:
@@ -197,11 +186,11 @@ class Guide:
 
     @property
     def masks(self) -> bool:
-        """Whether the token to draw is under a mask that chooses words: the one of the reasoning does not."""
+        """Whether the mask restricts the text: that of the reasoning does not."""
         return self.mask() is not None and self._state is not _State.REASONING
 
     def accept(self, token: int) -> None:
-        """Go on behind a drawn token."""
+        """Advance by a drawn token."""
         if self._state is not _State.FREE:
             self._mask = self._grammars.followers.submit(self._after, token)
 
@@ -226,17 +215,14 @@ class Guide:
         begun = [(ids, end) for ids, end in self._marks if ids[self._at] == token]
         if begun:
             self._marks, self._at = begun, self._at + 1
-            self._open(next((end for ids, end in begun if len(ids) == self._at), None))
+            end = next((end for ids, end in begun if len(ids) == self._at), None)
+            if end is not None:  # the marker is complete
+                self._state, self._end = (_State.REASONING if end else _State.FREE), end
         elif self._spaces and token in self._grammars.space_ids:
             self._spaces -= 1
         else:
             self._state = _State.JSON
             self._grammar.accept(token)
-
-    def _open(self, end: str | None) -> None:
-        """A mark is complete, unless there is no end: go on behind it."""
-        if end is not None:
-            self._state, self._end = (_State.REASONING if end else _State.FREE), end
 
     def _allowed(self) -> Tensor | None:
         if self._state is _State.FREE:

@@ -1,33 +1,45 @@
-"""From a Hugging Face folder to a module that the engine can run; an error says why it cannot."""
+"""Loads the model and its versions into memory, stages the next one, and refuses models that cannot be
+served."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from afterwit.adapters import SHARED
 from afterwit.engines.embedded import forward as attention
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
-from afterwit.engines.embedded.decoding import Pace
-from afterwit.engines.embedded.forward import decode, prefill
+from afterwit.engines.embedded.decoding import PrefillBudget
+from afterwit.engines.embedded.forward import decode, prefill, score
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError, SettingError
 from afterwit.weights.load import load_causal_lm
-from afterwit.weights.lora import adapted, lora_of, pairs_of
+from afterwit.weights.lora import adapted, is_unmerged, lora_of, pairs_of, scaled, unmerged
 from afterwit.weights.rows import Factors, RowAdapters
 
-log = logging.getLogger(__name__)
 BESIDE_ON = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
 tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
-
 BESIDE_ELSEWHERE = 512
+POSITIONS = (8, 9, 3)
+"""Positions of the checked text whose logits are compared."""
+LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
+STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
+WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+REMEDY = (
+    "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...), or let a server of its own "
+    'serve this one (engine.kind = "vllm").'
+)
+
+log = logging.getLogger(__name__)
 
 
 def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:
@@ -72,11 +84,8 @@ def attend_in_slots(model: PreTrainedModel) -> None:
 def load_version(
     folder: Path, base: nn.Module, root: Path, device: torch.device, dtype: torch.dtype
 ) -> nn.Module:
-    """A version's weights: whole ones from its folder, or the adapter there on `base`, which stays as it is
-    and is the version itself if the folder is its own, `root`.
-
-    EngineError if they cannot be loaded.
-    """
+    """A version's weights: whole ones from its folder, or the adapter there on `base`. `root` is the base's
+    own folder. EngineError if they cannot be loaded."""
     if folder.resolve() == root.resolve():
         return base
     try:
@@ -89,7 +98,7 @@ def load_version(
 
 
 def load_own(folder: Path, rows: RowAdapters, base: Path) -> Factors | None:
-    """The adapter in a folder as one of several over a model; None if the folder is that of the base.
+    """A personal adapter over a model; None if the folder is that of the base.
 
     EngineError if it cannot be loaded.
     """
@@ -98,14 +107,99 @@ def load_own(folder: Path, rows: RowAdapters, base: Path) -> Factors | None:
     try:
         lora = lora_of(folder)
         if lora is None:
-            raise EngineError(f"{folder} holds no adapter: only adapters can be of somebody's own")
+            raise EngineError(f"{folder} holds no adapter: only adapters can be personal")
         return rows.fitted(pairs_of(folder), lora.scale)
     except (OSError, ValueError, SafetensorError) as error:
         raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 
 
-def pace_of(module: nn.Module, config: Any, settings: EmbeddedSettings, device: torch.device) -> Pace:
-    """The limits on reading prompts; `config` is the text model's, `module` the model.
+class Staged(NamedTuple):
+    """Weights that are loaded and not served yet: a module, or factors over the base's."""
+
+    adapter: str
+    version: int
+    module: nn.Module
+    folder: Path
+    factors: Factors | None = None
+
+
+class Staging:
+    """Loads and probes the next version in other threads, while the worker decodes."""
+
+    def __init__(
+        self,
+        base: nn.Module,
+        rows: RowAdapters,
+        *,
+        load: Callable[[Path], nn.Module],
+        own: Callable[[Path, RowAdapters], Factors | None] | None = None,
+    ) -> None:
+        """`load` reads a version's folder, `own` that of a personal adapter; None: there are none."""
+        self._base, self._rows, self._load, self._load_own = base, rows, load, own
+        self._staged: Staged | None = None
+
+    @property
+    def takes_own(self) -> bool:
+        """Whether personal adapters can be loaded."""
+        return self._load_own is not None
+
+    @property
+    def staged(self) -> Staged:
+        """EngineError if nothing is staged."""
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
+
+    async def stage(self, version: int, folder: Path, adapter: str) -> None:
+        """Replaces weights staged before. EngineError if the folder's weights do not fit."""
+        self.discard()
+        if adapter == SHARED:
+            module = await asyncio.to_thread(self._load, folder)
+            _check_shapes(module, self._base, folder)
+            self._staged = Staged(adapter, version, module, folder)
+        elif self._load_own is None:
+            raise EngineError("This engine has no personal adapters.")
+        else:
+            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
+            self._staged = Staged(adapter, version, self._rows.module, folder, factors)
+
+    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
+        """Log-probs of ids[1:] under the staged weights, their adapter scaled by `times`."""
+        staged = self.staged
+        try:
+            return await asyncio.to_thread(self._probed, staged, tuple(ids), times)
+        except Exception as error:  # a model is foreign code and may raise anything
+            raise EngineError(f"The staged weights cannot be probed: {error}") from error
+
+    def discard(self) -> None:
+        self._staged = None
+
+    def _probed(self, staged: Staged, ids: Sequence[int], times: float) -> list[float]:
+        lora = lora_of(staged.folder)
+        if times == 0.0 and (staged.factors is not None or lora is not None):
+            return score(self._base, ids)
+        module = staged.module
+        if times != 1.0 and staged.adapter == SHARED and lora is not None and not is_unmerged(module):
+            module = unmerged(self._base, pairs_of(staged.folder), lora.scale)
+        factors = None if staged.factors is None else staged.factors.times(times)
+        with self._rows.rows([factors]), scaled(module, times):
+            return score(module, ids)
+
+
+def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:
+    """EngineError unless both have the same weights by name and shape."""
+    theirs, ours = (
+        {name: tuple(weight.shape) for name, weight in m.named_parameters()} for m in (module, base)
+    )
+    if theirs != ours:
+        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
+
+
+def prefill_budget(
+    module: nn.Module, config: Any, settings: EmbeddedSettings, device: torch.device
+) -> PrefillBudget:
+    """The limits on reading prompts; `config` is the text model's.
 
     A token costs one multiplication per weight, embedding tables aside, and two per attended position, layer
     and channel of the queries.
@@ -121,18 +215,14 @@ def pace_of(module: nn.Module, config: Any, settings: EmbeddedSettings, device: 
         getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     )
     span = weights / (2 * config.num_hidden_layers * width)
-    return Pace(chunk=settings.prefill_chunk, beside=beside, attention_span=span)
-
-
-PLACES = (8, 9, 3)
-"""Positions of the checked text whose logits are compared."""
+    return PrefillBudget(chunk=settings.prefill_chunk, beside=beside, attention_span=span)
 
 
 @torch.inference_mode()
 def check_attention(module: nn.Module, vocabulary: int) -> None:
     """SettingError unless pieces and a ragged batch give the logits of one plain forward.
 
-    This finds an attention that `support.refusal` does not know by name.
+    This finds attention that `refusal` does not know by name.
     """
     try:
         ours_BV, theirs_BV = _compared(module, vocabulary, in_place=False)
@@ -148,9 +238,9 @@ def check_attention(module: nn.Module, vocabulary: int) -> None:
 
 @torch.inference_mode()
 def reads_in_place(module: nn.Module, vocabulary: int) -> bool:
-    """Whether responses can attend to the beginning of their text where it is, and so share it.
+    """Whether responses can attend to the beginning of their text in its row, and so share it.
 
-    If not, each gets a copy of it: that takes memory, and nothing else.
+    If not, each gets a copy, which only takes memory.
     """
     try:
         off, most = _off(*_compared(module, vocabulary, in_place=True))
@@ -163,7 +253,8 @@ def reads_in_place(module: nn.Module, vocabulary: int) -> bool:
 
 
 def _compared(module: nn.Module, vocabulary: int, *, in_place: bool) -> tuple[Tensor, Tensor]:
-    """Logits at `PLACES` from a row that is read in pieces and a ragged batch, and from one plain forward."""
+    """Logits at `POSITIONS` from a row that is read in pieces and a ragged batch, and from a plain
+    forward."""
     device = next(module.parameters()).device
     ids = [(7 * place + 3) % vocabulary for place in range(12)]
     plain_TV = module(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
@@ -176,23 +267,14 @@ def _compared(module: nn.Module, vocabulary: int, *, in_place: bool) -> tuple[Te
     batch.put(0, long.layers_between(beginning.length if beginning else 0, 9))
     batch.put(1, short.layers_between(0, 3))
     ragged_BV = decode(module, batch, 0, [ids[9], ids[3]], [9, 3], [beginning, None])
-    return torch.stack([read_V, *ragged_BV]), plain_TV[list(PLACES)]
+    return torch.stack([read_V, *ragged_BV]), plain_TV[list(POSITIONS)]
 
 
 def _off(ours_BV: Tensor, theirs_BV: Tensor) -> tuple[float, float]:
-    """How far logits are apart at most, and how far they may be."""
+    """The largest difference between logits, and its limit."""
     off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
     most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
     return off, most
-
-
-LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
-STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
-WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-REMEDY = (
-    "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...), or let a server of its own "
-    'serve this one (engine.kind = "vllm").'
-)
 
 
 def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
@@ -212,29 +294,20 @@ def refusal(config: Mapping[str, Any], context: int) -> str | None:
         return f"{kind} uses {linear or 'a recurrent state'}, which has no keys and values. {REMEDY}"
     if config.get("alibi") or config.get("position_embedding_type") in ("alibi", "relative_key"):
         return f"{kind} adds positions inside its attention (ALiBi). {REMEDY}"
-    return _longer_than_model(config, context) or _windowed(config, context)
-
-
-def _longer_than_model(config: Mapping[str, Any], context: int) -> str | None:
     own = config.get("max_position_embeddings") or config.get("n_positions") or context
-    if context <= own:
-        return None
-    return f"context_length is {context}, but the model was made for {own}. Set it to at most {own}."
-
-
-def _windowed(config: Mapping[str, Any], context: int) -> str | None:
-    """A window or chunk that is as long as the context is standard attention."""
+    if context > own:
+        return f"context_length is {context}, but the model was made for {own}. Set it to at most {own}."
     window = min(_windows(config), default=context)
-    if context <= window:
-        return None
-    return (
-        f"{config.get('model_type')} looks back {window} tokens only (sliding-window attention), but the "
-        f"context is {context}. Set context_length to at most {window}. {REMEDY}"
-    )
+    if context > window:  # as long as the context, a window is standard attention
+        return (
+            f"{kind} looks back {window} tokens only (sliding-window attention), but the context is "
+            f"{context}. Set context_length to at most {window}. {REMEDY}"
+        )
+    return None
 
 
 def _windows(config: Mapping[str, Any]) -> list[int]:
-    """How far back the layers look that do not see the whole context."""
+    """The reach of the layers that do not see the whole context."""
     sizes = {layer: config.get(name) for layer, name in WINDOWS.items()}
     if layers := config.get("layer_types"):
         return [size for layer in layers if (size := sizes.get(layer))]

@@ -1,47 +1,37 @@
-"""A model runner: one module, its slots, and the responses that are made with it."""
+"""Model runners: one module each, its slots, and the responses that are made with it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import queue
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from afterwit.adapters import SHARED
-from afterwit.engines.embedded.cache import KeptRows
+from afterwit.engines.embedded.cache import PrefixCache
 from afterwit.engines.embedded.decoding import (
     IN_PLACE,
     Decoding,
-    Pace,
+    PrefillBudget,
     Prompts,
     RequestQueue,
     Rows,
-    alone,
-    runs_now,
+    no_adapters,
 )
-from afterwit.engines.embedded.forward import prefill, score
+from afterwit.engines.embedded.forward import prefill
+from afterwit.engines.embedded.load import Staged
 from afterwit.engines.embedded.sequence import Outcome, ResponseSequence, Served, failure_of, outcomes, row_of
 from afterwit.engines.port import Generate, Weights
 from afterwit.errors import EngineError
-from afterwit.weights.lora import adds, beside, lora_of, pairs_of, taken
 from afterwit.weights.rows import Factors, RowAdapters
 
 
 class ModelRunner:
     """Used from the worker's thread only.
 
-    A sequence reads its prompt into a `Row`, in pieces between decode steps. Then it joins those that decode,
-    one token per tick. When it ends, what it said goes behind the prompt in its row, which is kept for
-    requests that begin like it.
+    A sequence reads its prompt into a `Row`, in pieces between decode steps. Then it decodes in a batch with
+    the others, one token per tick. When it ends, its ids are appended to the row, which is cached for
+    requests with the same beginning.
     """
 
     def __init__(
@@ -52,12 +42,12 @@ class ModelRunner:
         slots: int,
         reserve: int,
         context_length: int,
-        pace: Pace,
-        kept: KeptRows,
+        budget: PrefillBudget,
+        cache: PrefixCache,
         in_place: int | None = IN_PLACE,
-        rows: Rows = alone,
+        rows: Rows = no_adapters,
     ) -> None:
-        """Prompts of more than `in_place` tokens stay in their row; None: its attention cannot do that.
+        """Prompts of more than `in_place` tokens stay in their row; None: the attention does not support it.
 
         `rows` gives each row of a batch its adapter.
         """
@@ -65,10 +55,10 @@ class ModelRunner:
         self._rows = rows
         self._served = Served(version)
         self._own: dict[str, Served] = {}
-        self.queue: RequestQueue[ResponseSequence] = RequestQueue(slots=slots, reserve=reserve)
-        self._pace, self._kept = pace, kept
-        self._prompts = Prompts(kept, context_length=context_length, pace=pace)
-        self._decoding = Decoding(kept, slots=slots, context_length=context_length, in_place=in_place)
+        self.queue = RequestQueue(slots=slots, reserve=reserve)
+        self._budget, self._cache = budget, cache
+        self._prompts = Prompts(cache, context_length=context_length, budget=budget)
+        self._decoding = Decoding(cache, slots=slots, context_length=context_length, in_place=in_place)
 
     @property
     def version(self) -> int:
@@ -76,18 +66,18 @@ class ModelRunner:
         return self._served.version
 
     def live(self, adapter: str) -> int | None:
-        """The version of an adapter of somebody's own; None: there is none, and the module answers alone."""
+        """The version of a personal adapter; None: it is not loaded, and the module answers alone."""
         served = self._own.get(adapter)
         return None if served is None else served.version
 
     @property
     def running(self) -> list[ResponseSequence]:
-        """Every sequence that has a slot."""
+        """Every sequence with a slot."""
         return [*self._decoding.sequences, *self._prompts.sequences]
 
     @property
     def decodes(self) -> bool:
-        """Whether a response here is past its prompt."""
+        """Whether a response is past its prompt."""
         return bool(self._decoding.sequences)
 
     @property
@@ -96,7 +86,7 @@ class ModelRunner:
 
     @property
     def has_foreground(self) -> bool:
-        """Whether a foreground request runs or waits here."""
+        """Whether a foreground request runs or waits."""
         return self.queue.foreground_waits or any(not sequence.background for sequence in self.running)
 
     def add(self, sequence: ResponseSequence) -> None:
@@ -109,27 +99,27 @@ class ModelRunner:
             self._release(sequence)
 
     def swap(self, module: nn.Module, version: int) -> None:
-        """Go on with other weights. New requests find nothing that the old ones have read."""
+        """Go on with other weights. The prefix cache of the old ones is forgotten."""
         self.module, self._served.version = module, version
-        self._kept.forget(self._served)
+        self._cache.forget(self._served)
 
     def put(self, adapter: str, factors: Factors | None, version: int) -> None:
-        """Go on with other weights of one adapter. Its responses under way over the module alone end so."""
+        """Go on with other weights of one adapter. Its responses that began with the module alone end so."""
         if (served := self._own.get(adapter)) is None:
             self._own[adapter] = Served(version, factors)
             return
         served.version, served.factors = version, factors
-        self._kept.forget(served)
+        self._cache.forget(served)
 
     def take(self, adapter: str) -> None:
-        """Have an adapter no more. Its responses under way end with it."""
+        """Unload an adapter. Its running responses end with it."""
         if (served := self._own.pop(adapter, None)) is not None:
-            self._kept.forget(served)
+            self._cache.forget(served)
 
     def tick(self, number: int, *, others_decode: bool = False) -> None:
         """One decode step of every response, then a limited piece of the prompts.
 
-        `others_decode` says that another runner's responses wait for this one's work.
+        `others_decode`: another runner's responses wait for this one's work.
         """
         while sequence := self.queue.next(self.running):
             self._prompts.add(sequence)
@@ -140,7 +130,7 @@ class ModelRunner:
         self._prefill(number, beside=others_decode or self.decodes)
 
     def fail(self, error: Exception) -> None:
-        """End every response here with this error."""
+        """End every response with this error."""
         while sequence := self.queue.next(()):
             sequence.deliver(error)
         running = self.running
@@ -149,7 +139,7 @@ class ModelRunner:
         self._decoding.clear()
         self._prompts.clear()
         for served in {self._served, *self._own.values(), *(sequence.served for sequence in running)}:
-            self._kept.forget(served)
+            self._cache.forget(served)
 
     def _start(self, sequence: ResponseSequence) -> None:
         """Give a sequence a row. If its prompt was read for another, it decodes at once."""
@@ -160,29 +150,27 @@ class ModelRunner:
             self._deliver(sequence, failure_of(error))
 
     def _prefill(self, number: int, *, beside: bool) -> None:
-        """Read the prompts on, by at most `pace.chunk` of work in all.
+        """Read prompts on, by at most `budget.chunk` of work in all.
 
-        `beside` decoding responses, a prompt that had a piece then waits until decode steps have paid for it.
+        Next to decoding responses (`beside`), a prompt waits after a piece until decode steps have paid for
+        it.
         """
         self._prompts.pay(beside=beside)
-        room = float(self._pace.chunk)
+        room = float(self._budget.chunk)
         while piece := self._prompts.piece(number, room):
             sequence, size = piece
-            work = self._pace.work(size, sequence.cached)
+            work = self._budget.work(size, sequence.cached)
             room -= work
-            sequence.debt = work if beside else 0.0
-            self._read(sequence, size)
+            sequence.owed = work if beside else 0.0
+            try:
+                outcome = self._read(sequence, size)
+            except Exception as error:  # a model is foreign code and may raise anything
+                outcome = failure_of(error)
+            if outcome is not None:
+                self._deliver(sequence, outcome)
 
-    def _read(self, sequence: ResponseSequence, size: int) -> None:
+    def _read(self, sequence: ResponseSequence, size: int) -> Outcome | None:
         """Read a piece of a prompt; once the prompt is read, draw the first id of the response."""
-        try:
-            outcome = self._read_piece(sequence, size)
-        except Exception as error:  # a model is foreign code and may raise anything
-            outcome = failure_of(error)
-        if outcome is not None:
-            self._deliver(sequence, outcome)
-
-    def _read_piece(self, sequence: ResponseSequence, size: int) -> Outcome | None:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         with self._rows([sequence.served.factors]):
             logits_1V = prefill(self.module, row_of(sequence), ids)
@@ -198,12 +186,12 @@ class ModelRunner:
         return outcomes(logits_1V, [sequence.draw()])[0]
 
     def _join(self, sequence: ResponseSequence) -> None:
-        """A sequence's prompt is read: it decodes from now on."""
+        """The prompt is read: decode from now on."""
         self._decoding.join(sequence)
         self._prompts.remove(sequence)
 
     def _deliver(self, sequence: ResponseSequence, outcome: Outcome) -> None:
-        """Deliver what was drawn, or why nothing was; free the slot of a response that is over."""
+        """Deliver the drawn id or the error. Free the slot of a response that has ended."""
         outcome = sequence.refusal or outcome
         if isinstance(outcome, EngineError):
             sequence.deliver(outcome)
@@ -215,22 +203,21 @@ class ModelRunner:
             self._release(sequence)
 
     def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
-        """Free a sequence's slot, if it has one. Nothing of a failed one is found again."""
+        """Free a sequence's slot, if it has one. A failed one is not cached."""
         if not (self._prompts.remove(sequence) or sequence in self._decoding.sequences):
             return
         if sequence in self._decoding.sequences:
             self._decoding.leave(sequence, failed=failed)
         if sequence.row is not None:
             if failed:
-                self._kept.drop(sequence.row)
-            self._kept.leave(sequence.row)
+                self._cache.drop(sequence.row)
+            self._cache.leave(sequence.row)
 
 
 class Runners:
-    """One for the live weights, one for the base's, one for adapters of somebody's own beside the base's.
+    """A runner each for the live weights, the base's, and personal adapters over the base.
 
-    They share the memory for keys and values of earlier requests. A quarter of the live one's slots is kept
-    for requests that somebody waits for.
+    They share the prefix cache. A quarter of the live one's slots is reserved for foreground requests.
     """
 
     def __init__(
@@ -239,19 +226,20 @@ class Runners:
         *,
         slots: int,
         context_length: int,
-        pace: Pace,
-        kept_bytes: int,
+        budget: PrefillBudget,
+        cache_bytes: int,
         in_place: int | None = IN_PLACE,
     ) -> None:
-        """`module` has the base's weights, `kept_bytes` is for earlier requests; else as in `ModelRunner`."""
+        """`module` has the base's weights. The other arguments are those of `ModelRunner` and
+        `PrefixCache`."""
         self.rows = RowAdapters(module)
         runner = partial(
             ModelRunner,
             version=0,
             slots=slots,
             context_length=context_length,
-            pace=pace,
-            kept=KeptRows(kept_bytes),
+            budget=budget,
+            cache=PrefixCache(cache_bytes),
             in_place=in_place,
         )
         self._whole = {
@@ -268,205 +256,20 @@ class Runners:
         return self._own if own else self._whole[request.weights]
 
     def whole(self, weights: Weights) -> ModelRunner:
-        """The runner of weights that all share."""
+        """The runner of the shared weights."""
         return self._whole[weights]
 
     def live(self, adapter: str) -> int | None:
-        """The version that answers an adapter's requests; None: it has none."""
+        """The version that answers an adapter's requests; None: it is not loaded."""
         return self._whole[Weights.LIVE].version if adapter == SHARED else self._own.live(adapter)
 
     def promote(self, staged: Staged) -> None:
-        """In the worker's thread, between two decode steps."""
+        """Called in the worker's thread, between two decode steps."""
         if staged.adapter == SHARED:
             self._whole[Weights.LIVE].swap(staged.module, staged.version)
         else:
             self._own.put(staged.adapter, staged.factors, staged.version)
 
     def unload(self, adapter: str) -> None:
-        """In the worker's thread: have an adapter of somebody's own no more."""
+        """Called in the worker's thread."""
         self._own.take(adapter)
-
-
-Delivery = tuple[asyncio.Queue[Any], Any]
-"""An event and the queue it goes to."""
-
-log = logging.getLogger(__name__)
-
-
-class EventBuffer:
-    """A tick's events by event loop: each loop is woken once a tick, for all its sequences."""
-
-    def __init__(self) -> None:
-        self._events: dict[asyncio.AbstractEventLoop, list[Delivery]] = defaultdict(list)
-
-    def put(self, loop: asyncio.AbstractEventLoop, target: asyncio.Queue[Any], event: Any) -> None:
-        self._events[loop].append((target, event))
-
-    def flush(self) -> None:
-        events, self._events = self._events, defaultdict(list)
-        for loop, batch in events.items():
-            try:
-                loop.call_soon_threadsafe(_deliver, batch)
-            except RuntimeError:  # the loop has closed: nobody listens any more
-                log.debug("a client's event loop closed before its response ended")
-
-
-def _deliver(batch: list[Delivery]) -> None:
-    for target, event in batch:
-        target.put_nowait(event)
-
-
-class Worker(threading.Thread):
-    """Steps the runners until `stop`. Actions posted from other threads run between two decode steps."""
-
-    def __init__(self, runners: tuple[ModelRunner, ...], events: EventBuffer) -> None:
-        super().__init__(name="afterwit-engine", daemon=True)
-        self._runners = runners
-        self._events = events
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._going = True
-        self._tick = 0
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Run `action` before the next decode step."""
-        self._inbox.put(action)
-
-    def call(self, action: Callable[[], None]) -> Future[None]:
-        """As `post`; the future is done once the action has run."""
-        future: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                action()
-            except Exception as error:  # for the caller, whatever it is
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-
-        self.post(run)
-        return future
-
-    def stop(self, error: Exception) -> Future[None]:
-        """End the thread; every request that runs or waits gets `error`."""
-
-        def end() -> None:
-            self._going = False
-            self._fail(error)
-
-        return self.call(end)
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        while self._going:
-            try:
-                self._drain_inbox()
-                self._step()
-            except Exception as error:  # not one request's fault: none of them can go on safely
-                log.exception("the engine's step failed")
-                self._fail(EngineError(f"The engine failed: {error}"))
-            self._events.flush()
-
-    def _drain_inbox(self) -> None:
-        """Run what was posted; sleep while there is nothing else to do."""
-        if self._going and all(runner.idle for runner in self._runners):
-            self._inbox.get()()
-        while not self._inbox.empty():
-            self._inbox.get()()
-
-    def _step(self) -> None:
-        self._tick += 1
-        foreground = any(runner.has_foreground for runner in self._runners)
-        decodes = any(runner.decodes for runner in self._runners)
-        for runner in self._runners:
-            background_only = not runner.has_foreground
-            if runs_now(background_only=background_only, foreground_elsewhere=foreground, tick=self._tick):
-                runner.tick(self._tick, others_decode=decodes)
-
-    def _fail(self, error: Exception) -> None:
-        for runner in self._runners:
-            runner.fail(error)
-
-
-Loader = Callable[[Path], nn.Module]
-OwnLoader = Callable[[Path, RowAdapters], Factors | None]
-
-
-class Staged(NamedTuple):
-    """Weights that serve nobody yet: a module, or one that all share with factors of its own."""
-
-    adapter: str
-    version: int
-    module: nn.Module
-    folder: Path
-    factors: Factors | None = None
-
-
-class Staging:
-    """What is loaded runs in other threads; decoding goes on meanwhile."""
-
-    def __init__(
-        self, base: nn.Module, rows: RowAdapters, *, load: Loader, own: OwnLoader | None = None
-    ) -> None:
-        """`load` reads a version's folder, `own` that of somebody's own adapter; None: there can be none."""
-        self._base, self._rows, self._load, self._load_own = base, rows, load, own
-        self._staged: Staged | None = None
-
-    @property
-    def takes_own(self) -> bool:
-        """Whether somebody can have an adapter of their own."""
-        return self._load_own is not None
-
-    @property
-    def staged(self) -> Staged:
-        """EngineError if nothing is."""
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
-
-    async def stage(self, version: int, folder: Path, adapter: str) -> None:
-        """In place of what was staged. EngineError if the folder's weights do not fit."""
-        self.discard()
-        if adapter != SHARED:
-            if self._load_own is None:
-                raise EngineError("This engine has no adapters of somebody's own.")
-            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
-            self._staged = Staged(adapter, version, self._rows.module, folder, factors)
-            return
-        module = await asyncio.to_thread(self._load, folder)
-        _check_shapes(module, self._base, folder)
-        self._staged = Staged(adapter, version, module, folder)
-
-    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        """Log-probs of ids[1:] under the staged weights, their adapter taken `times` times."""
-        staged = self.staged
-        try:
-            return await asyncio.to_thread(self._probed, staged, tuple(ids), times)
-        except Exception as error:  # a model is foreign code and may raise anything
-            raise EngineError(f"The staged weights cannot be probed: {error}") from error
-
-    def discard(self) -> None:
-        self._staged = None
-
-    def _probed(self, staged: Staged, ids: Sequence[int], times: float) -> list[float]:
-        if times == 0.0 and (staged.factors is not None or lora_of(staged.folder) is not None):
-            return score(self._base, ids)
-        factors = None if staged.factors is None else staged.factors.times(times)
-        with self._rows.rows([factors]), taken(self._takeable(staged, times), times) as module:
-            return score(module, ids)
-
-    def _takeable(self, staged: Staged, times: float) -> nn.Module:
-        """A merged adapter is beside the weights for a probe: there it can be taken several times."""
-        merged = times != 1.0 and staged.adapter == SHARED and not adds(staged.module)
-        if not merged or (lora := lora_of(staged.folder)) is None:
-            return staged.module
-        return beside(self._base, pairs_of(staged.folder), lora.scale)
-
-
-def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:
-    """EngineError unless both have the same weights by name and shape."""
-    theirs, ours = (
-        {name: tuple(weight.shape) for name, weight in m.named_parameters()} for m in (module, base)
-    )
-    if theirs != ours:
-        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")

@@ -33,7 +33,7 @@ class Draw:
     mask: Callable[[], Tensor | None] | None = None
     """Whether each id may be drawn, [V]; all may if it gives None. Called once the logits are there."""
     top_logprobs: int | None = None
-    """How many alternatives to tell; None: none, and not the model's own log-prob either."""
+    """How many alternatives to return; None: none, nor the model's own log-prob."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,9 @@ def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
     masked_BV = _masked(logits_BV, draws)
     scaled_BV = _truncated(_tempered(_penalised(masked_BV, draws), draws), draws)
     relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
-    cdf_BV = relative_BV.exp().cumsum(-1, dtype=_precise(relative_BV.device))
+    # Apple's GPUs have no float64
+    precise = torch.float32 if relative_BV.device.type == "mps" else torch.float64
+    cdf_BV = relative_BV.exp().cumsum(-1, dtype=precise)
     ids_B = _chosen(relative_BV, cdf_BV, draws)
     logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
     return [
@@ -65,7 +67,7 @@ def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
 
 
 def _top(logits_V: Tensor, drawn: int, count: int | None) -> TopLogprobs | None:
-    """The model's own distribution at one place, as far as it is asked for."""
+    """The model's own distribution at one position, as far as requested."""
     if count is None:
         return None
     logprobs_V = logits_V.log_softmax(-1)
@@ -107,11 +109,6 @@ def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
     share_B = torch.minimum(share_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
     found_B = torch.searchsorted(cdf_BV, share_B[:, None], right=True)[:, 0]
     return found_B.clamp_(max=cdf_BV.shape[-1] - 1)
-
-
-def _precise(device: torch.device) -> torch.dtype:
-    """float64; float32 on Apple's GPUs, which have no float64."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _tempered(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:

@@ -1,6 +1,6 @@
-"""Responses scored by the weights that serve. Rows that begin alike are one sequence, each shared token once.
+"""Scores responses by the weights that serve. Rows with a common prefix are packed: shared tokens run once.
 
-Axes: N response tokens of a pass, D width, V vocabulary, K ids that are told.
+Axes: N response tokens of a pass, D width, V vocabulary, K most likely ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
 from afterwit.weights.widened import widened
 
 PASS_TOKENS = 16384
-"""Tokens of one pass, beside its longest row."""
+"""Tokens of one pass, in addition to its longest row."""
 
 CLOSE = 1e-3
 """Share of the largest logit by which a head's logits may differ from its model's, in fp32 and fp64."""
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Pass(NamedTuple):
-    """Rows, by index, that go through the model together."""
+    """Indices of rows that go through the model together."""
 
     rows: list[int]
     packed: bool
@@ -43,7 +43,7 @@ class Pass(NamedTuple):
 def score_rows(
     module: PreTrainedModel, version: int, rows: Sequence[Score], *, top: int, limit: int = PASS_TOKENS
 ) -> list[Scored]:
-    """What the weights say of each row's response, in the order of the rows."""
+    """The log-probs of each row's response, in the order of the rows."""
     head = linear_head(module)
     found: dict[int, Scored] = {}
     for chosen, packed in passes(module, rows, limit):
@@ -66,7 +66,7 @@ def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[P
 
 
 def linear_head(module: PreTrainedModel) -> Head | None:
-    """The head, if it is a linear layer that gives the model's own logits, perhaps under a soft cap."""
+    """The head, if it is a linear layer that gives the model's own logits, with an optional soft cap."""
     layer = module.get_output_embeddings()
     if type(layer) is not nn.Linear or layer._forward_hooks or module.base_model is module:
         return None
@@ -82,7 +82,7 @@ def linear_head(module: PreTrainedModel) -> Head | None:
 def _scores(
     module: PreTrainedModel, head: Head | None, rows: Sequence[Score], top: int, *, packed: bool
 ) -> Scores:
-    """Row after row. Without a head the logits of all their responses exist at once."""
+    """Scores, row after row. Without a head, the logits of all their responses are in memory at once."""
     device = module.device
     if packed:
         tree = pack([Path(ids=_inputs(row), first=len(row.prompt_ids) - 1) for row in rows])
@@ -114,5 +114,5 @@ def _by_row(scores: Scores, rows: Sequence[Score], version: int) -> Iterator[Sco
 
 
 def _inputs(row: Score) -> tuple[int, ...]:
-    """What the model reads: all ids but the last, which predicts nothing that is scored."""
+    """All ids but the last, which predicts nothing that is scored."""
     return (*row.prompt_ids, *row.response_ids[:-1])

@@ -1,4 +1,4 @@
-"""One response that is being made: what it may still say, how its next id is drawn, when it ends."""
+"""One response in the making: its ids so far, how its next id is drawn, when it ends."""
 
 from __future__ import annotations
 
@@ -21,13 +21,26 @@ from afterwit.errors import EngineError, RequestRefused
 from afterwit.weights.rows import Factors
 
 Deliver = Callable[[Step | Exception], None]
+Outcome = Drawn | EngineError
+
+
+@dataclass(slots=True, eq=False)
+class Served:
+    """The active weights of an adapter, shared by its running responses and updated at a swap.
+
+    Keys and values are cached under it.
+    """
+
+    version: int
+    factors: Factors | None = None
+    """Added to the module; None: the module alone."""
 
 
 class ResponseSequence:
     """A request and its response. Owned by the worker's thread once it is submitted.
 
-    `cached` counts the positions whose keys and values it has. Once its first id is drawn, these are the
-    prompt and the response without its last id.
+    `cached` counts the positions with keys and values. Once its first id is drawn, these are the prompt and
+    the response without its last id.
     """
 
     def __init__(
@@ -40,23 +53,23 @@ class ResponseSequence:
         deliver: Deliver,
         guide: Guide | None = None,
     ) -> None:
-        """The request fits the model. `seed` is used if it has none. `guide` follows its constraint."""
+        """The request fits the model. `seed` is used if it has none. `guide` enforces its constraint."""
         sampling = request.sampling
         self.request = request
         self.deliver = deliver
         self.prompt = array("i", request.prompt_ids)
         self.response_ids: list[int] = []
         self.served = Served(0)
-        """What it is sampled with; a runner says so when it takes it."""
+        """Set by the runner that accepts it."""
         self.row: Row | None = None
-        """Keys and values of its text up to some position; None until it is begun."""
+        """Keys and values of its text up to some position; None until it is started."""
         self.start = 0
-        """How many of them it attends to where they are; the others are in the batch, see `Batch`."""
+        """The number of positions that it attends to in its row. The others are in the batch, see `Batch`."""
         self.cached = 0
         self.read = 0
         """Prompt tokens that were read for it alone."""
-        self.debt = 0.0
-        """Work spent on its prompt ahead of its share, see `pace`."""
+        self.owed = 0.0
+        """Work on its prompt beyond its share, see `PrefillBudget`."""
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         goes_on = sampling.ignore_eos and guide is None
         self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if goes_on else facts.end_ids)
@@ -64,7 +77,7 @@ class ResponseSequence:
         self._rng = random.Random(seed if sampling.seed is None else sampling.seed)
         self._given = deque([(token, True) for token in request.forced_prefix])
         self._given.extend((token, False) for token in scripted)
-        """Ids that take the place of drawn ones, and whether each is flagged as forced."""
+        """Ids that replace drawn ones, and whether each is flagged as forced."""
         self._in_prompt = frozenset(request.prompt_ids) if sampling.repetition_penalty != 1.0 else frozenset()
         self._counts: Counter[int] = Counter()
         self._cache_version: int | None = None
@@ -75,7 +88,7 @@ class ResponseSequence:
 
     @property
     def uncached(self) -> int:
-        """Prompt tokens whose keys and values it lacks."""
+        """Prompt tokens without keys and values."""
         return len(self.prompt) - self.cached
 
     @property
@@ -85,7 +98,7 @@ class ResponseSequence:
 
     @property
     def beginning(self) -> Beginning | None:
-        """What it attends to where it is, if anything."""
+        """The positions that it attends to in its row, if any."""
         return Beginning(self.row, self.start) if self.row is not None and self.start else None
 
     @property
@@ -94,7 +107,7 @@ class ResponseSequence:
         return (self.prompt + array("i", self.response_ids))[: self.cached]
 
     def reuse(self, tokens: int) -> None:
-        """Count positions of its prompt that were cached before, under the weights that it has now."""
+        """Count positions of its prompt that were cached before, under its present weights."""
         self.cached = tokens
         self._cache_version = self.served.version
 
@@ -103,23 +116,23 @@ class ResponseSequence:
         self.cached -= 1
 
     def extend_cache(self, tokens: int) -> None:
-        """Count positions that were added to the cache under the weights that it has now."""
+        """Count positions that were added to the cache under its present weights."""
         self.cached += tokens
         if self._cache_version is None:
             self._cache_version = self.served.version
 
     @property
     def refusal(self) -> RequestRefused | None:
-        """Why it cannot go on, once its constraint has become too much work."""
+        """Why it cannot go on, if its constraint has become too much work."""
         return None if self._guide is None else self._guide.refusal
 
     @property
     def awaited(self) -> Future[Any] | None:
-        """What its next id cannot be drawn without; None: nothing that is still to come."""
+        """The mask that its next id must wait for; None: the id can be drawn."""
         return None if self._given or self._guide is None else self._guide.awaited
 
     def draw(self) -> Draw:
-        """How the next id is drawn; takes one number from the sequence's generator."""
+        """How the next id is drawn. Takes one number from the sequence's generator."""
         guide = None if self._given else self._guide
         return Draw(
             sampling=self.request.sampling,
@@ -132,12 +145,13 @@ class ResponseSequence:
         )
 
     def accept(self, drawn: Drawn) -> Step:
-        """Append the drawn id; returns the step to deliver."""
+        """Append the drawn id. Returns the step to deliver."""
         token = drawn.id
         forced = self._given.popleft()[1] if self._given else self._guided(token)
         self.response_ids.append(token)
         if self.request.sampling.penalised:
             self._counts[token] += 1
+        stopped, full = token in self._end_ids, len(self.response_ids) >= self._limit
         return Step(
             ids=(token,),
             logprobs=(drawn.logprob,),
@@ -145,11 +159,11 @@ class ResponseSequence:
             forced=(forced,),
             top_logprobs=() if drawn.top is None else (drawn.top,),
             cache_version=self._cache_version,
-            ended=self._ended(token),
+            ended="stop" if stopped else "length" if full else None,
         )
 
     def _guided(self, token: int) -> bool:
-        """Go on in the constraint; whether it chose among less than all ids."""
+        """Advance the constraint. Whether it left a choice of fewer than all ids."""
         if self._guide is None:
             return False
         masked = self._guide.masks
@@ -157,20 +171,11 @@ class ResponseSequence:
             self._guide.accept(token)
         return masked
 
-    def _ended(self, token: int) -> str | None:
-        if token in self._end_ids:
-            return "stop"
-        return "length" if len(self.response_ids) >= self._limit else None
-
 
 def row_of(sequence: ResponseSequence) -> Row:
-    """The row of a sequence that was started."""
-    if sequence.row is None:
-        raise ValueError("a sequence was read before it had a row")
+    """The row of a started sequence."""
+    assert sequence.row is not None, "a sequence has a row once it is started"
     return sequence.row
-
-
-Outcome = Drawn | EngineError
 
 
 def outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
@@ -186,12 +191,3 @@ def failure_of(error: Exception) -> EngineError:
     failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
-
-
-@dataclass(slots=True, eq=False)
-class Served:
-    """A version; keys and values that it read are found again under it."""
-
-    version: int
-    factors: Factors | None = None
-    """What is added to the module; None: nothing."""

@@ -11,12 +11,12 @@ from afterwit.ranges import at_least, below, one_of_its_choices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """Where the model runs and how many responses it makes at once."""
+    """The engine's device and precision, and its limits on concurrent work."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kind: Literal["embedded"] = "embedded"
-    """Which engine samples. embedded: the model runs in this process."""
+    """The engine that samples. embedded: the model runs in this process."""
     device: str = "auto"
     """torch device: `cpu`, `cuda`, `cuda:1`, `mps`. auto: a GPU if there is one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -29,12 +29,12 @@ class EmbeddedSettings:
     """Prompt tokens read between two decode steps, at an empty context; fewer at a long one, where each token
     costs more. Higher reads prompts faster, lower streams more smoothly."""
     prefill_beside: int = 0
-    """Prompt tokens per decode step that prompts may cost together, on average, while other responses decode.
+    """Prompt tokens per decode step that all prompts may cost, on average, while other responses decode.
     Lower protects them better, higher reads long prompts faster. 0: 32 on a CPU, 512 on a GPU."""
-    keep_gib: float | None = None
-    """GiB for keys and values, so that a request that begins like an earlier one, or like one that runs now,
-    reads only what is new. Prompts of running requests count and are never dropped; of the others the oldest
-    go first. Unset: an eighth of the device's memory. 0: nothing is reused."""
+    prefix_cache_gib: float | None = None
+    """GiB for the keys and values of earlier requests. A request that shares a prefix with an earlier or a
+    running one reads only what is new. Prompts of running requests count and are never dropped; of the
+    others the oldest go first. Unset: an eighth of the device's memory. 0: nothing is reused."""
     threads: int = 1
     """CPU threads of torch. On cores shared with other work, two were several times slower than one.
     0: torch's own choice."""
@@ -42,5 +42,5 @@ class EmbeddedSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         at_least(self, 1, "slots", "prefill_chunk")
-        at_least(self, 0, "context_length", "prefill_beside", "threads", "keep_gib")
-        below(self, inf, "keep_gib")
+        at_least(self, 0, "context_length", "prefill_beside", "threads", "prefix_cache_gib")
+        below(self, inf, "prefix_cache_gib")

@@ -331,7 +331,7 @@ def _hashes(ids: Sequence[object]) -> list[int]:
     """Of the first 1, 2, ... whole blocks."""
     found: list[int] = []
     for start in range(0, len(ids) - BLOCK + 1, BLOCK):
-        found.append(hash((found[-1:] and found[-1], tuple(ids[start : start + BLOCK]))))
+        found.append(hash((found[-1] if found else 0, tuple(ids[start : start + BLOCK]))))
     return found
 
 

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.engines.embedded.cache import (
-    MOST,
+    MOST_ROWS,
     SHARE,
     WORTH,
-    KeptRows,
+    PrefixCache,
     Row,
     budget_of,
-    bytes_per_token,
     common_prefix,
     machine_memory,
     memory_of,
@@ -25,6 +24,7 @@ from afterwit.engines.embedded.cache import (
 from afterwit.engines.embedded.forward import prefill
 from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.model_shape import kept_per_token
 from afterwit.weights.load import read_config
 
 LIVE, BASE = "live", "base"
@@ -37,8 +37,8 @@ def row_of(*ids: int) -> Row:
     return row
 
 
-def kept_of(*rows: Row, budget: int = 2**20) -> KeptRows:
-    kept = KeptRows(budget)
+def cache_of(*rows: Row, budget: int = 2**20) -> PrefixCache:
+    kept = PrefixCache(budget)
     for row in rows:
         kept.add(LIVE, row)
     return kept
@@ -60,23 +60,23 @@ def test_a_common_prefix_is_where_two_texts_first_differ(
 
 def test_the_row_that_holds_most_of_a_text_is_found_and_a_few_tokens_are_not_worth_it() -> None:
     short, long = row_of(*range(20)), row_of(*range(30), 99)
-    kept = kept_of(short, long)
-    found = kept.holding(LIVE, tokens(*range(40)))
+    kept = cache_of(short, long)
+    found = kept.find(LIVE, tokens(*range(40)))
     assert found is not None
     assert (found.row, found.tokens) == (long, 30)
-    assert kept.holding(LIVE, tokens(*range(WORTH - 1), 77, 78)) is None
+    assert kept.find(LIVE, tokens(*range(WORTH - 1), 77, 78)) is None
 
 
 def test_rows_of_other_weights_are_never_found() -> None:
-    kept = kept_of(row_of(*range(30)))
-    assert kept.holding(BASE, tokens(*range(30))) is None
+    kept = cache_of(row_of(*range(30)))
+    assert kept.find(BASE, tokens(*range(30))) is None
     kept.forget(LIVE)
-    assert kept.holding(LIVE, tokens(*range(30))) is None
+    assert kept.find(LIVE, tokens(*range(30))) is None
 
 
 def test_weights_that_changed_take_no_rows_of_others_along() -> None:
     mine, other = row_of(*range(30)), row_of(*range(30))
-    kept = kept_of(other)
+    kept = cache_of(other)
     kept.add(BASE, mine)
     kept.forget(BASE)
     assert other in kept
@@ -86,7 +86,7 @@ def test_weights_that_changed_take_no_rows_of_others_along() -> None:
 def test_the_oldest_row_that_nobody_uses_is_dropped_first() -> None:
     rows = [row_of(*range(100 * n, 100 * n + 50)) for n in range(4)]
     size = rows[0].nbytes
-    kept = kept_of(*rows, budget=3 * size)
+    kept = cache_of(*rows, budget=3 * size)
     kept.use(rows[0])
     kept.use(rows[1])
     kept.leave(rows[1])
@@ -98,7 +98,7 @@ def test_the_oldest_row_that_nobody_uses_is_dropped_first() -> None:
 
 def test_rows_in_use_stay_even_if_they_are_more_than_the_budget() -> None:
     rows = [row_of(*range(50)) for _ in range(3)]
-    kept = kept_of(*rows, budget=rows[0].nbytes)
+    kept = cache_of(*rows, budget=rows[0].nbytes)
     for row in rows:
         kept.use(row)
     kept.make_room(1000)
@@ -109,15 +109,15 @@ def test_rows_in_use_stay_even_if_they_are_more_than_the_budget() -> None:
 
 
 def test_there_are_never_more_than_so_many_rows() -> None:
-    rows = [row_of(n) for n in range(MOST + 5)]
-    kept = kept_of(*rows)
+    rows = [row_of(n) for n in range(MOST_ROWS + 5)]
+    kept = cache_of(*rows)
     kept.make_room()
-    assert sum(row in kept for row in rows) == MOST
+    assert sum(row in kept for row in rows) == MOST_ROWS
     assert rows[-1] in kept
 
 
 def test_without_a_budget_nothing_is_found() -> None:
-    assert kept_of(row_of(*range(50)), budget=0).holding(LIVE, tokens(*range(50))) is None
+    assert cache_of(row_of(*range(50)), budget=0).holding(LIVE, tokens(*range(50))) is None
 
 
 @pytest.mark.parametrize(("limit", "most"), [("1048576\n", 2**20), ("max\n", None), (None, None)])
@@ -133,8 +133,8 @@ def test_the_machines_memory_is_at_most_its_containers(
 
 def test_the_budget_is_the_setting_or_a_share_of_the_machines_memory() -> None:
     cpu = torch.device("cpu")
-    assert budget_of(EmbeddedSettings(keep_gib=1.5), cpu) == 3 * 2**29
-    assert budget_of(EmbeddedSettings(keep_gib=0), cpu) == 0
+    assert budget_of(EmbeddedSettings(prefix_cache_gib=1.5), cpu) == 3 * 2**29
+    assert budget_of(EmbeddedSettings(prefix_cache_gib=0), cpu) == 0
     assert budget_of(EmbeddedSettings(), cpu) == memory_of(cpu) // SHARE
 
 
@@ -145,4 +145,4 @@ def test_a_tokens_bytes_are_those_of_a_row(kind: str, request: pytest.FixtureReq
     row = Row(context_length=64)
     prefill(module, row, [1, 2, 3])
     config = read_config(folder).get_text_config().to_dict()
-    assert bytes_per_token(config, torch.float32) == row.bytes_per_position
+    assert kept_per_token(config) * 4 == row.bytes_per_position
