@@ -1,4 +1,4 @@
-"""Whose adapter serves a request and learns from it. Pure."""
+"""The adapter that serves a request and learns from it. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 SHARED = "shared"
-"""The adapter that serves everybody who has none of their own. Whole weights are its versions too."""
+"""The adapter of all who have no personal one. Whole weights are its versions too."""
 
 Division = Literal["shared", "per_key", "per_session_group"]
-"""Who has an adapter of their own: nobody; each API key; each group of sessions that a key names."""
+"""Who has a personal adapter: no one; each API key; each group of sessions that a key names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterPolicy:
-    """Which adapter serves whom. What it samples teaches that adapter."""
+    """The adapter of each request."""
 
     division: Division = "shared"
     shared_keys: Collection[str] = ()
-    """Keys that have none of their own, whatever the division."""
+    """Keys without a personal adapter, whatever the division."""
 
     def of(self, key: str, group: str | None = None) -> str:
         """The adapter of a key's requests, or of those of one of its groups of sessions."""

@@ -1,24 +1,24 @@
 """Whether two computations of the same log-probs agree: number formats round, other weights differ.
 
-One rule for all that compares log-probs: an engine with the learner before a version serves, a server with
-what it said before, a packed pass with plain ones, and `afterwit doctor`.
+All comparisons use these rules: an engine with the learner before a version serves, a server with its earlier
+answers, a packed pass with plain ones, and `afterwit doctor`.
 
-*How far* two computations are apart is the mean |difference| in nats. What a format makes of it is measured
-with weights that are known to be the same, and three times as much is right; `most` bounds it, because other
-weights must not pass for noise.
+*Distance* is the mean |difference| in nats. The noise of a format is measured with weights that are known to
+be the same, and three times as much is accepted; `most` bounds it, because other weights must not pass for
+noise.
 
-*Whose* weights answered is seen even where noise hides how far a version moved, because noise has no
-direction. With the log-probs l of the right weights, r of others, and the answer e, all over the same tokens,
+*Direction* shows which weights answered even where noise is larger than a version's change, because noise has
+none. With the log-probs l of the right weights, r of others, and the answer e, all over the same tokens,
 
-    s = sum(d (e - r)) / sum(d^2),  d = l - r
+s = sum(d (e - r)) / sum(d^2),  d = l - r
 
 is 1 on average if the right weights answered, and 0 if the others did: the slope of a regression through the
-origin. Its standard error comes from the residuals, token by token (White 1980), so that a few tokens which
-move much and round much do not feign certainty.
+origin. Its standard error comes from the residuals, token by token (White 1980), so that a few tokens with
+large changes and large rounding do not feign certainty.
 
-*That nothing changed* is seen where even this is too little, as with whole weights in half precision: one
-update moves a log-prob by a thousandth, and rounding by fifty. The same weights give the same answer to the
-bit, and weights that differ in anything give one that differs by the noise.
+*Identity* shows that nothing changed where even direction is too weak, as with whole weights in half
+precision: one update changes a log-prob by a thousandth, rounding by fifty thousandths. The same weights give
+the same answer to the bit, and weights with any difference give one that differs by the noise.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from typing import NamedTuple
 
 EXACT = ("float32", "float64")
 MOST_EXACT, MOST_ROUNDED = 1e-3, 0.25
-"""Nats of mean |difference| that formats of 24 bits and more, and of fewer, may make. SmolLM2-135M in
+"""Nats of mean |difference| that formats of at least 24 bits, and of fewer, may cause. SmolLM2-135M in
 bfloat16 was .03 to .07 from float32, on text and on random ids; other weights than the base's are nats
 away."""
 
 LEAST = 1e-4
-"""Nats that are right whatever was measured."""
+"""Nats that are always accepted."""
 
 MULTIPLE = 3.0
 HALF_WAY = 0.5
-"""From the others' weights to the right ones, or as far beyond."""
+"""Of the way from the others' weights to the right ones, or as far beyond."""
 
 SURE = 4.0
-"""Standard errors within which nothing is told: right weights are refused once in 30,000 times."""
+"""Standard errors within which nothing is concluded: right weights are refused once in 30,000 times."""
 
 
 def most(*dtypes: str) -> float:
@@ -50,13 +50,13 @@ def most(*dtypes: str) -> float:
 
 
 def allowed(noise: float, *dtypes: str) -> float:
-    """The largest gap that is right where the same weights were `noise` apart."""
+    """The largest acceptable gap where the same weights were `noise` apart."""
     return min(most(*dtypes), max(LEAST, MULTIPLE * noise))
 
 
 def gap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Mean |difference| in nats. ValueError unless both are of as many tokens, and of any; NaN and infinity
-    come back as what they are."""
+    """Mean |difference| in nats; may be NaN or infinite. ValueError unless both have the same number of
+    tokens, and at least one."""
     if not one or len(one) != len(other):
         raise ValueError(f"{len(other)} log-probs were given for {len(one)} tokens")
     return sum(abs(left - right) for left, right in zip(one, other, strict=True)) / len(one)
@@ -65,19 +65,19 @@ def gap(one: Sequence[float], other: Sequence[float]) -> float:
 def unchanged(
     answer: Sequence[float], earlier: Sequence[float], right: Sequence[float], other: Sequence[float]
 ) -> bool:
-    """Whether an engine answers to the bit as it did with other weights, which say something else."""
+    """Whether an engine answers to the bit as it did with other weights, although those differ."""
     return gap(answer, earlier) == 0.0 and gap(right, other) > LEAST
 
 
 class Share(NamedTuple):
-    """How much of the way from other weights to the right ones an answer stands: `s`, and its error."""
+    """The position of an answer between other weights (0) and the right ones (1): `s`, and its error."""
 
     value: float
     error: float
 
     @property
     def tells(self) -> bool:
-        """Whether right and other weights would be told apart."""
+        """Whether right and other weights can be distinguished."""
         return self.error * SURE <= HALF_WAY
 
     @property
@@ -87,9 +87,9 @@ class Share(NamedTuple):
 
 
 def share(answer: Sequence[float], right: Sequence[float], other: Sequence[float]) -> Share:
-    """Where the answer stands between the log-probs of other weights (0) and of the right ones (1).
+    """The answer's position between the log-probs of other weights (0) and of the right ones (1).
 
-    Of weights that say the same it tells nothing: the error is infinite.
+    If both are equal, the error is infinite.
     """
     way = [of_right - of_other for of_right, of_other in zip(right, other, strict=True)]
     square = sum(step * step for step in way)

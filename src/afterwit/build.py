@@ -399,7 +399,7 @@ def own_adapters_of(
     settings: Settings, engine: Engine, versions: Versions, store: AsyncStore, shared: Publisher
 ) -> OwnAdapters | None:
     """Gives the engine personal adapters; None if all share the one that `shared` publishes."""
-    from afterwit.publish.own_adapters import OwnAdapters, Room
+    from afterwit.publish.own_adapters import OwnAdapters
 
     if settings.learner.adapters == "shared":
         return None
@@ -408,8 +408,8 @@ def own_adapters_of(
         published = partial(_published, store, versions)
         return _publisher(settings, engine, versions, published, adapter=adapter, other=shared)
 
-    room = Room(most=settings.publish.adapters, idle_s=settings.publish.idle_s)
-    return OwnAdapters(engine, publisher, versions.chains, room=room, now=time.monotonic)
+    most, idle_s = settings.publish.adapters, settings.publish.idle_s
+    return OwnAdapters(engine, publisher, versions.chains, most=most, idle_s=idle_s, now=time.monotonic)
 
 
 def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:

@@ -1,4 +1,4 @@
-"""Results of a pure function, kept for when it is asked the same again, within a number of bytes."""
+"""A cache of a pure function's results, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
 ENTRY_BYTES = 400
-"""What an entry takes beside its key and its result, about."""
+"""The approximate size of an entry without its key and its result."""
 
 
-class Kept(Generic[K, V]):
-    """The function, with memory: what was not asked for longest is forgotten first. Any thread may call it.
-
-    Keys are compared, not only their hashes.
-    """
+class ByteCache(Generic[K, V]):
+    """The function with a cache. The least recently used results are dropped first. Thread-safe."""
 
     def __init__(self, function: Callable[[K], V], *, most_bytes: int, size: Callable[[K, V], int]) -> None:
         """`size`: bytes of a key and its result."""
@@ -25,7 +23,7 @@ class Kept(Generic[K, V]):
         self._results: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
         self.bytes = 0
-        """Bytes of what is kept, at most `most_bytes`."""
+        """Bytes in the cache, at most `most_bytes`."""
 
     def __call__(self, key: K) -> V:
         with self._lock:
@@ -37,11 +35,11 @@ class Kept(Generic[K, V]):
         return result
 
     def keep(self, key: K, result: V) -> None:
-        """Remember a result that is known already."""
+        """Add a result that is known already."""
         with self._lock:
             if key not in self._results:
                 self._results[key] = result
                 self.bytes += ENTRY_BYTES + self._size(key, result)
             while self.bytes > self._most_bytes:
-                forgotten = self._results.popitem(last=False)
-                self.bytes -= ENTRY_BYTES + self._size(*forgotten)
+                dropped = self._results.popitem(last=False)
+                self.bytes -= ENTRY_BYTES + self._size(*dropped)

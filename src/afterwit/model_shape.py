@@ -1,4 +1,4 @@
-"""What a model's configuration says about its size: its weights, an adapter's, its keys and values."""
+"""The size of a model by its configuration: its weights, an adapter's, its keys and values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelShape:
     context: int
     """Tokens."""
     kept_per_token: int
-    """Numbers that the keys and values of a token are."""
+    """Numbers of a token's keys and values."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -86,7 +86,7 @@ class ModelShape:
 
 
 def kept_per_token(config: Mapping[str, Any]) -> int:
-    """Numbers that the keys and values of a token are; `config` is the text model's, of any kind."""
+    """Numbers of a token's keys and values; `config` is the text model's, of any kind."""
     heads = config["num_attention_heads"]
     width = config.get("head_dim") or config["hidden_size"] // heads
     return int(2 * config["num_hidden_layers"] * (config.get("num_key_value_heads") or heads) * width)

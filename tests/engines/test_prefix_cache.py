@@ -117,7 +117,7 @@ def test_there_are_never_more_than_so_many_rows() -> None:
 
 
 def test_without_a_budget_nothing_is_found() -> None:
-    assert cache_of(row_of(*range(50)), budget=0).holding(LIVE, tokens(*range(50))) is None
+    assert cache_of(row_of(*range(50)), budget=0).find(LIVE, tokens(*range(50))) is None
 
 
 @pytest.mark.parametrize(("limit", "most"), [("1048576\n", 2**20), ("max\n", None), (None, None)])

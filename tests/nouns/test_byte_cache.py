@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.byte_cache import ENTRY_BYTES, Kept
+from afterwit.byte_cache import ENTRY_BYTES, ByteCache
 
 
 @given(
@@ -13,7 +13,7 @@ from afterwit.byte_cache import ENTRY_BYTES, Kept
     room=st.integers(0, 20 * ENTRY_BYTES),
 )
 def test_whatever_is_asked_the_answer_is_the_functions_and_the_room_is_enough(keys: list[str], room: int):
-    kept = Kept(str.upper, most_bytes=room, size=lambda key, result: len(key) + len(result))
+    kept = ByteCache(str.upper, most_bytes=room, size=lambda key, result: len(key) + len(result))
     for key in keys:
         assert kept(key) == key.upper()
         assert 0 <= kept.bytes <= room
@@ -26,7 +26,7 @@ def test_what_was_not_asked_for_longest_is_forgotten_first():
         asked.append(key)
         return len(key)
 
-    kept = Kept(noted, most_bytes=2 * ENTRY_BYTES, size=lambda key, result: 0)
+    kept = ByteCache(noted, most_bytes=2 * ENTRY_BYTES, size=lambda key, result: 0)
     for key in ("a", "b", "a", "c", "a", "b"):
         kept(key)
     assert asked == ["a", "b", "c", "b"]

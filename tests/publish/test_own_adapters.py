@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError
-from afterwit.publish.own_adapters import EngineOfMany, OwnAdapters, Room
+from afterwit.publish.own_adapters import EngineOfMany, OwnAdapters
 from afterwit.publish.publisher import Publisher
 from afterwit.version import Origin, Probe, Version
 from tests.engines.server.pretend import until
@@ -47,8 +47,9 @@ class House:
         (self.folder / "config.json").write_text("{}")
         for adapter, number in PEOPLE.items():
             self.put(adapter, number)
-        room = Room(most=2, idle_s=100.0)
-        self.own = OwnAdapters(self.engine, self._publisher, self._chains, room=room, now=lambda: self.now)
+        self.own = OwnAdapters(
+            self.engine, self._publisher, self._chains, most=2, idle_s=100.0, now=lambda: self.now
+        )
         self.all = EngineOfMany(self.engine, self.own)
 
     def _chains(self) -> dict[str, list[int]]:

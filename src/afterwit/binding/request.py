@@ -19,7 +19,7 @@ from typing import Any
 from afterwit.binding.client_ids import ClientSession
 from afterwit.binding.client_text import without_additions, without_passing_blocks
 from afterwit.binding.stored import CALL, Shape
-from afterwit.byte_cache import Kept
+from afterwit.byte_cache import ByteCache
 from afterwit.ids import calls_in, plain_id, turn_of_call
 from afterwit.message import SYSTEM, Conversation, Message
 
@@ -194,7 +194,7 @@ def _system_hash(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() if text else ""
 
 
-_digest = Kept(_system_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
+_digest = ByteCache(_system_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
 """The requests of a session repeat one system text."""
 
 
@@ -287,7 +287,7 @@ def _bytes(message: Message, read: ReadMessage) -> int:
     return getsizeof(message.content) + getsizeof(message.reasoning) + getsizeof(read.text) + 2 * arguments
 
 
-read_message = Kept(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
+read_message = ByteCache(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
 
 
 def plain_text(message: Message) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import tiktoken
 from tokenizers import AddedToken, Tokenizer, models
 
-from afterwit.byte_cache import Kept
+from afterwit.byte_cache import ByteCache
 
 SHORTEST = 256
 """Characters of a piece, the last one of a text excepted: shorter ones cost more to keep than to tokenise."""
@@ -51,7 +51,7 @@ class Encoder:
         self._literal = Literal(control)
         self._control = pattern_of(control)
         self._pattern: re.Pattern[str] | None = pattern_of(cut_tokens(tokenizer, texts))
-        self._packed = Kept(
+        self._packed = ByteCache(
             self._pack, most_bytes=most_bytes, size=lambda text, ids: getsizeof(text) + getsizeof(ids)
         )
 

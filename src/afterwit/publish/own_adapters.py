@@ -1,6 +1,6 @@
-"""Adapters of somebody's own in the engine: loaded when a request asks for one, unloaded when it is idle.
+"""Personal adapters in the engine: loaded when a request asks for one, unloaded when idle.
 
-`Publisher` gives the engine the newest version of one adapter; here it is decided whose, and when.
+`Publisher` loads the newest version of one adapter; `OwnAdapters` decides which adapter, and when.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 from afterwit.adapters import SHARED
 from afterwit.engines.port import Engine, Generate, Step, Weights
@@ -20,19 +19,11 @@ from afterwit.publish.publisher import Publisher
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """How many adapters the engine keeps, and for how long."""
-
-    most: int
-    idle_s: float
-
-
 class OwnAdapters:
-    """Keeps at most `room.most` of them loaded, beside the shared one.
+    """Keeps at most `most` personal adapters loaded.
 
-    Used from the event loop only. An adapter that responses use is never unloaded: if all are in use, a
-    request for another one waits.
+    Used from the event loop only. An adapter in use is never unloaded: if all are in use, a request for
+    another one waits.
     """
 
     def __init__(
@@ -41,32 +32,34 @@ class OwnAdapters:
         publisher_of: Callable[[str], Publisher],
         chains: Callable[[], Mapping[str, Sequence[int]]],
         *,
-        room: Room,
+        most: int,
+        idle_s: float,
         now: Callable[[], float],
     ) -> None:
-        """`chains` reads the numbers of each adapter's versions, ascending."""
+        """`chains` reads the version numbers of each adapter, ascending. An adapter is unloaded after
+        `idle_s` seconds without a request."""
         self._engine, self._publisher_of, self._read_chains = engine, publisher_of, chains
-        self._room, self._now = room, now
+        self._most, self._idle_s, self._now = most, idle_s, now
         self._chains: Mapping[str, Sequence[int]] = {}
         self._publishers: dict[str, Publisher] = {}
         self._used_at: dict[str, float] = {}
-        """When the adapters that were loaded were used last, least recently used first."""
+        """When each loaded adapter was used last, least recently used first."""
         self._users: Counter[str] = Counter()
         self._leaving: set[str] = set()
-        """Those that are being unloaded."""
+        """Adapters that are being unloaded."""
         self._changing = asyncio.Lock()
         """Held while an adapter is loaded or unloaded."""
         self._freed = asyncio.Event()
-        """Set, and replaced, when an adapter is used no more."""
+        """Set, and replaced, when an adapter is no longer in use."""
 
     @property
     def loaded(self) -> list[str]:
-        """Those in the engine, least recently used first."""
+        """Adapters in the engine, least recently used first."""
         return [adapter for adapter in self._used_at if self._engine.live(adapter) is not None]
 
     @asynccontextmanager
     async def serving(self, adapter: str) -> AsyncIterator[None]:
-        """While the body runs, the engine has the adapter, if it has a version that can be served."""
+        """Keep the adapter loaded while the body runs, if it has a version that can be served."""
         self._users[adapter] += 1
         try:
             if adapter in self._chains and (adapter in self._leaving or self._engine.live(adapter) is None):
@@ -78,64 +71,60 @@ class OwnAdapters:
             self._used(adapter)
             if not self._users[adapter]:
                 del self._users[adapter]
-                self._tell()
+                self._notify()
 
     async def step(self) -> bool:
-        """Give those that are loaded their newest versions, and unload those that are idle; whether anything
-        changed. Raises the first error once all have had their turn."""
+        """Update the loaded adapters to their newest versions, and unload idle ones. Whether anything
+        changed.
+
+        Raises the first error after all have been tried.
+        """
         self._chains = await asyncio.to_thread(self._read_chains)
         changed, problem = False, None
         for adapter in self.loaded:
             async with self._changing:
                 try:
-                    changed = await self._kept_up(adapter) or changed
+                    changed = await self._updated(adapter) or changed
                 except AfterwitError as error:
                     problem = problem or error
-        self._tell()
+        self._notify()
         if problem is not None:
             raise problem
         return changed
 
-    async def _kept_up(self, adapter: str) -> bool:
-        if not self._users[adapter] and self._now() - self._used_at.get(adapter, 0.0) > self._room.idle_s:
+    async def _updated(self, adapter: str) -> bool:
+        if not self._users[adapter] and self._now() - self._used_at.get(adapter, 0.0) > self._idle_s:
             await self._unload(adapter)
             return True
         newer = self._chains.get(adapter, (0,))[-1] > (self._engine.live(adapter) or 0)
         return newer and await self._publisher(adapter).step()
 
     async def _load(self, adapter: str) -> None:
-        """An adapter whose newest version cannot be served gets an older one, or the base answers."""
+        """If its newest version cannot be served, an older one is loaded, or the base answers."""
         while True:
             async with self._changing:
                 if self._engine.live(adapter) is not None:
                     return
-                if self._has_room():
-                    await self._put(adapter)
+                idlest = next((each for each in self.loaded if not self._users[each]), None)
+                full = len(self.loaded) >= self._most
+                if full and idlest is not None:
+                    await self._unload(idlest)
+                if not full or idlest is not None:
+                    try:
+                        await self._publisher(adapter).step()
+                    except AfterwitError as error:
+                        log.warning("the adapter %s: %s", adapter, error)
+                    self._used(adapter)
                     return
                 freed = self._freed
             await freed.wait()
 
-    async def _put(self, adapter: str) -> None:
-        if len(self.loaded) >= self._room.most:
-            await self._unload(self._idlest())
-        try:
-            await self._publisher(adapter).step()
-        except AfterwitError as error:
-            log.warning("the adapter %s: %s", adapter, error)
-        self._used(adapter)
-
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._freed.set()
         self._freed = asyncio.Event()
 
-    def _has_room(self) -> bool:
-        return len(self.loaded) < self._room.most or any(not self._users[each] for each in self.loaded)
-
-    def _idlest(self) -> str:
-        return next(each for each in self.loaded if not self._users[each])
-
     async def _unload(self, adapter: str) -> None:
-        """A request that comes meanwhile waits until it is gone, and loads it again."""
+        """A request that arrives meanwhile waits until it is unloaded, and loads it again."""
         self._leaving.add(adapter)
         try:
             await self._engine.unload(adapter)
@@ -155,7 +144,7 @@ class OwnAdapters:
 
 
 class EngineOfMany:
-    """Implements `port.Engine` over one that serves several adapters: each is there when it is asked for."""
+    """Implements `port.Engine` over one that serves several adapters: each is loaded on request."""
 
     def __init__(self, engine: Engine, own: OwnAdapters) -> None:
         self._engine, self._own = engine, own
@@ -177,13 +166,10 @@ class EngineOfMany:
         return self._engine.reduced
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """A response of somebody's own adapter begins once it is loaded, which takes as long as its files."""
-        if request.adapter == SHARED or request.weights is not Weights.LIVE:
-            async with aclosing(self._engine.generate(request)) as steps:
-                async for step in steps:
-                    yield step
-            return
-        async with self._own.serving(request.adapter):
-            async with aclosing(self._engine.generate(request)) as steps:
-                async for step in steps:
-                    yield step
+        """A response of a personal adapter begins once the adapter is loaded."""
+        async with AsyncExitStack() as stack:
+            if request.adapter != SHARED and request.weights is Weights.LIVE:
+                await stack.enter_async_context(self._own.serving(request.adapter))
+            steps = await stack.enter_async_context(aclosing(self._engine.generate(request)))
+            async for step in steps:
+                yield step

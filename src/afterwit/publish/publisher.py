@@ -1,4 +1,4 @@
-"""The publish stage: load a new version beside the live one, check it, and route requests to it."""
+"""The publish stage: loads a new version next to the live one, checks it, and routes requests to it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,45 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from afterwit.adapters import SHARED
 from afterwit.agreement import EXACT, Share, allowed, gap, most, share, unchanged
 from afterwit.engines.port import Capabilities, Engine
 from afterwit.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged, VersionsUnavailable
+from afterwit.ranges import above, at_least
 from afterwit.retry import BackOff
 from afterwit.version import AMPLIFIED, Probe, Version
 from afterwit.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
 SERVED = "the version that is served"
+BASE = "the base"
+
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """When new weights are loaded into the engine, and how many adapters stay there."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    poll_s: float = 1.0
+    """Seconds between two looks at the versions folder."""
+    adapters: int = 16
+    """Personal adapters (`learner.adapters`) that the engine keeps in memory: those used last. Another one is
+    loaded and probed when a request asks for it."""
+    idle_s: float = 900.0
+    """Seconds without a request after which a personal adapter is unloaded."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "poll_s", "idle_s")
+        at_least(self, 1, "adapters")
+
+
 class Publisher:
-    """Has the engine serve the newest version of an adapter whose log-probs are the learner's.
+    """Makes the engine serve the newest version of an adapter whose log-probs match the learner's.
 
     `published` records a version that is served; it may raise StoreError while the store does not know it.
     """
@@ -40,9 +62,9 @@ class Publisher:
         adapter: str = SHARED,
         one_at_a_time: asyncio.Lock | None = None,
     ) -> None:
-        """`checkpoints` are the adapter's. `dtype` is what the learner computes in. Publishers over one
-        engine, which stages one version at a time, have one lock. `keep_versions`: how many of the newest
-        stay on this disk if other machines keep them too.
+        """`checkpoints` are the adapter's. `dtype` is the learner's precision. Publishers over one engine,
+        which stages one version at a time, share a lock. `keep_versions`: how many of the newest stay on this
+        disk if other machines keep them too.
         """
         self._keep_versions = keep_versions
         self._engine = engine
@@ -52,13 +74,13 @@ class Publisher:
         self._published = published
         self._dtype = dtype
         self._earlier: dict[str, Sequence[float]] = {}
-        """What the engine said of the probe with other weights."""
+        """The engine's log-probs of the probe with other weights."""
         self._refused: set[int] = set()
         self._unrecorded: int | None = None
         self._problem_at_start: AfterwitError | None = None
 
     async def start(self) -> None:
-        """Serve what can be served before the first request. `run` reports what was wrong."""
+        """Serve a version before the first request, if there is one. `run` reports a problem."""
         try:
             await self.step()
         except AfterwitError as error:
@@ -76,7 +98,7 @@ class Publisher:
     ) -> None:
         """Publish until told to stop. A refused version is the stage's health until another is served.
 
-        `others` is what else is published in a step, of other adapters.
+        `others` publishes other adapters in each step.
         """
         await work(
             partial(self._reporting_step, others),
@@ -88,7 +110,7 @@ class Publisher:
         )
 
     async def _reporting_step(self, others: Callable[[], Awaitable[bool]] | None) -> bool:
-        """The shared adapter's step, then the others': a fault of one does not keep the other waiting."""
+        """The shared adapter's step, then the others', even if the first one fails."""
         problem, self._problem_at_start = self._problem_at_start, None
         worked = False
         if problem is None:
@@ -105,16 +127,20 @@ class Publisher:
     async def step(self) -> bool:
         """Serve the newest version that can be served; False if that is the one served already.
 
-        Older versions, except those that were rolled back, are tried in the place of one that fails; then the
-        error of the newest is raised. A version that failed its probe is not tried again; one that is damaged
-        or could not be loaded is. If the versions of other machines cannot be seen, those on this disk are
-        served before the error is raised.
+        If one fails, older versions are tried, except those that were rolled back; then the error of the
+        newest is raised. A version that failed its probe is not tried again; one that is damaged or could not
+        be loaded is. If the versions of other machines cannot be seen, those on this disk are served before
+        the error is raised.
         """
         await self._record()
-        away = await self._follow()
+        problem: AfterwitError | None = None
+        if self._adapter == SHARED:  # once for all adapters
+            try:
+                await asyncio.to_thread(self._checkpoints.follow)
+            except VersionsUnavailable as error:
+                problem = error
         served = self._engine.live(self._adapter) or 0
         newer = await asyncio.to_thread(candidates, self._checkpoints, served, frozenset(self._refused))
-        problem: AfterwitError | None = away
         for version in newer:
             try:
                 async with self.one_at_a_time:
@@ -128,19 +154,14 @@ class Publisher:
             raise problem
         return bool(newer)
 
-    async def _follow(self) -> VersionsUnavailable | None:
-        """Once for all adapters."""
-        if self._adapter != SHARED:
-            return None
-        try:
-            await asyncio.to_thread(self._checkpoints.follow)
-        except VersionsUnavailable as error:
-            return error
-        return None
-
     async def _publish(self, version: Version) -> None:
         folder = await asyncio.to_thread(self._checkpoints.weights, version.number)
-        await self._verify(version.number)
+        try:  # before the engine loads them: damaged files must not be blamed on the model
+            await asyncio.to_thread(self._checkpoints.verify, version.number)
+        except VersionDamaged as error:
+            raise VersionDamaged(
+                f"version {version.number} is not served, an older one is: {error}"
+            ) from error
         await self._ask_of_base(version.probe)
         await self._engine.stage(version.number, folder, adapter=self._adapter)
         try:
@@ -155,16 +176,8 @@ class Publisher:
         self._unrecorded = version.number
         await asyncio.to_thread(self._checkpoints.trim, self._keep_versions, but=[version.number])
 
-    async def _verify(self, number: int) -> None:
-        """Before the engine sees them: damaged files must not be blamed on the model."""
-        try:
-            await asyncio.to_thread(self._checkpoints.verify, number)
-        except VersionDamaged as error:
-            raise VersionDamaged(f"version {number} is not served, an older one is: {error}") from error
-
     async def _check(self, version: Version) -> Answer:
-        """What the engine says, if what is staged is the version; else ProbeMismatch. What the probe cannot
-        tell is logged."""
+        """The engine's answer, if the staged weights are the version; else ProbeMismatch."""
         others = await asyncio.to_thread(self._others, version)
         dtypes = (self._engine.facts.dtype, self._dtype)
         expected = Expected(probe=version.probe, others=others, dtypes=dtypes)
@@ -181,13 +194,13 @@ class Publisher:
         return answer
 
     def _others(self, version: Version) -> dict[str, Probe]:
-        """What could stand in the version's place: the base, and what is served."""
+        """The probes of weights that could be served by mistake: the base, and the served version."""
         numbers = {BASE: 0, SERVED: self._engine.live(self._adapter) or version.parent or 0}
         found = {name: self._checkpoints.get(number) for name, number in numbers.items()}
         return {name: other.probe for name, other in found.items() if other is not None}
 
     async def _ask_of_base(self, probe: Probe) -> None:
-        """What the engine says with the base's whole weights, while it still has them."""
+        """Record the engine's log-probs by the base's whole weights, while it still has them."""
         if probe.amplified or BASE in self._earlier or self._engine.live(self._adapter):
             return
         if await asyncio.to_thread(self._checkpoints.get, 0) is None:
@@ -209,31 +222,31 @@ class Checkpoints(Protocol):
     """The versions on disk."""
 
     def follow(self) -> None:
-        """Learn of the versions that other machines wrote. VersionsUnavailable if they cannot be seen now."""
+        """Look for versions of other machines. VersionsUnavailable if they cannot be seen now."""
 
     def numbers(self) -> list[int]:
         """Every committed version's number."""
 
     def has_weights(self, number: int) -> bool:
-        """Whether its weights are still there."""
+        """Whether its weights still exist."""
 
     def get(self, number: int) -> Version | None:
-        """What its manifest says."""
+        """Its manifest."""
 
     def weights(self, number: int) -> Path:
-        """The folder that its weights are in, on this disk."""
+        """The folder of its weights, on this disk."""
 
     def verify(self, number: int) -> None:
-        """Raise VersionDamaged if a file of it is not what its manifest says."""
+        """Raise VersionDamaged if a file differs from its manifest."""
 
     def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
-        """Delete from this disk what other machines keep, unless it is of the newest `keep` or of `but`."""
+        """Delete versions from this disk that other machines keep, except the newest `keep` and `but`."""
 
 
 def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
     """Versions above the served one that may be served instead, newest first.
 
-    None from before a version that forgets a session: it may hold what was forgotten.
+    None from before a version that forgets a session: it may contain that session.
     """
     numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
     known = [
@@ -250,25 +263,22 @@ def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -
     ]
 
 
-BASE = "the base"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What right weights say of a probe, and what others that could stand in their place say."""
+    """The log-probs of a probe by the right weights, and by others that could be served by mistake."""
 
     probe: Probe
     others: Mapping[str, Probe] = field(default_factory=dict)
-    """By what they are, for people. Those of other ids are left out."""
+    """By a name for messages. Probes of other ids are left out."""
     dtypes: tuple[str, ...]
-    """What engine and learner compute in."""
+    """Precision of engine and learner."""
 
     def __post_init__(self) -> None:
-        alike = {name: other for name, other in self.others.items() if other.ids == self.probe.ids}
-        object.__setattr__(self, "others", alike)
+        same = {name: other for name, other in self.others.items() if other.ids == self.probe.ids}
+        object.__setattr__(self, "others", same)
 
     def cut(self, ids: int | None) -> Expected:
-        """The same of the first ids alone; None: of all."""
+        """The same for the first ids only; None: for all."""
         if ids is None or ids >= len(self.probe.ids):
             return self
         others = {name: _cut(other, ids) for name, other in self.others.items()}
@@ -277,35 +287,35 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an engine says of a probe with the weights that are staged."""
+    """An engine's log-probs of a probe with the staged weights."""
 
     logprobs: Sequence[float]
     amplified: Sequence[float] = ()
-    """(): these are whole weights."""
+    """With the adapter scaled by AMPLIFIED; (): these are whole weights."""
     earlier: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """What it said with other weights, by what these are, as in `Expected.others`."""
+    """Its answers with other weights, by the names of `Expected.others`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """How an answer agrees with right weights."""
+    """The agreement of an answer with the right weights."""
 
     apart: float
     """Mean |difference| in nats."""
     noise: float | None
-    """That of the base's; None: it was not asked."""
+    """The same for the base; None: it was not asked."""
     shares: Mapping[str, Share]
-    """Where the answer stands between others (0) and the right weights (1). Of whole weights in half
-    precision nothing is said: noise would hide it."""
+    """The answer's position between others (0) and the right weights (1). Empty for whole weights in half
+    precision: noise would hide it."""
 
     @property
     def alike(self) -> list[str]:
-        """Those that the probe cannot tell from the right weights."""
+        """Others that the probe cannot tell from the right weights."""
         return [name for name, found in self.shares.items() if not found.tells]
 
 
 async def answered(engine: Engine, probe: Probe, earlier: Mapping[str, Sequence[float]]) -> Answer:
-    """The engine's answers with what is staged there. Raises as the port's `probe` does."""
+    """The engine's answers with the staged weights. Raises as the port's `probe` does."""
     if not probe.amplified:
         return Answer(logprobs=await engine.probe(probe.ids), earlier=earlier)
     base = await engine.probe(probe.ids, times=0.0)
@@ -315,7 +325,7 @@ async def answered(engine: Engine, probe: Probe, earlier: Mapping[str, Sequence[
 
 
 def examined(expected: Expected, answer: Answer) -> Found:
-    """How they agree. ProbeMismatch, which says why, if other weights than the right ones answered, or not
+    """Their agreement. ProbeMismatch with the reason if other weights than the right ones answered, or not
     every id was scored."""
     probe, noise, limit = expected.probe, None, most(*expected.dtypes)
     if BASE in answer.earlier and BASE in expected.others:
@@ -373,8 +383,8 @@ def _cut(probe: Probe, ids: int) -> Probe:
 def check_capable(
     capabilities: Capabilities, *, lora_rank: int, dtypes: tuple[str, str], own_adapters: bool = False
 ) -> None:
-    """SettingError unless the engine takes what a learner of this rank writes (0: whole weights), and has
-    adapters of somebody's own if there are any. `dtypes` are what engine and learner compute in."""
+    """SettingError unless the engine accepts the versions of a learner of this rank (0: whole weights), and
+    personal adapters if there are any. `dtypes` are the precision of engine and learner."""
     if own_adapters and not capabilities.own_adapters:
         remedy = capabilities.remedies.get("own_adapters", 'set learner.adapters to "shared"')
         raise SettingError(f"this engine serves one adapter for all: {remedy}")

@@ -11,7 +11,7 @@ import orjson
 from afterwit.binding.request import plain_text
 from afterwit.binding.request import read_message as read_for_binding
 from afterwit.binding.stored import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape
-from afterwit.byte_cache import Kept
+from afterwit.byte_cache import ByteCache
 from afterwit.errors import TurnNotFound
 from afterwit.message import SYSTEM, Message
 from afterwit.store.database import Database, Part, Row, marks
@@ -81,8 +81,8 @@ class ParentLookup(Part):
         super().__init__(database)
         self._equal = " UNION ".join(f"SELECT x.seq FROM wanted {database.EACH.format(one)}" for one in EQUAL)
         # by `seq` and id: a number is given again if the newest turns were deleted
-        self._replies = Kept(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes_of_reply)
-        self._recents = Kept(self._read_recent, most_bytes=MOST_RECENT_BYTES, size=_bytes_of_recent)
+        self._replies = ByteCache(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes_of_reply)
+        self._recents = ByteCache(self._read_recent, most_bytes=MOST_RECENT_BYTES, size=_bytes_of_recent)
         self._begun = dict[str, tuple[RecordedTurn, str | None, bytes | None]]()
 
     def candidates(

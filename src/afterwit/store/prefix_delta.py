@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from afterwit.byte_cache import Kept
+from afterwit.byte_cache import ByteCache
 from afterwit.errors import StoreError
 from afterwit.store.database import Database, Row, marks
 
@@ -44,7 +44,7 @@ class DeltaWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._written = Kept(self._read, most_bytes=MOST_CACHED_BYTES, size=_bytes)
+        self._written = ByteCache(self._read, most_bytes=MOST_CACHED_BYTES, size=_bytes)
 
     def add(self, columns: Mapping[str, Any], content: dict[str, Any], *, parent: str | None) -> None:
         """Insert a row as a delta to its parent's, if that is stored."""
