@@ -26,7 +26,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import Sampling
-from afterwit.weights.rows import RowAdapters
+from afterwit.weights.lora import RowAdapters
 from benchmarks.asked import Asked
 from benchmarks.lora import RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios

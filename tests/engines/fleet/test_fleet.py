@@ -221,26 +221,36 @@ async def test_a_server_that_computes_other_log_probs_than_the_first_stays_out(
         assert not servers[1].asked
 
 
-async def test_a_version_that_a_server_refuses_is_refused_by_the_fleet(
+async def test_a_version_that_the_first_server_refuses_is_refused_by_the_fleet(
     base: Path, versions: list[Path], servers: list[PretendServer]
 ) -> None:
     async with fleet_over(servers, base) as fleet:
-        servers[1].refuses = {versions[0]}
+        servers[0].refuses = {versions[0]}
         with pytest.raises(EngineError, match="does not fit"):
             await fleet.stage(1, versions[0])
-        await until(lambda: not servers[0].adapters)
         assert fleet.version == 0
         assert fleet.reduced is None
 
 
-async def test_the_probe_moves_on_when_the_first_server_dies(
+async def test_a_further_server_that_refuses_a_version_stays_out(
+    base: Path, versions: list[Path], servers: list[PretendServer]
+) -> None:
+    async with fleet_over(servers, base) as fleet:
+        servers[1].refuses = {versions[0]}
+        await serve(fleet, 1, versions[0])
+        assert fleet.reduced == "1 of 2 servers are out: b: it does not fit"
+        assert {version for _ in range(3) for version in (await say(fleet, ask(OTHER))).versions} == {1}
+
+
+async def test_a_version_is_staged_elsewhere_when_the_first_server_dies(
     base: Path, versions: list[Path], servers: list[PretendServer]
 ) -> None:
     async with fleet_over(servers, base) as fleet:
         await fleet.stage(1, versions[0])
         servers[0].up = False
-        assert len(await fleet.probe(IDS)) == 4
-        await fleet.promote()
+        with pytest.raises(EngineUnavailable):
+            await fleet.probe(IDS)
+        await serve(fleet, 1, versions[0])
         assert set((await say(fleet, ask(PROMPT))).versions) == {1}
         servers[0].restart()
         await until(lambda: fleet.reduced is None)

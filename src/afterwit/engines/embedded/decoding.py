@@ -16,7 +16,7 @@ from torch import nn
 from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row, common_prefix
 from afterwit.engines.embedded.forward import decode
 from afterwit.engines.embedded.sequence import Outcome, ResponseSequence, failure_of, outcomes, row_of
-from afterwit.weights.rows import Factors
+from afterwit.weights.lora import Factors
 
 LATE_S = 0.05
 """Seconds that a step waits for masks: a client's slow schema must not stop the others."""

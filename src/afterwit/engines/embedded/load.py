@@ -22,8 +22,16 @@ from afterwit.engines.embedded.forward import decode, prefill, score
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError, SettingError
 from afterwit.weights.load import load_causal_lm
-from afterwit.weights.lora import adapted, is_unmerged, lora_of, pairs_of, scaled, unmerged
-from afterwit.weights.rows import Factors, RowAdapters
+from afterwit.weights.lora import (
+    Factors,
+    RowAdapters,
+    adapted,
+    is_unmerged,
+    lora_of,
+    pairs_of,
+    scaled,
+    unmerged,
+)
 
 BESIDE_ON = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt

@@ -23,7 +23,7 @@ from afterwit.engines.embedded.load import Staged
 from afterwit.engines.embedded.sequence import Outcome, ResponseSequence, Served, failure_of, outcomes, row_of
 from afterwit.engines.port import Generate, Weights
 from afterwit.errors import EngineError
-from afterwit.weights.rows import Factors, RowAdapters
+from afterwit.weights.lora import Factors, RowAdapters
 
 
 class ModelRunner:

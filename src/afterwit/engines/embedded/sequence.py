@@ -18,7 +18,7 @@ from afterwit.engines.embedded.grammar import Guide
 from afterwit.engines.embedded.sample import Draw, Drawn, draw
 from afterwit.engines.port import Facts, Generate, Step
 from afterwit.errors import EngineError, RequestRefused
-from afterwit.weights.rows import Factors
+from afterwit.weights.lora import Factors
 
 Deliver = Callable[[Step | Exception], None]
 Outcome = Drawn | EngineError

@@ -1,4 +1,4 @@
-"""New weights for a fleet: loaded into one server after another, while the others serve.
+"""New weights for a fleet: served by one server first, then by one after another, while the others serve.
 
 The publisher compares the first server's log-probs with the learner's. Each further server must agree with
 the first one before it serves, and so must one that was away and loads the live weights again.
@@ -75,6 +75,17 @@ class Live:
     proof: Proof | None = None
 
 
+@dataclass(slots=True)
+class Staged:
+    """Weights that one server has loaded, and no server serves."""
+
+    member: Member
+    version: int
+    folder: Path
+    adapter: str
+    proof: Proof | None = None
+
+
 class Rolling:
     """`stage`, `probe`, `promote`, `discard` and `unload` are the port's."""
 
@@ -83,9 +94,7 @@ class Rolling:
         self._members, self._dtype, self._changed = members, dtype, changed
         began = members[0].engine.version
         self._live = {SHARED: Live(version=began, oldest=began)}
-        self._next: tuple[int, Path, str] | None = None
-        self._next_proof: Proof | None = None
-        self._staged: list[Member] = []
+        self._staged: Staged | None = None
         self._one_at_a_time = asyncio.Lock()
 
     def of(self, adapter: str) -> Live:
@@ -96,7 +105,7 @@ class Rolling:
         return self._live[adapter].version if adapter in self._live else None
 
     async def stage(self, version: int, folder: Path, adapter: str) -> None:
-        """On every server that answers. The others load it when they are back."""
+        """On the first server that answers."""
         async with self._one_at_a_time:
             await self._discard()
             away: EngineUnavailable | None = None
@@ -105,57 +114,34 @@ class Rolling:
                     continue
                 try:
                     await member.engine.stage(version, folder, adapter=adapter)
-                    self._staged.append(member)
                 except EngineUnavailable as error:
                     away = error
-                except EngineError:
-                    await self._discard()
-                    raise
-            if not self._staged:
-                raise away or EngineUnavailable("no server of the fleet is there to take new weights")
-            self._next = (version, folder, adapter)
+                else:
+                    self._staged = Staged(member, version, folder, adapter)
+                    return
+            raise away or EngineUnavailable("no server of the fleet is there to take new weights")
 
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        """By the first server that answers. The others must agree with it later."""
         async with self._one_at_a_time:
-            while self._staged:
-                try:
-                    scored = await self._staged[0].engine.probe(ids, times=times)
-                except EngineUnavailable:
-                    if len(self._staged) == 1:
-                        raise
-                    del self._staged[0]
-                    self._next_proof = None
-                else:
-                    self._next_proof = proof_with(self._next_proof, ids, times, scored)
-                    return scored
-            raise EngineError("No weights are staged.")
+            staged = self._require_staged()
+            scored = await staged.member.engine.probe(ids, times=times)
+            staged.proof = proof_with(staged.proof, ids, times, scored)
+            return scored
 
     async def promote(self) -> None:
-        """Server by server. EngineError if none accepts the weights; one that does not stays out."""
+        """On that server, then on one after another. A server that does not accept the weights stays out."""
         async with self._one_at_a_time:
-            if self._next is None:
-                raise EngineError("No weights are staged.")
-            (version, folder, adapter), proof = self._next, self._next_proof
-            probed, live = self._staged[0] if proof is not None else None, self.of(adapter)
-            failed: EngineError | None = None
-            for member in self._staged:
-                try:
-                    if proof is not None and member is not probed:
-                        await self._check(member, proof)
-                    await member.engine.promote()
-                except EngineError as error:
-                    failed = error
-                    await self._refused(member, adapter, error)
-                else:
-                    member.trouble.pop(adapter, None)
-                    live.version, live.folder, live.proof = version, folder, proof
-                    self._live[adapter] = live
-                self._changed()
-            self._forget_staged()
-            if live.version != version:
-                raise failed or EngineError("No weights are staged.")
-            live.oldest = version
+            staged = self._require_staged()
+            await staged.member.engine.promote()
+            self._staged = None
+            live = self._live.setdefault(staged.adapter, Live())
+            live.version, live.folder, live.proof = staged.version, staged.folder, staged.proof
+            staged.member.trouble.pop(staged.adapter, None)
+            self._changed()
+            for member in self._members:
+                if member is not staged.member and member.engine.fault is None:
+                    await self._give_live(member, staged.adapter)
+            live.oldest = live.version
             self._changed()
 
     async def discard(self) -> None:
@@ -184,42 +170,37 @@ class Rolling:
     def _lacks_live(self, member: Member, adapter: str) -> bool:
         now = asyncio.get_running_loop().time()
         lacks = member.engine.fault is None and member.version(adapter) < self.of(adapter).oldest
-        return lacks and self._next is None and member.retry_at.get(adapter, now) <= now
+        return lacks and self._staged is None and member.retry_at.get(adapter, now) <= now
 
     async def _give_live(self, member: Member, adapter: str) -> None:
+        """The server must give the log-probs of the first one before it serves the weights."""
         live = self.of(adapter)
         assert live.folder is not None, "every server begins with the base"
         try:
             await member.engine.stage(live.version, live.folder, adapter=adapter)
-            if live.proof is not None:
-                await self._check(member, live.proof)
+            if (proof := live.proof) is not None:
+                await proof.check(lambda times: member.engine.probe(proof.ids, times=times), self._dtype)
             await member.engine.promote()
         except EngineError as error:
             if not isinstance(error, EngineUnavailable):
                 member.retry_at[adapter] = asyncio.get_running_loop().time() + RETRY_S
-            await self._refused(member, adapter, error)
-            return
-        member.trouble.pop(adapter, None)
-        log.warning("the server at %s has version %d again", member.name, live.version)
-        self._changed()
-
-    async def _check(self, member: Member, proof: Proof) -> None:
-        """EngineError unless the weights staged there give the log-probs of the first server."""
-        await proof.check(lambda times: member.engine.probe(proof.ids, times=times), self._dtype)
-
-    async def _refused(self, member: Member, adapter: str, error: EngineError) -> None:
-        if member.trouble.get(adapter) != str(error):
-            log.warning("the server at %s does not take the weights: %s", member.name, error)
-        member.trouble[adapter] = str(error)
-        with suppress(EngineError):
-            await member.engine.discard()
+            if member.trouble.get(adapter) != str(error):
+                log.warning("the server at %s does not take the weights: %s", member.name, error)
+            member.trouble[adapter] = str(error)
+            with suppress(EngineError):
+                await member.engine.discard()
+        else:
+            member.trouble.pop(adapter, None)
+            log.info("the server at %s serves version %d", member.name, live.version)
+            self._changed()
 
     async def _discard(self) -> None:
-        staged = self._staged
-        self._forget_staged()
-        for member in staged:
+        staged, self._staged = self._staged, None
+        if staged is not None:
             with suppress(EngineUnavailable):
-                await member.engine.discard()
+                await staged.member.engine.discard()
 
-    def _forget_staged(self) -> None:
-        self._staged, self._next, self._next_proof = [], None, None
+    def _require_staged(self) -> Staged:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged

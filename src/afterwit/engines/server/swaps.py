@@ -50,7 +50,42 @@ class Loaded:
     adapter: str = SHARED
 
 
-class AdapterSwap:
+class Swap:
+    """What both ways have in common."""
+
+    def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
+        """`base` is the model's folder, `proof` the base's own."""
+        self._server, self._dtype = server, dtype
+        self._base = self._live = Loaded(version=0, folder=base, name=None)
+        self._staged: Loaded | None = None
+        self._leases: set[Lease] = set()
+        """Of all running responses."""
+        self._proofs = {self._base: proof}
+
+    @property
+    def version(self) -> int:
+        return self._live.version
+
+    @contextmanager
+    def _leased(self, loaded: Loaded) -> Iterator[Lease]:
+        lease = Lease(loaded)
+        self._leases.add(lease)
+        try:
+            yield lease
+        finally:
+            self._leases.remove(lease)
+
+    def _end_leases(self) -> None:
+        for lease in self._leases:
+            lease.end()
+
+    def _require_staged(self) -> Loaded:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
+
+
+class AdapterSwap(Swap):
     """Each version is an adapter under a name of its own.
 
     A response ends with the adapter that it began with. An adapter that is no longer live is unloaded once no
@@ -61,20 +96,11 @@ class AdapterSwap:
     """The label that the server must report for its weights; None: any."""
 
     def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
-        """`base` is the model's folder, `proof` the base's own."""
-        self._server, self._dtype = server, dtype
-        self._base = self._live = Loaded(version=0, folder=base, name=None)
+        super().__init__(server, base, proof=proof, dtype=dtype)
         self._own: dict[str, Loaded] = {}
         """Live weights of personal adapters."""
-        self._staged: Loaded | None = None
-        self._leases = Leases()
-        self._proofs = {self._base: proof}
         self._retired: set[Loaded] = set()
         self._unloading: set[asyncio.Task[None]] = set()
-
-    @property
-    def version(self) -> int:
-        return self._live.version
 
     def live(self, adapter: str) -> int | None:
         served = self._live if adapter == SHARED else self._own.get(adapter)
@@ -85,7 +111,7 @@ class AdapterSwap:
         """The weights that a response beginning now uses."""
         served = self._live if adapter == SHARED else self._own.get(adapter, self._base)
         try:
-            with self._leases.of(self._base if weights is Weights.BASE else served) as lease:
+            with self._leased(self._base if weights is Weights.BASE else served) as lease:
                 yield lease
         finally:
             self._unload_unused()
@@ -95,13 +121,13 @@ class AdapterSwap:
         self._staged = await self._load(version, folder, adapter)
 
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        staged = _staged(self._staged)
+        staged = self._require_staged()
         scored = await self._score(ids, staged, times)
         self._proofs[staged] = proof_with(self._proofs.get(staged), ids, times, scored)
         return scored
 
     async def promote(self) -> None:
-        staged, self._staged = _staged(self._staged), None
+        staged, self._staged = self._require_staged(), None
         if staged.adapter == SHARED:
             old, self._live = self._live, staged
             self._retire(old)
@@ -133,7 +159,7 @@ class AdapterSwap:
                 self._retire(loaded)
 
     async def close(self) -> None:
-        self._leases.end()
+        self._end_leases()
         loaded = {self._live, *self._own.values(), *([self._staged] if self._staged else ()), *self._retired}
         await asyncio.gather(*self._unloading, *map(self._unload, loaded))
 
@@ -175,7 +201,7 @@ class AdapterSwap:
         self._unload_unused()
 
     def _unload_unused(self) -> None:
-        for loaded in [each for each in self._retired if not self._leases.uses(each)]:
+        for loaded in self._retired - {lease.of for lease in self._leases}:
             self._retired.remove(loaded)
             self._proofs.pop(loaded, None)
             task = asyncio.create_task(self._unload(loaded))
@@ -194,7 +220,7 @@ class AdapterSwap:
             log.info("the adapter %s could not be unloaded: %s", name, error)
 
 
-class WholeSwap:
+class WholeSwap(Swap):
     """The server has one set of weights. From `probe`, or else `promote`, to the end of the swap the gate is
     closed, and running responses are cut."""
 
@@ -208,21 +234,11 @@ class WholeSwap:
         dtype: str,
         lost: Callable[[Exception], None],
     ) -> None:
-        """`base` is the model's folder, `proof` the base's own.
-
-        `lost` is called when the server holds neither the live weights nor others; it then calls `recover`.
-        """
-        self._server, self._gate, self._dtype, self._lost = server, gate, dtype, lost
-        self._base = self._live = Loaded(version=0, folder=base, name=None)
+        """`lost` is called if the server has neither the live weights nor others; it then calls `recover`."""
+        super().__init__(server, base, proof=proof, dtype=dtype)
+        self._gate, self._lost = gate, lost
         self._on_server: Loaded | None = self._base
-        self._staged: Loaded | None = None
-        self._leases = Leases()
-        self._proofs = {self._base: proof}
         self._one_at_a_time = asyncio.Lock()
-
-    @property
-    def version(self) -> int:
-        return self._live.version
 
     @property
     def label(self) -> str | None:
@@ -241,7 +257,7 @@ class WholeSwap:
             raise EngineError(
                 'the server has no base weights next to the live ones: set judge.weights = "live"'
             )
-        with self._leases.of(self._live) as lease:
+        with self._leased(self._live) as lease:
             yield lease
 
     async def stage(self, version: int, folder: Path, adapter: str) -> None:
@@ -257,7 +273,7 @@ class WholeSwap:
     async def probe(self, ids: Sequence[int], times: float) -> list[float]:
         """Whole weights are not scaled by `times`."""
         async with self._one_at_a_time:
-            staged = _staged(self._staged)
+            staged = self._require_staged()
             await self._put(staged)
             scored = await self._server.score(ids, None)
             self._proofs[staged] = proof_with(None, ids, 1.0, scored)
@@ -265,7 +281,7 @@ class WholeSwap:
 
     async def promote(self) -> None:
         async with self._one_at_a_time:
-            staged = _staged(self._staged)
+            staged = self._require_staged()
             await self._put(staged)
             self._live, self._staged = staged, None
             self._proofs = {each: self._proofs[each] for each in (self._base, staged) if each in self._proofs}
@@ -292,14 +308,14 @@ class WholeSwap:
             self._gate.open(SWAP)
 
     async def close(self) -> None:
-        self._leases.end()
+        self._end_leases()
 
     async def _put(self, loaded: Loaded) -> None:
         """Have the server load these weights; if they do not fit, the live ones again."""
         if self._on_server is loaded:
             return
         self._gate.close(SWAP, f"the server takes the weights of version {loaded.version}")
-        self._leases.end()
+        self._end_leases()
         self._on_server = None
         try:
             await self._server.load_weights(loaded.folder, _label(loaded))
@@ -320,12 +336,6 @@ def is_ours(label: str | None) -> bool:
 
 def _label(loaded: Loaded) -> str:
     return f"{OURS}{loaded.version}"
-
-
-def _staged(loaded: Loaded | None) -> Loaded:
-    if loaded is None:
-        raise EngineError("No weights are staged.")
-    return loaded
 
 
 class RequestGate:
@@ -413,29 +423,6 @@ class Lease:
             self._waiting = None
             if self.cut:
                 task.uncancel()
-
-
-class Leases:
-    """The leases of all running responses."""
-
-    def __init__(self) -> None:
-        self._held: set[Lease] = set()
-
-    @contextmanager
-    def of(self, loaded: Loaded) -> Iterator[Lease]:
-        lease = Lease(loaded)
-        self._held.add(lease)
-        try:
-            yield lease
-        finally:
-            self._held.remove(lease)
-
-    def uses(self, loaded: Loaded) -> bool:
-        return any(lease.of is loaded for lease in self._held)
-
-    def end(self) -> None:
-        for lease in self._held:
-            lease.end()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
