@@ -162,7 +162,7 @@ def test_an_objective_that_reads_more_than_a_few_ids_is_refused_with_what_would_
     if name in ("hybrid", "topk_opd", "token_opd", "hybrid_token", "rl"):
         require_servable(objective)
         return
-    with pytest.raises(SettingError, match=rf"{name}.*tells a few ids.*hybrid.*token_opd"):
+    with pytest.raises(SettingError, match=rf"{name}.*returns only a few ids.*hybrid.*token_opd"):
         require_servable(objective)
 
 

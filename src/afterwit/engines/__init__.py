@@ -1,1 +1,1 @@
-"""What samples tokens. One port, the table of engines, and a folder for each."""
+"""Engines sample tokens: one port, the table of engines, and a folder for each."""

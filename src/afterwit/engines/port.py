@@ -276,7 +276,7 @@ def check_scores(rows: Sequence[Score], top: int, facts: Facts, capabilities: Ca
     """Raise RequestRefused if a row does not fit the model, or the engine cannot score like this."""
     if top > capabilities.scored_ids:
         raise RequestRefused(
-            f"This engine scores {capabilities.scored_ids} ids a place, not {top}.", field="top"
+            f"This engine scores {capabilities.scored_ids} ids per position, not {top}.", field="top"
         )
     for row in rows:
         if len(row) > facts.context_length:
@@ -285,7 +285,7 @@ def check_scores(rows: Sequence[Score], top: int, facts: Facts, capabilities: Ca
                 field="prompt",
             )
         if row.tau != 1.0 and not capabilities.scored_tau:
-            raise RequestRefused(f"This engine scores at temperature 1 alone, not {row.tau:g}.", field="tau")
+            raise RequestRefused(f"This engine scores at temperature 1 only, not {row.tau:g}.", field="tau")
         _check_ids("a row", (*row.prompt_ids, *row.response_ids), facts.vocabulary)
 
 

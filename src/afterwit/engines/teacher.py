@@ -111,7 +111,7 @@ class ServedTeacher:
             raise SettingError(f"the server at {self._url} is neither a vLLM nor an SGLang server")
         if (most := fit.capabilities.scored_ids) < (needed := max(self._k, self._given)):
             raise SettingError(
-                f"the teacher's server at {self._url} tells {most} ids of each place, but "
+                f"the teacher's server at {self._url} returns {most} ids per position, but "
                 f"{needed} are needed: start it with --max-logprobs {needed} or more"
             )
         if self._given and not fit.scores_given:
@@ -142,7 +142,7 @@ def require_servable(objective: ObjectiveSettings) -> None:
         return
     raise SettingError(
         f"objective.objective is {objective.objective!r}, which a teacher on a server (learner.teacher = "
-        '"server") cannot teach, because it tells a few ids of each place: set objective.objective = '
+        '"server") cannot teach, because it returns only a few ids per position: set objective.objective = '
         '"hybrid" or "token_opd", or learner.teacher = "base"'
     )
 

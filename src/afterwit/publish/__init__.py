@@ -1,1 +1,1 @@
-"""New versions go into the engine, and which of them does."""
+"""Loads new versions into the engine."""

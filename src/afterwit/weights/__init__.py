@@ -1,1 +1,1 @@
-"""Models that share their weights."""
+"""Loads models and adapters, and computes with shared weights."""

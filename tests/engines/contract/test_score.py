@@ -68,7 +68,7 @@ async def test_a_row_that_does_not_fit_is_refused(engine: Engine) -> None:
     foreign = Score(prompt_ids=(5,), response_ids=(engine.facts.vocabulary,))
     with pytest.raises(RequestRefused, match="vocabulary"):
         await engine.score([foreign], top=1, weights=Weights.LIVE)
-    with pytest.raises(RequestRefused, match="ids a place"):
+    with pytest.raises(RequestRefused, match="ids per position"):
         await engine.score(ROWS, top=engine.capabilities.scored_ids + 1, weights=Weights.LIVE)
 
 
@@ -77,7 +77,7 @@ async def test_another_temperature_than_1_is_scored_or_refused(engine: Engine) -
     if engine.capabilities.scored_tau:
         assert await engine.score([warm], top=1, weights=Weights.LIVE)
         return
-    with pytest.raises(RequestRefused, match="temperature 1 alone"):
+    with pytest.raises(RequestRefused, match="temperature 1 only"):
         await engine.score([warm], top=1, weights=Weights.LIVE)
 
 

@@ -82,9 +82,9 @@ async def test_it_takes_part_in_the_next_swap(base: Path, versions: list[Path]) 
     [
         ({"fingerprint": "other"}, {}, "fingerprint is pretend at a, but other at b"),
         ({"context_length": 150}, {}, "the context of b is 150 ids, but the fleet began with 200"),
-        ({}, {"scored_ids": 5}, "b can less than the fleet began with (scored_ids)"),
-        ({}, {"longest_probe": 100}, "b can less than the fleet began with (longest_probe)"),
-        ({}, {"base_weights": False}, "b can less than the fleet began with (base_weights)"),
+        ({}, {"scored_ids": 5}, "b supports less than the fleet began with (scored_ids)"),
+        ({}, {"longest_probe": 100}, "b supports less than the fleet began with (longest_probe)"),
+        ({}, {"base_weights": False}, "b supports less than the fleet began with (base_weights)"),
     ],
 )
 async def test_one_that_is_not_as_the_others_stays_out_with_the_reason(

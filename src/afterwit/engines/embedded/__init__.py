@@ -1,1 +1,1 @@
-"""The model in this process."""
+"""The engine that runs the model in this process."""

@@ -298,7 +298,7 @@ class Fleet:
             )
         if (lacks := can.lacks(self.capabilities)) is not None:
             raise SettingError(
-                f"{member.name} can less than the fleet began with ({lacks}): start that server with "
+                f"{member.name} supports less than the fleet began with ({lacks}): start that server with "
                 "the same flags, or Afterwit again with it there"
             )
 

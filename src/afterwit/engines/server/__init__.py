@@ -1,1 +1,1 @@
-"""What vLLM and SGLang servers have in common."""
+"""Engines over vLLM and SGLang servers."""

@@ -1,1 +1,1 @@
-"""An SGLang server."""
+"""SGLang servers."""

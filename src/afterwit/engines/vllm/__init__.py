@@ -1,1 +1,1 @@
-"""A vLLM server."""
+"""vLLM servers."""
