@@ -17,10 +17,10 @@ MOST_CALLS = 32**2
 """Tool calls of one response: two digits of an id number them."""
 
 STORED_PREFIX = "call"
-"""What a tool-call id begins with in the store, whatever the dialect."""
+"""The prefix of tool-call ids in the store, for all dialects."""
 
 _PREFIXES = (STORED_PREFIX, "toolu")
-"""What dialects write before the turn id in a tool-call id."""
+"""The prefixes of tool-call ids in all dialects."""
 
 _CALL = re.compile(
     rf"(?<![0-9a-z])({'|'.join(_PREFIXES)})[^0-9a-z]?"
@@ -34,7 +34,7 @@ _IN_TEXT = tuple(re.compile(rf"{prefix}(?<!\w{prefix})_?[0-9a-z]{{28}}\b") for p
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
 
 _RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
-"""What a dialect writes before the turn id, such as `chatcmpl-`."""
+"""A dialect's prefix of the turn id, such as `chatcmpl-`."""
 
 
 def turn_id(now: float, entropy: bytes) -> str:
@@ -46,7 +46,7 @@ def turn_id(now: float, entropy: bytes) -> str:
 
 
 def digest_id(digest: bytes) -> str:
-    """A turn's id that follows from what was said: 26 lower-case letters and digits of 16 bytes of a hash.
+    """A turn's id from 16 bytes of a hash of its content: 26 lower-case letters and digits.
 
     Raises ValueError for another length.
     """
@@ -56,7 +56,7 @@ def digest_id(digest: bytes) -> str:
 
 
 def choice_turn(turn: str, index: int) -> str:
-    """The turn of a response's choice `index`, from the first choice's: the id that many numbers on.
+    """The turn of a response's choice `index`: the first choice's id plus `index`.
 
     Raises ValueError if `turn` is not a turn id.
     """
@@ -95,7 +95,7 @@ def turn_of_call(identifier: str) -> str | None:
 
 
 def calls_in(text: str) -> list[str]:
-    """What may be our tool-call ids inside a text, in lower case; `turn_of_call` knows."""
+    """Possible tool-call ids of ours inside a text, in lower case. Check them with `turn_of_call`."""
     lower = text.lower()
     found = [match for pattern in _IN_TEXT for match in pattern.finditer(lower)]
     return [match[0] for match in sorted(found, key=re.Match.start)]

@@ -41,7 +41,7 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     breaks: tuple[int, ...] = field(default=(), compare=False)
-    """Where the further parts of `content` begin, if a client sent it in several. For binding; not stored."""
+    """The places in `content` where a client's further parts begin. For binding; not stored."""
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -116,10 +116,9 @@ class Conversation:
 
 
 def observed(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The system's messages among those behind a response, as results of tools.
+    """The system's messages after a response, as results of tools.
 
-    Some clients tell the model there what came of its commands. Where people or tools spoke as well, the
-    system's messages are reminders: then do not ask.
+    Some clients report the results of the model's commands there. If people or tools speak as well, the
+    system's messages are only reminders.
     """
-    told = (message for message in messages if message.role in SYSTEM and message.content)
-    return tuple(replace(message, role="tool") for message in told)
+    return tuple(replace(one, role="tool") for one in messages if one.role in SYSTEM and one.content)

@@ -1,4 +1,4 @@
-"""A model's thoughts, in whatever marks it writes them: what stands outside them is its answer."""
+"""A model's answer without its thoughts, in any of the marks that models write."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
 
 
 def outside_thoughts(words: str) -> str:
-    """What was said outside the thoughts. One of a thought's two marks may be missing: without the first, it
-    is all that comes before the other; without the last, all that comes after it."""
+    """The text outside the thoughts. One of a thought's two marks may be missing: without the first, the
+    thought is all text before the second; without the second, all text after the first."""
     said = _BARE.sub("", words)
     channels = list(_CHANNEL.finditer(said))
     if channels:

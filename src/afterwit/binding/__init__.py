@@ -1,1 +1,1 @@
-"""Which session a request belongs to, which turn it follows, and that turn's next state. Pure."""
+"""Binding: the session of a request, its parent turn, and the parent's next state. Pure."""

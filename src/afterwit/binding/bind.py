@@ -172,7 +172,7 @@ def _continuing(
 def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relation) -> str | None:
     """The session that a request without a parent is about, "" if there are several; None: about none.
 
-    One that continues a session may contain what was said since its last summary, under other instructions.
+    One that continues a session may contain the messages since its last summary, under other instructions.
     """
     shape = None if relation.relative is None else relation.relative.shape
     if relation.session is not None and (shape is None or shape.system == incoming.shape.system):

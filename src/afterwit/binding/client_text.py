@@ -131,7 +131,7 @@ def without_additions(text: str) -> str:
 def without_client_text(text: str) -> str:
     """The stripped text without the blocks, time stamps and run-time lines of known clients.
 
-    Empty if the client wrote all of it.
+    Empty if the client wrote the whole text.
     """
     said = without_passing_blocks(text).strip()
     if is_handoff(said):
@@ -149,7 +149,7 @@ def is_handoff(text: str) -> bool:
 
 
 def is_boilerplate(said: str, before: str) -> bool:
-    """Whether the client wrote the reply `said` to the user message `before`."""
+    """Whether the client itself wrote this reply to the user message `before`."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
 

@@ -38,7 +38,7 @@ class Quoted:
     message: int
     """Index of the message."""
     rest: tuple[Message, ...]
-    """What a person says after the quote in the same message: some dialects join two user messages."""
+    """A person's words after the quote in the same message: some dialects join two user messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | Non
 def _goes_on_after_empty(incoming: IncomingRequest, depth: int) -> bool:
     """Whether a client continues after an empty reply to the first `depth` segments.
 
-    It may have left the reply out. If only the system speaks next, an empty message must stand in its place.
+    It may have left the reply out. If only system messages follow, an empty message must replace it.
     """
     following = incoming.segments[depth:]
     if following:
@@ -330,7 +330,7 @@ def _same_end(texts: Sequence[str], known: Sequence[str]) -> bool:
 def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
     """Whether a conversation ended with this reply to the same user messages.
 
-    The last of them may have been wrapped: some clients add text to the current message only.
+    The last one may have been wrapped: some clients add text to the current message only.
     """
     if not asked or len(asked) != len(one.asked) or one.texts[-1] != reply:
         return False

@@ -42,7 +42,7 @@ def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Messa
 
 
 def _speaks(message: Message, before: str | None) -> bool:
-    """Whether the assistant said this, and not the client in its place."""
+    """Whether this is the assistant's own message, and not the client's."""
     if message.role != "assistant":
         return False
     boilerplate = is_boilerplate(message.content or "", before or "")

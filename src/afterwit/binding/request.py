@@ -99,7 +99,7 @@ class IncomingRequest:
 
     @property
     def last_reply(self) -> tuple[int, str] | None:
-        """Index and text of the last message of the assistant; None if there is none, or it has no text."""
+        """Index and text of the assistant's last message; None without one, or if its text is empty."""
         index = last_reply(self.messages)
         return (index, self.texts[index]) if index is not None and self.texts[index] else None
 
@@ -282,7 +282,7 @@ def _read(message: Message) -> ReadMessage:
 
 
 def _bytes(message: Message, read: ReadMessage) -> int:
-    """The segments hold the text or parts of it again; a call's arguments are held twice."""
+    """The segments repeat the text in whole or in part; a call's arguments are held twice."""
     arguments = sum(getsizeof(call.arguments) for call in message.tool_calls)
     return getsizeof(message.content) + getsizeof(message.reasoning) + getsizeof(read.text) + 2 * arguments
 

@@ -159,7 +159,7 @@ _IN_A_FORM = re.compile(
 def looks_back(incoming: IncomingRequest) -> bool:
     """Whether the request ends with a client's instruction about the whole conversation.
 
-    It asks to look back on all of it; or it asks for a title, suggestions or the like, speaks of the user or
+    It requests a look back on all of it; or a title, suggestions or the like, speaks of the user or
     of the chat as an outsider, and prescribes the form of the answer.
     """
     if incoming.last_reply is None or incoming.messages[-1].role not in ("user", *SYSTEM):

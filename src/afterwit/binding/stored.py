@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the reply has no visible text and no call."""
+        """Whether the reply has neither visible text nor a call."""
         return self.full_depth == self.depth
 
     @property

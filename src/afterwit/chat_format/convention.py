@@ -70,7 +70,7 @@ class Convention:
 
     @property
     def without_calls(self) -> Convention:
-        """For a request without tools: only reasoning and content are told apart."""
+        """For a request without tools: only reasoning is separated from content."""
         bare = Convention(name=self.name, taught_by=self.taught_by)
         return replace(self, calls=(), wrappers=(), openings=(), read=bare.read, opening=None)
 

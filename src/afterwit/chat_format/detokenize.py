@@ -9,11 +9,11 @@ from afterwit.chat_format.render import Renderer
 _BROKEN = "\ufffd"
 
 LONGEST_CHARACTER = 4
-"""Tokens that one character takes at most: UTF-8 has at most four bytes."""
+"""Most tokens of one character: UTF-8 has at most four bytes."""
 
 
 class Detokenizer:
-    """Text of a response as its ids arrive. Never emits half a character; control tokens have no text."""
+    """The text of a response as its ids arrive, in whole characters and without control tokens."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Detokenizer:
         self._silent = silent
         self._joins_bytes = joins_bytes
         self._ids: list[int] = []
-        # decoding depends on the ids before: each new text is decoded behind the piece last emitted
+        # decoding depends on the ids before: new text is decoded together with the last emitted piece
         self._context = 0
         self._emitted = 0
 
@@ -54,7 +54,7 @@ class Detokenizer:
         return text
 
     def _never_completed(self, text: str) -> tuple[str, int]:
-        """The start of a text whose broken characters no later token can mend, and the first id behind it."""
+        """The start of a text whose broken characters no later token completes, and the first id after it."""
         latest = len(self._ids) - LONGEST_CHARACTER
         for end in range(latest, max(latest - LONGEST_CHARACTER, self._emitted), -1):
             start = self._pending(end)
@@ -63,7 +63,7 @@ class Detokenizer:
         return "", self._emitted
 
     def finish(self) -> str:
-        """What is left; bytes that never became a character are U+FFFD."""
+        """The remaining text; incomplete characters become U+FFFD."""
         text = self._pending(len(self._ids))
         self._context = self._emitted = len(self._ids)
         return text
@@ -74,23 +74,23 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Cuts a text at the first of the stop strings, which is not part of it."""
+    """Cuts a text before the first of the stop strings."""
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._begun = tuple(_Begun(stop) for stop in stops if stop)
         self._held = ""
         self.matched: str | None = None
-        """The stop string that was found; nothing comes after it."""
+        """The stop string that was found; the text ends before it."""
 
     def push(self, text: str) -> str:
-        """What may be shown by now: the end of it is held back while it may begin a stop string."""
+        """The text up to the possible beginning of a stop string, which is held back."""
         if self.matched is not None:
             return ""
         if not self._held and not any(begun.stop[0] in text for begun in self._begun):
             return text
         text, new = self._held + text, text
         for at, character in enumerate(new, start=len(self._held) + 1):
-            # the first to be complete, then the longest, so that the cuts between pieces do not matter
+            # the first to be complete, then the longest: so the cuts between pieces do not matter
             done = [begun.stop for begun in self._begun if begun.read(character)]
             if done:
                 self.matched, self._held = max(done, key=len), ""
@@ -100,7 +100,7 @@ class StopStrings:
         return text
 
     def finish(self) -> str:
-        """The text that was held back, since it became no stop string."""
+        """The text that was held back."""
         text, self._held = self._held, ""
         return text
 

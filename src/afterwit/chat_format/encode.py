@@ -1,4 +1,4 @@
-"""From text to ids, of which only what is new is computed: an agent's prompt is mostly its last prompt."""
+"""From text to ids. Only new text is tokenised: an agent's prompt is mostly its last prompt."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tokenizers import AddedToken, Tokenizer, models
 from afterwit.byte_cache import ByteCache
 
 SHORTEST = 256
-"""Characters of a piece, the last one of a text excepted: shorter ones cost more to keep than to tokenise."""
+"""Characters of a piece, except a text's last one: shorter pieces cost more to cache than to tokenise."""
 
 MOST_BYTES = 64 * 2**20
-"""Bytes of the pieces that are kept, as their text and ids: 300 conversations of 25,000 tokens."""
+"""Bytes of the cached pieces, as text and ids: 300 conversations of 25,000 tokens."""
 
 ID_BYTES = struct.calcsize("i")
 
@@ -32,8 +32,7 @@ ID_BYTES = struct.calcsize("i")
 class Encoder:
     """Ids of texts. Its methods may be called from any thread.
 
-    Pieces are found by their whole text, whichever conversation they were in, and the ones that were not used
-    for longest are dropped.
+    A text is cut into pieces, whose ids are cached by their text, whatever conversation they are in.
     """
 
     def __init__(
@@ -44,29 +43,29 @@ class Encoder:
         byte_pairs: BytePairs | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        """`texts` name the tokens that conversations are written with: the chat templates. `byte_pairs` reads
-        as the tokenizer does, and faster; None if there is no such thing for it."""
+        """`texts` contain the tokens that structure conversations: the chat templates. `byte_pairs` returns
+        the tokenizer's ids, and faster; None if that is not proven."""
         self._tokenizer, self._byte_pairs = tokenizer, byte_pairs
         control = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         self._literal = Literal(control)
         self._control = pattern_of(control)
-        self._pattern: re.Pattern[str] | None = pattern_of(cut_tokens(tokenizer, texts))
+        self._pattern = pattern_of(cut_tokens(tokenizer, texts))
         self._packed = ByteCache(
             self._pack, most_bytes=most_bytes, size=lambda text, ids: getsizeof(text) + getsizeof(ids)
         )
 
     @property
     def cuts(self) -> bool:
-        """Whether texts are cut; if not, every text is tokenised whole."""
+        """Whether texts are cut; if not, every text is tokenised as a whole."""
         return self._pattern is not None
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the pieces that are kept."""
+        """Bytes of the cached pieces."""
         return self._packed.bytes
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text; nothing is added to it. Control tokens that are marked are text, see `literal`."""
+        """Ids of a text; nothing is added to it. Control tokens that are marked are text, see `Literal`."""
         if self._pattern is None or len(text) <= SHORTEST:
             return tuple(self._tokenised(text)) if text else ()
         joined = b"".join(map(self._packed, cut(text, self._pattern, SHORTEST)))
@@ -79,16 +78,15 @@ class Encoder:
     def _tokenised(self, text: str) -> list[int]:
         if MARK not in text or self._control is None:
             return self._plain(text)
-        ends = [0, *(place for found in self._control.finditer(text) for place in found.span()), len(text)]
         return [
-            index for begin, end in pairwise(ends) if begin < end for index in self._stretch(text[begin:end])
+            index
+            for stretch in filter(None, self._control.split(text))
+            for index in (
+                _ids(self._blind, self._literal.unmarked(stretch))
+                if MARK in stretch
+                else self._plain(stretch)
+            )
         ]
-
-    def _stretch(self, text: str) -> list[int]:
-        """Ids of a control token, or of a text between two of them."""
-        if MARK not in text:
-            return self._plain(text)
-        return _ids(self._blind, self._literal.unmarked(text))
 
     def _plain(self, text: str) -> list[int]:
         """Ids of a text without marks."""
@@ -97,48 +95,42 @@ class Encoder:
 
     @cached_property
     def _blind(self) -> Tokenizer:
-        """Reads control tokens as text. It is made when a text first holds one."""
+        """A copy of the tokenizer that reads control tokens as text."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         tokenizer.encode_special_tokens = True
         return tokenizer
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    # a batch of one is the only call that does not also compute the place of each id in the text
+    # only a batch skips the computation of each id's place in the text
     (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids
 
 
 MOST_CHARACTERS = 100_000
-"""Of a text. A longer one may be a run of white space that is too long for tiktoken's pattern matcher."""
+"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """The pattern of a tokenizer whose file names none."""
 
 FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
-"""Options of a model that tiktoken does not have."""
-
-OF_A_CATEGORY = 8
-"""Characters of each Unicode category that are compared."""
-
-AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
-"""Where they stand."""
+"""Options of a model that tiktoken lacks."""
 
 
 class BytePairs:
-    """Ids of texts, to which nothing is added. Any thread may use it."""
+    """Ids of texts by tiktoken, about nine times as fast. Any thread may use it."""
 
     def __init__(
         self, encoding: tiktoken.Encoding, ids: Sequence[int], added: Mapping[str, int], raw: Collection[str]
     ) -> None:
-        """`ids[rank]`: the id of the entry with that rank. `raw`: those of `added` that are found first."""
+        """`ids[rank]`: the id of the entry with that rank. `raw`: the added tokens that are found first."""
         self._encoding, self._ids, self._added = encoding, ids, added
-        self._raw, self._other = _any_of(raw), _any_of(set(added) - set(raw))
+        self._raw, self._other = pattern_of(raw), pattern_of(set(added) - set(raw))
 
     @staticmethod
     def takes(text: str) -> bool:
-        """Whether the text can be read here: it is not too long, and normalised (NFC) already."""
+        """Whether the text is short enough, and normalised (NFC) already."""
         return len(text) <= MOST_CHARACTERS and (text.isascii() or unicodedata.is_normalized("NFC", text))
 
     def __call__(self, text: str) -> list[int]:
@@ -154,15 +146,23 @@ class BytePairs:
         return ids
 
 
+def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it is one of the tokens."""
+    parts = [text] if tokens is None else tokens.split(text)
+    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
+
+
 def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
-    """What reads texts as this tokenizer does; None if that is not certain."""
+    """The same tokenizer in tiktoken; None unless its configuration and samples prove equality."""
     described = json.loads(tokenizer.to_str())
     pattern, model = _pattern(described), described["model"]
     added = tokenizer.get_added_tokens_decoder()
-    if pattern is None or not _is_plain(model) or not all(map(_is_simple, added.values())):
+    if pattern is None or model["type"] != "BPE" or any(model.get(option) for option in FOREIGN):
+        return None
+    if not all(map(_is_simple, added.values())):
         return None
     entries = _by_rank(model)
-    if entries is None or not _stand_alone(entries, model):
+    if entries is None or not _merge_alone(entries, model):
         return None
     ranks = {bytes(map(BYTES.__getitem__, entry)): rank for rank, entry in enumerate(entries)}
     found = BytePairs(
@@ -171,23 +171,13 @@ def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
         {token.content: index for index, token in added.items()},
         [token.content for token in added.values() if not token.normalized],
     )
-    return found if _agree(tokenizer, found) else None
-
-
-def _any_of(tokens: Collection[str]) -> re.Pattern[str] | None:
-    """What finds the first of the tokens in a text, and of several that begin there the longest."""
-    longest_first = sorted(tokens, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if tokens else None
-
-
-def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it is one of the tokens."""
-    parts = [text] if tokens is None else tokens.split(text)
-    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
+    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
+    agree = all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
+    return found if agree else None
 
 
 def _pattern(described: Mapping[str, Any]) -> str | None:
-    """The pattern of the tokenizer's words; None if it does more than to split by one and to read bytes."""
+    """The pattern of the tokenizer's words; None if it does more than split by one pattern and read bytes."""
     if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
         return None
     splitter = described["pre_tokenizer"] or {}
@@ -202,12 +192,8 @@ def _pattern(described: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _is_plain(model: Mapping[str, Any]) -> bool:
-    return model["type"] == "BPE" and not any(model.get(option) for option in FOREIGN)
-
-
 def _is_simple(token: AddedToken) -> bool:
-    """Whether a token is found wherever its characters are, and takes nothing beside it."""
+    """Whether a token is found wherever its characters are, and takes no space around it."""
     choosy = token.lstrip or token.rstrip or token.single_word
     return not choosy and unicodedata.is_normalized("NFC", token.content)
 
@@ -225,8 +211,8 @@ def _by_rank(model: Mapping[str, Any]) -> list[str] | None:
     return known if len(set(known)) == len(known) and set(known) <= set(model["vocab"]) else None
 
 
-def _stand_alone(entries: Sequence[str], model: Mapping[str, Any]) -> bool:
-    """Whether each entry, merged by itself, becomes that entry alone, and no other entry can be met."""
+def _merge_alone(entries: Sequence[str], model: Mapping[str, Any]) -> bool:
+    """Whether each entry, merged by itself, becomes that entry alone, and no other entry can occur."""
     if model.get("ignore_merges") and len(entries) != len(model["vocab"]):
         return False  # a word that is an entry is not merged there, and may be one that no merge makes
     pairs = list(map(_pair, model["merges"]))
@@ -240,10 +226,11 @@ def _pair(written: str | Sequence[str]) -> tuple[str, str]:
     return first, second
 
 
-def _agree(tokenizer: Tokenizer, found: BytePairs) -> bool:
-    """Whether both read some characters of each category alike, in several places."""
-    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
-    return all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
+OF_A_CATEGORY = 8
+"""Sample characters of each Unicode category."""
+
+AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
+"""The texts around a sample character."""
 
 
 @cache
@@ -259,7 +246,7 @@ def _samples() -> tuple[str, ...]:
 
 
 def _byte_characters() -> dict[str, int]:
-    """The character that byte-level vocabularies write for each byte: itself, if Latin-1 can print it."""
+    """The character of byte-level vocabularies for each byte: itself, if Latin-1 can print it."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = (byte for byte in range(0x100) if byte not in shown)
     return {chr(byte): byte for byte in sorted(shown)} | {
@@ -275,40 +262,21 @@ CHECKS = 64
 PARTS = 16
 """Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
 
+# fmt: off
 FILLING = (
-    *(" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0"),
-    *(
-        "a",
-        "The file",
-        "read_file(",
-        " 42.5e-3",
-        "_",
-        "don't",
-        "\u00dcber",
-        "\u00df",
-        "\ufb01",
-        "\uff1c",
-        "\uff5c",
-    ),
-    *("e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd", "\u0e2a\u0e27"),
-    *(
-        "\U0001f469\u200d\U0001f4bb",
-        "\U0001f1e9\U0001f1ea",
-        "\ufffd",
-        "<",
-        "|>",
-        "</",
-        "[",
-        "]",
-        '{"name": "',
-    ),
+    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0",
+    "a", "The file", "read_file(", " 42.5e-3", "_", "don't", "\u00dcber", "\u00df", "\ufb01", "\uff1c",
+    "\uff5c", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd",
+    "\u0e2a\u0e27",
+    "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "\ufffd", "<", "|>", "</", "[", "]", '{"name": "',
 )
+# fmt: on
 
 
 def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
-    """The added tokens that are found in one of the texts and that any text may be cut before.
+    """The added tokens in these texts before which any text may be cut.
 
-    Empty if there is none, or if the tokenizer does not pass the check.
+    Empty if there is none, or if the tokenizer fails the check.
     """
     added = list(tokenizer.get_added_tokens_decoder().values())
     tokens = tuple(token for token in _unreachable(added) if any(token in text for text in texts))
@@ -316,10 +284,10 @@ def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
 
 
 def _unreachable(added: Iterable[AddedToken]) -> Iterator[str]:
-    """Tokens that begin with a character which no token has further on: no other match can hold their start.
+    """Tokens whose first character is in no token further on: no other match can contain their start.
 
-    Nor may a token that begins alike take the white space before it, or be found between spaces only. Those
-    that are looked for in normalised text come later, in the stretches between the others.
+    Nor may a token with the same first character take the white space before it, or need spaces around it.
+    Tokens of normalised text are found later, in the stretches between the others.
     """
     raw = [token for token in added if not token.normalized]
     inner = {character for token in raw for character in token.content[1:]}
@@ -341,7 +309,7 @@ def joins(tokenizer: Tokenizer, tokens: Sequence[str]) -> bool:
 
 
 def _random_texts(tokenizer: Tokenizer, tokens: Sequence[str]) -> Iterator[str]:
-    """Texts for the check; every added token is in one of them."""
+    """Texts for the check, in which every added token occurs."""
     random = Random(0)
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     left = iter(random.sample(added, len(added)))
@@ -355,15 +323,10 @@ def _random_texts(tokenizer: Tokenizer, tokens: Sequence[str]) -> Iterator[str]:
         yield "".join(text)
 
 
-def pattern_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
-    """What finds the tokens in a text; None without tokens."""
-    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
-
-
 def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[str]:
     """The pieces of a text, cut before tokens, each but the last of at least `shortest` characters.
 
-    Where it is cut depends only on what comes before: texts that begin alike have their first pieces alike.
+    A cut depends only on the text before it: texts with the same beginning share their first pieces.
     """
     cuts = [0]
     for found in () if pattern is None else pattern.finditer(text):
@@ -373,16 +336,16 @@ def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[s
 
 
 MARK = "\ufdd0"
-"""Behind the first character of a token that is text. Unicode has no such character."""
+"""Follows the first character of a token that is text. Unicode has no such character."""
 
 
 class Literal:
     """Marks the control tokens in values, and takes the marks out."""
 
-    def __init__(self, tokens: Collection[str]) -> None:
+    def __init__(self, tokens: Iterable[str]) -> None:
         longer = [token for token in tokens if len(token) > 1]
-        self._written = re.compile(_any_mark(longer)) if longer else None
-        self._marked = re.compile(_any_mark(map(_with_mark, longer))) if longer else None
+        self._written = pattern_of(longer)
+        self._marked = pattern_of([token[0] + MARK + token[1:] for token in longer])
 
     def marked(self, value: Any) -> Any:
         """The JSON value with every control token in its strings marked, in names of fields too."""
@@ -393,24 +356,26 @@ class Literal:
         return [self.marked(held) for held in value] if isinstance(value, list | tuple) else value
 
     def unmarked(self, text: str) -> str:
-        """The text as it was written."""
+        """The text without marks."""
         return text if self._marked is None else self._marked.sub(_without_mark, text)
 
 
-def _with_mark(token: str) -> str:
-    return token[0] + MARK + token[1:]
-
-
 def _mark(found: re.Match[str]) -> str:
-    return _with_mark(found[0])
+    return found[0][0] + MARK + found[0][1:]
 
 
 def _without_mark(found: re.Match[str]) -> str:
     return found[0].replace(MARK, "", 1)
 
 
-def _any_mark(texts: Iterable[str]) -> str:
-    """A pattern of any of the texts, the longest that fits. A tree: a thousand tokens may begin alike."""
+def pattern_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds the longest of the tokens at each place, as its one group; None without tokens."""
+    tree = _tree(tokens)
+    return re.compile(f"({tree})") if tree else None
+
+
+def _tree(texts: Iterable[str]) -> str:
+    """A pattern of any of the texts as a tree: a thousand tokens may share their beginning."""
     heads: defaultdict[str, list[str]] = defaultdict(list)
     ends = False
     for text in texts:
@@ -418,7 +383,7 @@ def _any_mark(texts: Iterable[str]) -> str:
             heads[text[0]].append(text[1:])
         else:
             ends = True
-    branches = [re.escape(head) + _any_mark(tails) for head, tails in heads.items()]
+    branches = [re.escape(head) + _tree(tails) for head, tails in heads.items()]
     if not branches:
         return ""
     return f"(?:{'|'.join(branches)})" + ("?" if ends else "")

@@ -111,7 +111,7 @@ KIMI = Convention(
     opening=(f"{_KIMI[0]}{_KIMI_CALL}functions.", ":"),
     inner=(_KIMI_ARGUMENTS,),
 )
-"""Kimi K2: calls whose ids hold the name, as `functions.read:0`, all of them in a section."""
+"""Kimi K2: calls whose ids hold the name, as `functions.read:0`, within a section."""
 
 MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
 _MISTRAL, _MISTRAL_ARGUMENTS, _MISTRAL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -177,7 +177,7 @@ LLAMA4 = Convention(
     opening=("[", "("),
     inner=(_PYTHON_END,),
 )
-"""Its template asks for JSON and its documentation for a Python list: the models write both."""
+"""Its template prescribes JSON and its documentation a Python list: the models write both."""
 PYTHONIC = Convention(
     name="pythonic",
     taught_by=lambda template: _TAUGHT_LIST.search(template) is not None,
@@ -281,7 +281,7 @@ GEMMA = Convention(
 )
 """Gemma 4: `<|tool_call>call:name{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>`.
 
-Texts are between quote marks, without escapes; keys have no quotes. Gemma 3's own template teaches no calls.
+Texts are between quote marks, without escapes; keys are unquoted. Gemma 3's own template teaches no calls.
 """
 
 _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
@@ -298,7 +298,7 @@ def _read_glm(text: str, schemas: Schemas) -> list[WrittenCall]:
 
 
 def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
-    """The name of a call, and its parameters by name; None if the text is no call."""
+    """The name of a call, and its parameters by name; None if the text is not a call."""
     named = _GLM_NAME.match(text)
     if named is None:
         return "", None
@@ -343,7 +343,7 @@ GLM_LINES = _glm("glm45", lines=True)
 GLM = _glm("glm", lines=False)
 """`<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`.
 
-Texts are written without quotes or escapes and everything else as JSON; the tool's schema tells them apart.
+Texts are written without quotes or escapes and everything else as JSON; the tool's schema distinguishes them.
 """
 
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
@@ -458,7 +458,7 @@ def convention_of(template: str, name: str = AUTO) -> Convention:
 
 
 def unknown_template(template: str) -> str:
-    """What a template of no known convention lacks, and the remedy."""
+    """The message for a template of no known convention: its defect, and the remedy."""
     if "tools" not in template:
         missing = "the chat template does not offer tools to the model"
         remedy = "if the model can call tools, give it a template that does"

@@ -1,4 +1,4 @@
-"""What the JSON files of a Hugging Face model folder say: special tokens, and what ends a turn."""
+"""The JSON files of a Hugging Face model folder: special tokens, and the tokens that end a turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's JSON object; an empty one if there is no file. SettingError if it holds anything else."""
+    """The file's JSON object, empty if the file is missing. SettingError for any other content."""
     if not path.is_file():
         return {}
     try:

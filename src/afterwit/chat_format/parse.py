@@ -74,7 +74,7 @@ class MarkedReader:
         self._call_marks = (*self._begins, *convention.wrappers)
         self._thoughts = {thought.begin: thought for thought in convention.thoughts}
         self._trim = False
-        """Reasoning came before: white space at the start of the answer is not part of it."""
+        """Reasoning came before: the answer begins after its leading white space."""
         self._held: list[str] = []
         """The text of the states START and WHOLE, until it is known what it is."""
         self._window = ""

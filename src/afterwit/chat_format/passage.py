@@ -80,7 +80,7 @@ class Passage:
 
 
 def _possible_mark(text: str, mark: str) -> int:
-    """Where the longest end of the text begins that may become the mark; the text's length if none may.
+    """The start of the longest end of the text that may become the mark; the text's length without one.
 
     A mark's first character is in it once, so only the last one in the text can begin it.
     """
@@ -214,7 +214,7 @@ class MessageBuilder:
     def add_calls(self, calls: Sequence[WrittenCall]) -> bool:
         """Add complete calls; False, and nothing is added, if there are none or too few ids are left.
 
-        The first of them completes the begun call, if it begins with the arguments that were passed on.
+        The first one completes the begun call, if it begins with the arguments that were passed on.
         """
         begun, self._begun = self._begun, None
         completes = (

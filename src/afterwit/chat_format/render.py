@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -40,10 +40,12 @@ from afterwit.message import Conversation, Message
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
 
-_PINNED = 0.0
-
 THINKING = ("enable_thinking", "thinking")
 """The template arguments that allow reasoning. Each template reads one of these; a client sends either."""
+
+
+CHARACTERS_PER_TOKEN = 1024
+"""More than any text has on average, even if a tokenizer merges white space or unknown words."""
 
 
 class Renderer:
@@ -71,10 +73,10 @@ class Renderer:
         """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
-        data = json.loads(tokenizer.to_str())
-        self._characters_per_token = characters_per_token(data, max(map(len, vocabulary)))
-        self.joins_bytes: bool = (data["decoder"] or {}).get("type") == "ByteLevel"
-        """Whole characters have the same text by themselves as behind other ids."""
+        self._longest_token = max(map(len, vocabulary))
+        decoder = json.loads(tokenizer.to_str())["decoder"] or {}
+        self.joins_bytes: bool = decoder.get("type") == "ByteLevel"
+        """Whole characters have the same text alone as after other ids."""
         self.tokenizer_hash = _hash(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
@@ -83,17 +85,17 @@ class Renderer:
         control = {index for index, text in self.special_ids.items() if not shows(text)}
         self._written = Literal(self.special_ids.values())
         self._said = Literal([self.special_ids[index] for index in control])
-        """For texts of the model: its marks of reasoning and calls stay what they are."""
+        """For texts of the model, whose marks of reasoning and calls keep their meaning."""
         self.silent_ids = control | end_ids
         """Ids without text in a response: control tokens, except those that mark reasoning and calls."""
         self._texts: dict[int, str] = {}
-        """Of single ids, which every stream asks for again."""
+        """The texts of single ids."""
 
     @classmethod
     def load(cls, folder: Path, *, tool_call_parser: str = AUTO) -> Renderer:
         """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing.
 
-        `tool_call_parser` is a name of the table, for a template that does not show its own.
+        `tool_call_parser`: a name of the table of conventions, for a template that teaches none.
         """
         tokenizer = _tokenizer(folder)
         try:
@@ -109,7 +111,7 @@ class Renderer:
 
     @property
     def reads_only_what_is_new(self) -> bool:
-        """Whether the ids of a conversation's beginning are kept; False: each prompt is tokenised whole."""
+        """Whether the ids of a conversation's beginning are cached; False: each prompt is tokenised whole."""
         return self._encoder.cuts
 
     @property
@@ -119,13 +121,13 @@ class Renderer:
 
     @property
     def rules_with_tools(self) -> TemplateRules:
-        """What the template that serves requests with tools takes."""
+        """The rules of the template that serves requests with tools."""
         return self._rules[self._name(has_tools=True)]
 
     def dated(self, conversation: Conversation, now: float) -> Conversation:
-        """The conversation with today's date pinned, if the template asks for the date.
+        """The conversation with the date pinned to `now`, if the template prints the date.
 
-        A turn stores what is returned here, so that it renders the same on any later day.
+        The turn stores the result, so that it renders the same on any later day.
         """
         if CLOCK not in self._template(has_tools=bool(conversation.tools)).source:
             return conversation
@@ -134,7 +136,7 @@ class Renderer:
     def text(self, conversation: Conversation, *, generation_prompt: bool = True) -> str:
         """The rendered prompt. Raises RequestError(400, "template_error") if the template refuses.
 
-        Control tokens that somebody wrote are marked in it: `encode` reads them as text, see `literal`.
+        Control tokens in messages are marked, so that `encode` reads them as text (`encode.Literal`).
         """
         name = self._name(has_tools=bool(conversation.tools))
         rules = self._rules[name]
@@ -159,8 +161,8 @@ class Renderer:
             raise RequestError(400, "invalid_unicode", "the messages hold half a surrogate pair") from error
 
     def most_characters(self, tokens: int) -> int:
-        """The longest text that can have this few tokens, see `text_bound`."""
-        return tokens * self._characters_per_token
+        """The longest text that can have this few tokens."""
+        return tokens * max(self._longest_token, CHARACTERS_PER_TOKEN)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it."""
@@ -191,13 +193,13 @@ class Renderer:
         arguments: Mapping[str, Any] = MappingProxyType({}),
         generation_prompt: bool = True,
     ) -> dict[str, Any]:
-        """What transformers gives a template."""
+        """The variables that transformers passes to a template."""
         thinks = next((arguments[name] for name in THINKING if name in arguments), None)
         return {
             **self._special_tokens,
             **({} if thinks is None else dict.fromkeys(THINKING, thinks)),
             **arguments,
-            CLOCK: partial(_strftime, float(arguments.get(CLOCK, _PINNED))),
+            CLOCK: partial(_strftime, float(arguments.get(CLOCK, 0))),
             "messages": messages,
             "tools": list(tools) or None,
             "documents": None,
@@ -241,65 +243,6 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 def _hash(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-
-
-SHRINKAGE = {"Lowercase": 1, "NFC": 2, "NFD": 1, "Prepend": 1}
-"""At most how many characters a normalizer turns into one byte. NFC turns up to three (u, diaeresis, macron)
-into a character of two bytes."""
-
-KEEPING = ("ByteLevel", "Split", "Digits", "Punctuation")
-"""Pre-tokenizers that drop nothing, unless they are told to remove what they split at."""
-
-UNPROVEN = 1024
-"""Characters per token if a tokenizer may drop or merge text (white space, unknown words). This bound is not
-proven, but no text that people write comes near it."""
-
-
-def characters_per_token(tokenizer: Mapping[str, Any], longest: int) -> int:
-    """At most how many characters become one token; `tokenizer` is its JSON, `longest` its longest token.
-
-    Exact for tokenizers over bytes: a token has at most `longest` bytes, and a character at least one.
-    """
-    shrink = _shrinkage(tokenizer)
-    if shrink is None or not _over_bytes(tokenizer) or any(map(_swallows_spaces, _added(tokenizer))):
-        return max(longest, UNPROVEN)
-    return shrink * longest
-
-
-def _shrinkage(tokenizer: Mapping[str, Any]) -> int | None:
-    """How far the normalizers shrink a text; None if that is not known."""
-    shrink = 1
-    for part in _parts(tokenizer.get("normalizer"), "normalizers"):
-        if part["type"] not in SHRINKAGE:
-            return None
-        shrink *= SHRINKAGE[part["type"]]
-    return shrink
-
-
-def _over_bytes(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether every byte of the text ends in some token."""
-    parts = list(_parts(tokenizer.get("pre_tokenizer"), "pretokenizers"))
-    kept = all(part["type"] in KEEPING and part.get("behavior") != "Removed" for part in parts)
-    return kept and any(part["type"] == "ByteLevel" for part in parts)
-
-
-def _parts(section: Mapping[str, Any] | None, name: str) -> Iterator[Mapping[str, Any]]:
-    """A section's parts, those of sequences one by one."""
-    if section is None:
-        return
-    if section["type"] != "Sequence":
-        yield section
-        return
-    for part in section[name]:
-        yield from _parts(part, name)
-
-
-def _added(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(tokenizer.get("added_tokens") or ())
-
-
-def _swallows_spaces(token: Mapping[str, Any]) -> bool:
-    return bool(token.get("lstrip") or token.get("rstrip"))
 
 
 def require_same_tokenizer(base: Path, other: Path, setting: str) -> None:

@@ -6,8 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from afterwit.errors import SettingError
-from afterwit.message import Message
+from afterwit.message import SYSTEM, Message
 from afterwit.surrogates import without_halves
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the assistant says, for cutting masks out of text; here it is inert."""
+    """`{% generation %}` marks the assistant's text for masks; it has no effect here."""
 
     tags = {"generation"}  # noqa: RUF012 - the name and type are Jinja's
 
@@ -54,13 +53,13 @@ def _tojson(
 
 
 MOST_DECIDED = 4096
-"""Attributes of types. A template names a few dozen; one that makes names up is decided each time."""
+"""Cached attributes of types. A template names a few dozen."""
 
 _OF_DICTS = frozenset(dir(dict))
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The same sandbox, faster: it decides once for each attribute of a type, since nothing else counts."""
+    """The same sandbox with cached decisions, which depend only on the type and the attribute."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -75,7 +74,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return safe
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A message's field is not looked for among the attributes of dictionaries first."""
+        """Finds a message's field before the attributes of dictionaries."""
         if type(obj) is dict and attribute in obj and attribute not in _OF_DICTS:
             return obj[attribute]
         return super().getattr(obj, attribute)
@@ -133,82 +132,142 @@ def _from_value(value: Any) -> dict[str, str]:
     return {}
 
 
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
+"""Messages and tools, in the template's form, to its text. Raises anything if the template refuses them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRules:
+    """What a template accepts. The defaults are those of a template that accepts everything."""
+
+    parts: bool = False
+    """Accepts a content only as a list of parts."""
+    developer: bool = True
+    """Accepts the role `developer`."""
+    system: bool = True
+    """Accepts a system message at the beginning."""
+    systems: bool = True
+    """Accepts several system messages there."""
+    late_system: bool = True
+    """Accepts a system message later on."""
+    repeats: bool = True
+    """Accepts two messages of the user, or of the model, in a row."""
+    user_after_tool: bool = True
+    """Accepts a user message directly after a tool's result."""
+    many_calls: bool = True
+    """Accepts several calls in one message."""
+    thought_beside_text: bool = True
+    """Accepts reasoning and content next to a call."""
+    text_arguments: bool = False
+    """Accepts the arguments of a call as JSON text, not as an object."""
+    short_ids: bool = False
+    """Accepts ids of tool calls only if they are nine letters and digits."""
+    bare_tools: bool = True
+    """Accepts tools without a description or parameters."""
+    person_first: bool = False
+    """Accepts a reply, a call or a system message only after a user message."""
+    results: bool = True
+    """Accepts the result of a tool."""
+    lone_results: bool = True
+    """Accepts the result of a call that is not in the conversation."""
+    named_ids: bool = False
+    """Prints a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
+
+
 JOINT = "\n\n"
 """Between two texts that become one."""
-
-INSTRUCTING = ("system", "developer")
 
 SHORT_ID = 9
 """Letters and digits."""
 
 
 def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
-    """The messages as a template with these rules takes them."""
+    """The messages in a form that a template with these rules accepts."""
     found = _named(messages)
     if not rules.developer:
-        found = [_as(message, "system") if message.role == "developer" else message for message in found]
+        found = [replace(one, role="system") if one.role == "developer" else one for one in found]
     found = _instructed(found, rules)
     if not rules.results:
-        found = [_told(message) for message in found]
+        found = [_in_words(message) for message in found]
     elif not rules.lone_results:
-        found = list(_results_told(found))
+        found = list(_lone_results_in_words(found))
     if rules.person_first:
-        found = _begun_by_a_person(found)
+        begin = len(_leading(found))
+        if not (found[begin:] and found[begin].role == "user"):
+            found = [*found[:begin], Message(role="user", content=""), *found[begin:]]
     if not rules.many_calls:
         found = list(_single_calls(found))
     if not rules.user_after_tool:
         found = list(_answered_tools(found))
     if not rules.repeats:
-        found = _merged(found, _repeats)
+        found = _merged(found, lambda one, other: one.role == other.role != "tool" and not one.tool_calls)
     if not rules.thought_beside_text:
         found = [_thought_alone(message) for message in found]
     if rules.short_ids:
         return _with_ids(found, short_id)
-    return _with_ids(found, _named_ids(found).__getitem__) if rules.named_ids else found
+    if rules.named_ids:
+        ids = {one.tool_call_id: one.tool_call_id for one in found if one.tool_call_id is not None}
+        calls = (call for message in found for call in message.tool_calls)
+        ids |= {call.id: f"functions.{call.name}:{place}" for place, call in enumerate(calls)}
+        return _with_ids(found, ids.__getitem__)
+    return found
+
+
+def _named(messages: Sequence[Message]) -> list[Message]:
+    """Results of tools with the id and the name of their calls, which clients leave out or drop later.
+
+    A result without an id belongs to the first call before it without a result.
+    """
+    names: dict[str, str] = {}
+    waiting: list[str] = []
+    named = []
+    for message in messages:
+        if message.tool_calls:
+            waiting = [call.id for call in message.tool_calls]
+            names |= {call.id: call.name for call in message.tool_calls}
+        if message.role == "tool":
+            id = message.tool_call_id or (waiting[0] if waiting else "")
+            waiting = [other for other in waiting if other != id]
+            message = replace(message, tool_call_id=id, name=names.get(id, message.name))
+        named.append(message)
+    return named
+
+
+def _leading(messages: Sequence[Message]) -> list[Message]:
+    """The system messages at the beginning."""
+    return list(takewhile(lambda message: message.role in SYSTEM, messages))
 
 
 def _instructed(messages: list[Message], rules: TemplateRules) -> list[Message]:
-    """System messages where the template takes them; elsewhere they are a person's."""
-    first = len(list(takewhile(lambda message: message.role in INSTRUCTING, messages)))
-    leading, later = messages[:first], messages[first:]
+    """System messages where the template accepts them; elsewhere they become user messages."""
+    leading = _leading(messages)
+    later = messages[len(leading) :]
     if not rules.late_system:
-        later = [_as(message, "user") if message.role in INSTRUCTING else message for message in later]
+        later = [replace(one, role="user") if one.role in SYSTEM else one for one in later]
     if not rules.systems:
         leading = _merged(leading, lambda one, other: True)
     if rules.system or not leading:
         return [*leading, *later]
-    leading = [_as(message, "user") for message in leading]
+    leading = [replace(one, role="user") for one in leading]
     return _merged([*leading, *later[:1]], lambda one, other: one.role == other.role == "user") + later[1:]
 
 
-def _told(message: Message) -> Message:
-    """Calls in words of the model, and their results in a person's, for a template that knows neither."""
+def _in_words(message: Message) -> Message:
+    """Calls in the model's words, and their results in the user's."""
     if message.role == "tool":
-        told = f"Result of {message.name}:\n" if message.name else ""
-        return Message(role="user", content=told + (message.content or ""))
+        head = f"Result of {message.name}:\n" if message.name else ""
+        return Message(role="user", content=head + (message.content or ""))
     calls = (f"Called {call.name}: {call.arguments}" for call in message.tool_calls)
     content = JOINT.join(text for text in (message.content, *calls) if text)
     return replace(message, content=content, tool_calls=()) if message.tool_calls else message
 
 
-def _results_told(messages: Sequence[Message]) -> Iterator[Message]:
-    """Results of calls that are not there in a person's words."""
-    called: set[str] = set()
+def _lone_results_in_words(messages: Sequence[Message]) -> Iterator[Message]:
+    called: set[str | None] = set()
     for message in messages:
-        called |= {call.id for call in message.tool_calls}
+        called.update(call.id for call in message.tool_calls)
         lone = message.role == "tool" and message.tool_call_id not in called
-        yield _told(message) if lone else message
-
-
-def _begun_by_a_person(messages: Sequence[Message]) -> list[Message]:
-    """The messages with an empty one of a person after the system's, if the first after these is none.
-
-    Whether more of a person follow does not count: the prompt of the next request begins with this one.
-    """
-    first = len(list(takewhile(lambda message: message.role in INSTRUCTING, messages)))
-    if messages[first:] and messages[first].role == "user":
-        return list(messages)
-    return [*messages[:first], Message(role="user", content=""), *messages[first:]]
+        yield _in_words(message) if lone else message
 
 
 def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
@@ -223,16 +282,15 @@ def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
         results = list(takewhile(lambda result: result.role == "tool", messages[place:]))
         place += len(results)
         for index, call in enumerate(message.tool_calls):
-            own = [result for result in results if result.tool_call_id == call.id]
             said = message if index == 0 else replace(message, content=None, reasoning=None)
             yield replace(said, tool_calls=(call,))
-            yield from own
+            yield from (result for result in results if result.tool_call_id == call.id)
         ids = {call.id for call in message.tool_calls}
         yield from (result for result in results if result.tool_call_id not in ids)
 
 
 def _answered_tools(messages: Sequence[Message]) -> Iterator[Message]:
-    """An empty reply between a tool's result and a person's message."""
+    """An empty reply between a tool's result and a user message."""
     before = ""
     for message in messages:
         if before == "tool" and message.role == "user":
@@ -258,19 +316,19 @@ def _merged(messages: Sequence[Message], belong: Callable[[Message, Message], bo
     return merged
 
 
-def _repeats(one: Message, other: Message) -> bool:
-    return one.role == other.role != "tool" and not one.tool_calls
-
-
 def _thought_alone(message: Message) -> Message:
-    """Content beside reasoning and calls as a part of the reasoning."""
+    """Content next to reasoning and calls as a part of the reasoning."""
     if not (message.tool_calls and message.content and message.reasoning):
         return message
     return replace(message, reasoning=_joined(message.reasoning, message.content), content=None)
 
 
+def _joined(one: str | None, other: str | None) -> str | None:
+    return JOINT.join(text for text in (one, other) if text) or (one if one is not None else other)
+
+
 def _with_ids(messages: Sequence[Message], id_of: Callable[[str], str]) -> list[Message]:
-    """The messages with other ids of calls, the same in a call and its result."""
+    """The messages with other ids of calls, equal in a call and its result."""
     return [
         replace(
             message,
@@ -281,111 +339,48 @@ def _with_ids(messages: Sequence[Message], id_of: Callable[[str], str]) -> list[
     ]
 
 
-def _named_ids(messages: Sequence[Message]) -> dict[str, str]:
-    """For each id one that holds the name of the call and its place among all calls."""
-    calls = (call for message in messages for call in message.tool_calls)
-    ids = {
-        message.tool_call_id: message.tool_call_id for message in messages if message.tool_call_id is not None
-    }
-    return ids | {call.id: f"functions.{call.name}:{place}" for place, call in enumerate(calls)}
-
-
 def short_id(id: str) -> str:
-    """Nine letters and digits for an id; itself if it is that already."""
+    """Nine letters and digits for an id; the id itself if it consists of nine already."""
     if len(id) == SHORT_ID and id.isascii() and id.isalnum():
         return id
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:SHORT_ID]
 
 
-def _named(messages: Sequence[Message]) -> list[Message]:
-    """Results of tools with the id and the name of their calls, which clients leave out or drop later on.
-
-    A result without an id is that of the first call before it without a result.
-    """
-    names: dict[str, str] = {}
-    waiting: list[str] = []
-    named = []
-    for message in messages:
-        if message.tool_calls:
-            waiting = [call.id for call in message.tool_calls]
-            names |= {call.id: call.name for call in message.tool_calls}
-        if message.role == "tool":
-            id = message.tool_call_id or (waiting[0] if waiting else "")
-            waiting = [other for other in waiting if other != id]
-            message = replace(message, tool_call_id=id, name=names.get(id, message.name))
-        named.append(message)
-    return named
-
-
-def _as(message: Message, role: str) -> Message:
-    return replace(message, role=role)
-
-
-def _joined(one: str | None, other: str | None) -> str | None:
-    return JOINT.join(text for text in (one, other) if text) or (one if one is not None else other)
-
-
-Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
-"""Messages and tools as the template gets them to its text. Raises anything if the template refuses them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateRules:
-    """What must be folded. The defaults are those of a template that takes everything."""
-
-    parts: bool = False
-    """Takes a content as a list of parts only."""
-    developer: bool = True
-    """Takes the role `developer`."""
-    system: bool = True
-    """Takes a system message at the beginning."""
-    systems: bool = True
-    """Takes several of them."""
-    late_system: bool = True
-    """Takes one later on."""
-    repeats: bool = True
-    """Takes two messages of a person, or of the model, in a row."""
-    user_after_tool: bool = True
-    """Takes a person's message directly behind a tool's result."""
-    many_calls: bool = True
-    """Takes several calls in one message."""
-    thought_beside_text: bool = True
-    """Takes reasoning and content beside a call."""
-    text_arguments: bool = False
-    """Takes the arguments of a call as their JSON text, not as an object."""
-    short_ids: bool = False
-    """Takes ids of tool calls only if they are nine letters and digits."""
-    bare_tools: bool = True
-    """Takes tools without a description or parameters."""
-    person_first: bool = False
-    """Takes a reply, a call or a system message only after a person's message."""
-    results: bool = True
-    """Takes the result of a tool."""
-    lone_results: bool = True
-    """Takes the result of a call that is not in the conversation."""
-    named_ids: bool = False
-    """Shows a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
-
-
 def rules_of(render: Render, source: str) -> TemplateRules:
-    """The rules of the template with this source."""
+    """The rules of the template with this source, found by rendering small conversations."""
 
     def takes(
         *messages: dict[str, Any], shown: Sequence[str] = (), tools: Sequence[Mapping[str, Any]] = ()
     ) -> bool:
-        return _takes(partial(render, messages, tools), shown)
+        """Whether the template renders these, with every text that must be shown."""
+        try:
+            text = render(messages, tools)
+        except Exception:  # a template is foreign code and may raise anything
+            return False
+        return all(part in text for part in shown)
 
     developer = "developer" in source
     if not takes(_USER, shown=("Ub",)):
-        if takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
-            return replace(rules_of(partial(_render_parts, render), source), parts=True)
-        return TemplateRules(developer=developer)
+        if not takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
+            return TemplateRules(developer=developer)
+
+        def render_parts(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+            return render([{**one, "content": in_parts(one["content"])} for one in messages], tools)
+
+        return replace(rules_of(render_parts, source), parts=True)
     calls = _CallProbe(takes)
+    system = _says("system", "Qa")
+    has_system = takes(system, _USER, shown=("Qa",))
+    begins = (
+        takes(_REPLY, _USER, shown=("Ab", "Ub"))
+        and (not calls.works or takes(*calls.made("c")[1:], shown=("Kb",)))
+        and (not has_system or (takes(system, tools=[_TOOL], shown=("Qa",)) and takes(system, shown=("Qa",))))
+    )
     return TemplateRules(
         developer=developer,
-        system=takes(_says("system", "Qa"), _USER, shown=("Qa",)),
-        systems=takes(_says("system", "Qa"), _says("system", "Qb"), _USER, shown=("Qa", "Qb")),
-        late_system=takes(_USER, _REPLY, _says("system", "Qa"), _USER, shown=("Qa",)),
+        system=has_system,
+        systems=takes(system, _says("system", "Qb"), _USER, shown=("Qa", "Qb")),
+        late_system=takes(_USER, _REPLY, system, _USER, shown=("Qa",)),
         repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
         user_after_tool=not calls.works or takes(*calls.made("c"), _USER, shown=("Kb",)),
         many_calls=not calls.works or takes(*calls.made("c", "d"), shown=("Kc", "Kd")),
@@ -393,32 +388,10 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         text_arguments=calls.text,
         short_ids=calls.short,
         bare_tools=takes(_USER, tools=[_BARE]) and takes(_USER, tools=[_NULL]),
-        person_first=not _begins(takes, calls),
+        person_first=not begins,
         results=takes(*calls.made("c"), shown=("Kb",)),
         lone_results=takes(_USER, calls.made("c")[-1], _USER, shown=("Kb",)),
         named_ids=calls.works and takes(*calls.made("c"), shown=(calls.id_of("c"),)) and not calls.shows_name,
-    )
-
-
-def in_parts(text: str) -> list[dict[str, str]]:
-    """A content as the one part that it is."""
-    return [{"type": "text", "text": text}]
-
-
-def _render_parts(
-    render: Render, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-) -> str:
-    return render([{**message, "content": in_parts(message["content"])} for message in messages], tools)
-
-
-def _begins(takes: Callable[..., bool], calls: _CallProbe) -> bool:
-    """Whether a conversation may begin with anything."""
-    system = _says("system", "Qa")
-    return (
-        takes(_REPLY, _USER, shown=("Ab", "Ub"))
-        and (not calls.works or takes(*calls.made("c")[1:], shown=("Kb",)))
-        and (not takes(system, _USER, shown=("Qa",)) or takes(system, tools=[_TOOL], shown=("Qa",)))
-        and (not takes(system, _USER, shown=("Qa",)) or takes(system, shown=("Qa",)))
     )
 
 
@@ -426,73 +399,62 @@ def _says(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
+_USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
 _BARE = {"type": "function", "function": {"name": "Fa"}}
 _NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
-
 _TOOL = {
     "type": "function",
     "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
 }
 
-_USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
-
-
-def _takes(render: Callable[[], str], shown: Sequence[str]) -> bool:
-    """Whether the template renders, with every text that is to be seen."""
-    try:
-        text = render()
-    except Exception:  # a template is foreign code and may raise anything
-        return False
-    return all(part in text for part in shown)
-
 
 class _CallProbe:
-    """How the template takes a call: the first of the known ways that it renders."""
+    """The first of the known forms of a call that the template renders."""
 
     def __init__(self, takes: Callable[..., bool]) -> None:
-        self.text = self.short = False
         self.works = self.shows_name = False
-        for short in (False, True):
-            for text in (False, True):
-                self.text, self.short = text, short
-                shown = ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
-                if takes(*self.made("c"), shown=shown) and not takes(*self.made("c"), shown=("{'Kc'",)):
-                    self.works = True
-                    self.shows_name = takes(*self.made("c")[:2], shown=("Fc",))
-                    return
+        for self.short, self.text in product((False, True), repeat=2):
+            shown = ('{"Kc": "Vc"}',) if self.text else ("Kc", "Vc")
+            if takes(*self.made("c"), shown=shown) and not takes(*self.made("c"), shown=("{'Kc'",)):
+                self.works = True
+                self.shows_name = takes(*self.made("c")[:2], shown=("Fc",))
+                return
         self.text = self.short = False
 
     def made(self, *names: str, thought: bool = False) -> list[dict[str, Any]]:
         """A request, a message with these calls, and their results."""
-        calls = [self._call(name) for name in names]
+        calls = []
+        for name in names:
+            arguments = f'{{"K{name}": "V{name}"}}' if self.text else {f"K{name}": f"V{name}"}
+            function = {"name": f"F{name}", "arguments": arguments}
+            calls.append({"id": self.id_of(name), "type": "function", "function": function})
         message = {"role": "assistant", "content": "Ab" if thought else "", "tool_calls": calls}
         if thought:
-            message |= {"reasoning_content": "Tb", "thinking": "Tb", "reasoning": "Tb"}
+            message |= dict.fromkeys(REASONING_KEYS, "Tb")
         results = [
             {"role": "tool", "content": "Kb", "name": f"F{name}", "tool_call_id": self.id_of(name)}
             for name in names
         ]
         return [_USER, message, *results]
 
-    def _call(self, name: str) -> dict[str, Any]:
-        arguments = f'{{"K{name}": "V{name}"}}' if self.text else {f"K{name}": f"V{name}"}
-        function = {"name": f"F{name}", "arguments": arguments}
-        return {"id": self.id_of(name), "type": "function", "function": function}
-
     def id_of(self, name: str) -> str:
-        """The id of the call with this name."""
-        return name * 9 if self.short else f"call_{name}_1"
+        return name * SHORT_ID if self.short else f"call_{name}_1"
 
 
-NOTHING_SAID = {"description": "", "parameters": {"type": "object", "properties": {}}}
-"""What a tool without them says to a template that reads them without asking."""
+def in_parts(text: str) -> list[dict[str, str]]:
+    """A content as a list of one part."""
+    return [{"type": "text", "text": text}]
+
 
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Each template reads one of these."""
 
+DEFAULT_FIELDS = {"description": "", "parameters": {"type": "object", "properties": {}}}
+"""The missing fields of a tool, for a template that reads them unchecked."""
+
 
 def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
-    """A message as templates expect it: call arguments as an object or text, `content` never null."""
+    """A message in the form of templates: call arguments as an object or text, `content` never null."""
     data = message.to_dict()
     data["content"] = in_parts(message.content or "") if rules.parts else message.content or ""
     if message.reasoning is not None:
@@ -503,10 +465,10 @@ def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
 
 
 def _arguments(text: str, rules: TemplateRules) -> Any:
-    """The arguments as an object, or as its text, which is always spaced alike.
+    """The arguments as an object, or as JSON text with one spacing.
 
-    Templates go through them by name: what is no JSON object is shown as the one argument `input`, as is the
-    text of a `custom` call.
+    Templates iterate over them by name: anything but an object, such as the text of a `custom` call, becomes
+    the one argument `input`.
     """
     try:
         parsed = json.loads(without_halves(text))
@@ -518,9 +480,9 @@ def _arguments(text: str, rules: TemplateRules) -> Any:
 
 
 def template_tool(tool: Mapping[str, Any], rules: TemplateRules) -> dict[str, Any]:
-    """A tool as the client sent it; with what it lacks, if the template needs it."""
+    """A tool as the client sent it, with default fields if the template needs them."""
     function = tool.get("function")
     if rules.bare_tools or not isinstance(function, Mapping):
         return dict(tool)
-    lacks = {key: said for key, said in NOTHING_SAID.items() if function.get(key) is None}
-    return {**tool, "function": {**function, **lacks}}
+    missing = {key: value for key, value in DEFAULT_FIELDS.items() if function.get(key) is None}
+    return {**tool, "function": {**function, **missing}}

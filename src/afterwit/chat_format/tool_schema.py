@@ -16,7 +16,7 @@ from afterwit.surrogates import without_halves
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is wrong with the first bad call, in words; None if every call is well formed.
+    """The error of the first bad call, in words; None if every call is well formed.
 
     A call is bad if its tool is unknown, if its arguments are not a JSON object, or if the tool's schema
     refuses them. If there are tools, a call that could not be read is bad too.
@@ -41,7 +41,7 @@ def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
 
 
 def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
-    """The schema's objection, None if it has none. A schema that cannot be applied refuses nothing.
+    """The schema's error, or None. A schema that cannot be applied accepts everything.
 
     Any client can send a schema: references are not fetched, patterns match in linear time, and a schema that
     could take very long is not applied.
@@ -79,7 +79,7 @@ _OF_EACH_PART = frozenset(
         "propertyNames",
     }
 )
-"""Keywords whose schemas are applied to some parts of the value, here counted as all of them."""
+"""Keywords whose schemas are applied to some parts of the value, counted as all parts."""
 
 _MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
@@ -91,7 +91,7 @@ Visit = tuple[Any, Any]
 def is_bounded(schema: Any, value: Any) -> bool:
     """Whether the schema can be applied to the value in at most MOST_VISITS visits.
 
-    Also False if that is not known: if a reference is anything but a JSON pointer into the schema.
+    Also False if a reference is anything but a JSON pointer into the schema.
     """
     waiting: list[Visit] = [(schema, value)]
     for _ in range(MOST_VISITS):
@@ -132,14 +132,13 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _schemas(key: str, held: Any) -> tuple[Any, ...]:
-    """The schemas that a keyword holds: one, a list or a mapping of them."""
     if key in _MAPPINGS and isinstance(held, Mapping):
         return tuple(held.values())
     return tuple(held) if isinstance(held, list) else (held,)
 
 
 def _target(root: Any, reference: Any) -> Any:
-    """What a reference such as `#/$defs/a` leads to. LookupError if it leads nowhere, or through a list."""
+    """The target of a reference such as `#/$defs/a`. LookupError without one, or through a list."""
     if not isinstance(reference, str) or "%" in reference or not f"{reference}/".startswith("#/"):
         raise LookupError(reference)
     found = root

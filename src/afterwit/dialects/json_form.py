@@ -59,11 +59,11 @@ def parse_schema(value: Any, where: str, *, strict: bool) -> JsonForm:
 
 
 class _Part(Enum):
-    """What a keyword of a schema holds."""
+    """The meaning of a keyword's value."""
 
     SCHEMA = auto()
     NAMES = auto()
-    """Schemas by property name, or by pattern of it."""
+    """Schemas by property name, or by a pattern."""
     LITERAL = auto()
     """A value that the response repeats."""
     NOTE = auto()

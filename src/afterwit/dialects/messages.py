@@ -118,7 +118,7 @@ _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code adds to the system text for its servers. It changes with every request."""
 
 _FAILED = "Error: "
-"""Prefix of the text of a failed tool: templates have no field for failures."""
+"""Prefix of the text of a failed tool: templates lack a field for failures."""
 
 
 def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:

@@ -108,7 +108,7 @@ MOST_ALTERNATIVES = 20
 
 
 def parse_top_logprobs(data: Mapping[str, Any]) -> int:
-    """How many alternatives of each token the client asks for. Raises RequestError 400."""
+    """The number of alternatives for each token. Raises RequestError 400."""
     return integer(data, "top_logprobs", low=0, high=MOST_ALTERNATIVES) or 0
 
 

@@ -45,7 +45,7 @@ from afterwit.message import Conversation, Message, ToolCall
 
 NO_EARLIER_TURNS = EarlierTurns()
 LOGPROBS = "message.output_text.logprobs"
-"""The entry of `include` that asks for log-probs."""
+"""The entry of `include` that requests log-probs."""
 
 NOT_SERVED = {
     "background": "Responses in the background are not served: leave out background.",

@@ -14,7 +14,7 @@ COMMENT = b": ping\n\n"
 
 
 def event(data: Mapping[str, Any]) -> bytes:
-    """One `data:` event. JSON has no raw line breaks, so one line is always enough."""
+    """One `data:` event. JSON never contains raw line breaks, so one line is enough."""
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
