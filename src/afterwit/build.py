@@ -104,7 +104,7 @@ def async_store(store: Store) -> AsyncStore:
 
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
     """The home's versions of the model, shared at `versions.url` if the settings name one."""
-    from afterwit.checkpoints.bucket import remote_of
+    from afterwit.checkpoints.remote import remote_of
     from afterwit.checkpoints.shared import SharedVersions
     from afterwit.checkpoints.versions import Versions
 

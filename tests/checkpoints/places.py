@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.bucket import remote_of
-from afterwit.checkpoints.remote import Remote, VersionsSettings
+from afterwit.checkpoints.remote import Remote, VersionsSettings, remote_of
 
 
 def folder(tmp_path: Path) -> VersionsSettings:

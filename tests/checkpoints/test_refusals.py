@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.bucket import explained
-from afterwit.checkpoints.folder import FolderRemote
-from afterwit.checkpoints.remote import VersionsSettings
+from afterwit.checkpoints.remote import FolderRemote, VersionsSettings, bucket_error
 from afterwit.errors import VersionsRefused, VersionsUnavailable
 from tests.checkpoints.places import opened
 
@@ -43,7 +41,7 @@ def test_what_somebody_has_to_change_is_refused(error: Exception, words: str) ->
     wrapped.__cause__ = error
     for each in (error, wrapped) if isinstance(error, Answered) else (error,):
         with pytest.raises(VersionsRefused, match=words):
-            raise explained(AT, None, each)
+            raise bucket_error(AT, None, each)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_what_somebody_has_to_change_is_refused(error: Exception, words: str) ->
     ],
 )
 def test_what_may_pass_by_itself_is_not_refused(error: Exception, words: str) -> None:
-    said = explained(AT, "http://minio:9000", error)
+    said = bucket_error(AT, "http://minio:9000", error)
     assert not isinstance(said, VersionsRefused)
     with pytest.raises(VersionsUnavailable, match=f"{AT} at http://minio:9000 {words}"):
         raise said

@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.files import MODEL, STATE
-from afterwit.checkpoints.folder import FolderRemote
+from afterwit.checkpoints.remote import FolderRemote
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.shared import SharedVersions
 from afterwit.checkpoints.versions import Versions, tainted

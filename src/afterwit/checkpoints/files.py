@@ -1,4 +1,4 @@
-"""What the files of a version are, by their names."""
+"""The files of a version: their kinds, their hashes, and locks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from afterwit.errors import AlreadyRunning, SettingError
 
 MODEL = "model.safetensors"
 
-
 STATE = "learner.safetensors"
 """The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher."""
-
 
 WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""
 
-
 SHARD = ".distcp"
 """Suffix of a part of the state that one process of the learner wrote."""
 
-
 INDEX = "learner.index"
-"""The file that says what is in the parts: written last, read first."""
+"""Lists the parts: written last, read first."""
 
 
 def is_state(name: str) -> bool:
@@ -42,12 +38,12 @@ def is_weights(name: str) -> bool:
 
 
 def is_learned(name: str) -> bool:
-    """Whether what was learned is in it."""
+    """Whether it holds anything that was learned."""
     return is_weights(name) or is_state(name)
 
 
 def draft(folder: Path, text: str) -> Path:
-    """Flush every file of the folder to the disk, and the manifest under another name, which is returned."""
+    """Flush every file of the folder and the manifest's text, under another name, which is returned."""
     for path in folder.iterdir():
         sync(path)
     found = folder / manifest.DRAFT
@@ -59,7 +55,7 @@ def draft(folder: Path, text: str) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder."""
+    """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -67,33 +63,9 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-OLDER = 32
-"""Characters of a digest that is no SHA-256."""
-
-
 def hashes_of(folder: Path) -> dict[str, str]:
     """SHA-256 of each file in the folder, as hex by file name."""
     return {path.name: digest_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
-
-
-def first_damaged(folder: Path, expected: Mapping[str, str]) -> str | None:
-    """What is wrong with the first file that is missing, unreadable or changed; None if none is."""
-    for name, digest in expected.items():
-        path = folder / name
-        try:
-            if not matches(path, digest):
-                return f"{path} is damaged: its hash is not the one in the manifest"
-        except OSError as error:
-            return f"{path} cannot be read ({error.strerror})"
-    return None
-
-
-def matches(path: Path, digest: str) -> bool:
-    """Whether a file has this SHA-256, or, as in older manifests, this BLAKE2b of 16 bytes."""
-    if len(digest) == OLDER:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest() == digest
-    return digest_of(path) == digest
 
 
 def digest_of(path: Path) -> str:
@@ -102,11 +74,23 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def first_damaged(folder: Path, expected: Mapping[str, str]) -> str | None:
+    """The problem with the first file that is missing, unreadable or changed; None if all are intact."""
+    for name, digest in expected.items():
+        path = folder / name
+        try:
+            if digest_of(path) != digest:
+                return f"{path} is damaged: its hash is not the one in the manifest"
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+    return None
+
+
 @contextmanager
 def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
-    """Hold the lock of the file `path`. SettingError if the file cannot be made.
+    """Hold the lock of the file `path`, which ends with the process. SettingError if it cannot be made.
 
-    Without `wait`, raises AlreadyRunning, which names the process that holds it.
+    Without `wait`, raises AlreadyRunning with the id of the process that holds it.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,7 +98,11 @@ def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
     try:
-        _take(handle, path, purpose, wait)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
+            raise AlreadyRunning(f"{purpose}: process {holder} holds {path}; stop it first") from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
@@ -135,11 +123,3 @@ def held(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
-
-
-def _take(handle: int, path: Path, purpose: str, wait: bool) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError as error:
-        holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
-        raise AlreadyRunning(f"{purpose}: process {holder} holds {path}; stop it first") from error

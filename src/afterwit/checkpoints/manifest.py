@@ -1,7 +1,7 @@
 """A version's manifest: the JSON that makes its folder a version.
 
-It may come from a place that others write, or out of a backup, and its names become files here: every reader
-goes through `parse`.
+It may come from a place that others write to, or from a backup, and its names become files here: every reader
+uses `parse`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from afterwit.version import Version
 
 NAME = "manifest.json"
 
-
 DRAFT = f".{NAME}"
 """The manifest until it is flushed to the disk."""
 
-
 NO_NAME = re.compile(r"\.{0,2}|.*[/\\:\x00-\x1f\x7f].*", re.DOTALL)
-"""What is not one plain component of a path, on any platform."""
-
+"""Anything but one plain component of a path, on any platform."""
 
 MOST_BYTES = 255
 """Of a file's name."""
 
+DIGEST = re.compile(r"[0-9a-f]{64}")
+"""SHA-256."""
 
-DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")
-"""SHA-256, or the BLAKE2b of 16 bytes that older manifests have."""
+T = TypeVar("T")
 
 
 def names_file(name: str) -> bool:
@@ -55,8 +53,8 @@ def dump(version: Version) -> str:
 def parse(text: str, number: int) -> Version:
     """The version in the text of the manifest `number`. The inverse of `dump`.
 
-    ValueError, which says why, unless it is a version: of this number, from earlier ones, whose files have
-    plain names and digests.
+    ValueError unless it is a version of this number, from earlier ones, whose files have plain names and
+    digests.
     """
     version = parsed(Version, text)
     if version.number != number:
@@ -66,15 +64,8 @@ def parse(text: str, number: int) -> Version:
 
 
 def _check(version: Version) -> None:
-    earlier = (
-        *version.replays,
-        version.parent,
-        version.restores,
-        version.begins,
-        *version.reverts,
-        *version.returns,
-    )
-    for number in earlier:
+    named = (version.parent, version.restores, version.begins)
+    for number in (*named, *version.replays, *version.reverts, *version.returns):
         if number is not None and not 0 <= number < version.number:
             raise ValueError(f"version {version.number} cannot come from version {number}")
     for name, digest in version.files.items():
@@ -100,28 +91,24 @@ def adapter_in(path: Path) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def _adapter_in(path: Path, inode: int, changed: int) -> str:
-    """Read once: a manifest never changes."""
+    """Cached: a manifest never changes."""
     return str(json.loads(path.read_text()).get("adapter", SHARED))
 
 
 def history_in(path: Path) -> Version:
-    """The version in a manifest, without what an update measured and how to run it again. Raises as `parse`
-    does, and OSError."""
+    """The version in a manifest, without metrics, effects and recipe. Raises as `parse` does, and OSError."""
     status = path.stat()
     return _history_in(path, status.st_ino, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=65_536)
 def _history_in(path: Path, inode: int, changed: int) -> Version:
-    """Read once: a manifest never changes. Effects are most of it."""
+    """Cached: a manifest never changes. Effects are most of it."""
     return replace(read(path), metrics={}, effects=(), recipe=None)
 
 
-T = TypeVar("T")
-
-
 def parsed(kind: type[T], text: str | bytes) -> T:
-    """The value in the text. Unknown fields are left out. ValueError, which says in a line what is wrong."""
+    """The value in a JSON text. Unknown fields are ignored. ValueError with one line on what is wrong."""
     key: Any = kind
     try:
         found: T = _adapter(key).validate_json(text, strict=True)

@@ -1,82 +1,36 @@
-"""What versions need of a place that all machines reach.
+"""The place that several machines share versions at: a folder that all of them mount, or a bucket.
 
-It holds manifests by number, and files by the SHA-256 of what is in them: a file that two versions share lies
-there once, and no writer can change another's. A version is there once its manifest is.
+It holds manifests by number, and files by the SHA-256 of their content: a file that two versions share is
+stored once, and no writer can change another's. A version exists there once its manifest does.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
+from afterwit.checkpoints.files import sync
+from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from afterwit.ranges import at_least
-
-
-class Remote(Protocol):
-    """Each method raises VersionsUnavailable if the place does not answer, VersionsRefused if it will not
-    do it until somebody changes something."""
-
-    @property
-    def place(self) -> str:
-        """Where it is, as people write it."""
-
-    def numbers(self) -> list[int]:
-        """Every version that has a manifest there, ascending."""
-
-    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The texts of these versions' manifests; what is not there is left out."""
-
-    def commit(self, number: int, text: str) -> None:
-        """Put a manifest there, whole or not at all. VersionTaken if that number has another one."""
-
-    def files(self) -> Mapping[str, int]:
-        """The bytes of each file that is there whole, by its digest."""
-
-    def put(self, digest: str, source: Path) -> None:
-        """Copy a file there."""
-
-    def get(self, digest: str, target: Path) -> None:
-        """Copy a file from there. Whether it is what it was is for the caller to find out."""
-
-    def remove(self, digests: Collection[str]) -> None:
-        """Delete files, those that are not there too."""
-
-    def check(self) -> None:
-        """Raise what writing, reading, deleting, or a second manifest of one number would raise."""
-
-
-MANIFESTS = "manifests"
-
-
-FILES = "files"
-
-
-DRAFTS = "drafts"
-
-
-MANIFEST = re.compile(r"([0-9]{6})\.json")
-
-
-def name_of(number: int) -> str:
-    """The name of a version's manifest."""
-    return f"{number:06d}.json"
-
-
-def numbers_of(names: Iterable[str]) -> list[int]:
-    """The numbers of the manifests among these names, ascending; what else lies there is nobody's version."""
-    return sorted(int(found[1]) for name in names if (found := MANIFEST.fullmatch(name)))
-
 
 S3 = "s3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
-    """Where the weight versions are kept beside `versions/` of the home."""
+    """Where the weight versions are stored in addition to `versions/` of the home."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -88,9 +42,9 @@ class VersionsSettings:
     endpoint: str | None = None
     """Where an S3 server that is not Amazon's answers, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """The optimiser's state of each so-manieth version goes to `url`: with full weights it is most of what is
-    written. A machine that begins with a version whose state is not there begins the optimiser anew. The
-    newest `learner.keep_versions` have theirs on the learner's own disk in any case."""
+    """Versions from one to the next whose optimiser state goes to `url` too: with full weights it is most of
+    what is written. A machine that starts from a version without it starts a new optimiser. The newest
+    `learner.keep_versions` have theirs on the learner's own disk in any case."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")
@@ -114,3 +68,343 @@ class VersionsSettings:
             raise ValueError(f"url is {self.url!r}, but must be an absolute path, or s3://bucket/folder")
         if self.endpoint is not None and urlsplit(self.endpoint).scheme not in ("http", "https"):
             raise ValueError(f"endpoint is {self.endpoint!r}, but must begin with http:// or https://")
+
+
+class Remote(ABC):
+    """Each method raises VersionsUnavailable if the place does not answer, VersionsRefused if it cannot work
+    until someone changes something. It can be pickled."""
+
+    place: str
+    """Where it is, as people write it."""
+
+    @abstractmethod
+    def numbers(self) -> list[int]:
+        """Every version that has a manifest there, ascending."""
+
+    @abstractmethod
+    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
+        """The texts of these versions' manifests; missing ones are left out."""
+
+    @abstractmethod
+    def commit(self, number: int, text: str) -> None:
+        """Write a manifest, whole or not at all. VersionTaken if that number has another one."""
+
+    @abstractmethod
+    def files(self) -> Mapping[str, int]:
+        """The size of each complete file, by its digest."""
+
+    @abstractmethod
+    def put(self, digest: str, source: Path) -> None:
+        """Copy a file there."""
+
+    @abstractmethod
+    def get(self, digest: str, target: Path) -> None:
+        """Copy a file from there. The caller checks its digest."""
+
+    @abstractmethod
+    def remove(self, digests: Collection[str]) -> None:
+        """Delete files; missing ones are ignored."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what writing, reading, deleting, or a second manifest of one number would raise."""
+
+
+def remote_of(settings: VersionsSettings) -> Remote | None:
+    """None without a URL. Makes no request."""
+    if settings.url is None:
+        return None
+    if urlsplit(settings.url).scheme == S3:
+        return BucketRemote(settings.url, endpoint=settings.endpoint)
+    return FolderRemote(Path(settings.url).expanduser())
+
+
+MANIFESTS, FILES, DRAFTS = "manifests", "files", "drafts"
+
+MANIFEST = re.compile(r"([0-9]{6})\.json")
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}.json"
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the manifests among these names; other names are ignored."""
+    return sorted(int(found[1]) for name in names if (found := MANIFEST.fullmatch(name)))
+
+
+ABANDONED_S = 86_400.0
+"""Age of a draft whose writer is dead."""
+
+
+class FolderRemote(Remote):
+    """Drafts are flushed, then renamed or linked into place.
+
+    `root` has to exist: otherwise an empty mount point would be taken for it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.place = str(root)
+
+    def numbers(self) -> list[int]:
+        with self._translated():
+            return _numbers(os.listdir(self._folder(MANIFESTS)))
+
+    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
+        found = {}
+        with self._translated():
+            folder = self._folder(MANIFESTS)
+            for number in numbers:
+                with suppress(FileNotFoundError):
+                    found[number] = (folder / _name(number)).read_text(errors="replace")
+        return found
+
+    def commit(self, number: int, text: str) -> None:
+        with self._translated(), self._draft() as draft:
+            draft.write_text(text)
+            sync(draft)
+            folder = self._folder(MANIFESTS)
+            try:
+                os.link(draft, folder / _name(number))
+            except FileExistsError as error:
+                if self.manifests([number]).get(number) != text:
+                    raise VersionTaken(f"{self.place} has another version {number}") from error
+            sync(folder)
+
+    def files(self) -> Mapping[str, int]:
+        with self._translated():
+            return {entry.name: entry.stat().st_size for entry in os.scandir(self._folder(FILES))}
+
+    def put(self, digest: str, source: Path) -> None:
+        with self._translated(), self._draft() as draft:
+            shutil.copyfile(source, draft)
+            sync(draft)
+            folder = self._folder(FILES)
+            draft.rename(folder / digest)
+            sync(folder)
+
+    def get(self, digest: str, target: Path) -> None:
+        with self._translated():
+            shutil.copyfile(self._folder(FILES) / digest, target)
+
+    def remove(self, digests: Collection[str]) -> None:
+        with self._translated():
+            for digest in digests:
+                (self._folder(FILES) / digest).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        with self._translated(), self._draft() as first, self._draft() as second:
+            for draft in self._folder(DRAFTS).iterdir():
+                if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                    draft.unlink(missing_ok=True)
+            first.touch()
+            os.link(first, second)
+
+    def _folder(self, name: str) -> Path:
+        folder = self._root / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    @contextmanager
+    def _draft(self) -> Iterator[Path]:
+        draft = self._folder(DRAFTS) / uuid4().hex
+        try:
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: OSError) -> VersionsUnavailable:
+        if not self._root.is_dir():
+            return VersionsRefused(
+                f"there is no folder {self.place}: mount it or make it, or correct versions.url"
+            )
+        if error.errno in (ENOSPC, EDQUOT):
+            return VersionsRefused(
+                f"{self.place} has no room ({error.strerror}): make some, or lower learner.keep_versions"
+            )
+        if error.errno in (EACCES, EPERM, EROFS):
+            return VersionsRefused(
+                f"{self.place} refuses ({error.strerror}): this user has to write there, hard links included"
+            )
+        return VersionsUnavailable(f"{self.place} cannot be read or written now ({error})")
+
+
+CONNECT_S, READ_S = 10, 60
+
+TRIES = 3
+"""Of a request that a busy server refuses or that breaks off. The stages try again later too."""
+
+
+class BucketRemote(Remote):
+    """`url` is `s3://bucket/folder`. An object exists whole or not at all, whoever dies meanwhile."""
+
+    def __init__(self, url: str, *, endpoint: str | None = None) -> None:
+        self.place = url.rstrip("/")
+        self._endpoint = endpoint
+        self._root = self.place.partition("://")[2]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return remote_of, (VersionsSettings(url=self.place, endpoint=self._endpoint),)
+
+    @cached_property
+    def _objects(self) -> Any:
+        import fsspec
+        import s3fs  # noqa: F401  # names the extra if it is missing
+
+        retries = {"mode": "standard", "max_attempts": TRIES}
+        found = fsspec.filesystem(
+            "s3",
+            endpoint_url=self._endpoint,
+            use_listings_cache=False,
+            config_kwargs={"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": retries},
+        )
+        found.retries = TRIES
+        return found
+
+    def numbers(self) -> list[int]:
+        with self._translated():
+            found = self._objects.find(f"{self._root}/{MANIFESTS}")
+        return _numbers(path.rpartition("/")[2] for path in found)
+
+    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
+        paths = {self._manifest(number): number for number in numbers}
+        texts = {}
+        with self._translated():
+            found = self._objects.cat(list(paths), on_error="return") if paths else {}
+            for path, answer in found.items():
+                if isinstance(answer, FileNotFoundError) and answer.__cause__ is None:
+                    continue  # with a cause it is the server's own answer: there is no bucket
+                if isinstance(answer, Exception):
+                    raise answer
+                texts[paths[path]] = answer.decode(errors="replace")
+        return texts
+
+    def commit(self, number: int, text: str) -> None:
+        try:
+            with self._translated():
+                self._objects.pipe_file(self._manifest(number), text.encode(), mode="create")
+        except VersionsRefused as error:
+            there = self.manifests([number]).get(number)
+            if there is None:
+                raise
+            if there != text:  # else the answer to an earlier try was lost
+                raise VersionTaken(f"{self.place} has another version {number}") from error
+
+    def files(self) -> Mapping[str, int]:
+        with self._translated():
+            found = self._objects.find(f"{self._root}/{FILES}", detail=True)
+        return {path.rpartition("/")[2]: entry["size"] for path, entry in found.items()}
+
+    def put(self, digest: str, source: Path) -> None:
+        with self._translated():
+            self._objects.put_file(str(source), f"{self._root}/{FILES}/{digest}")
+
+    def get(self, digest: str, target: Path) -> None:
+        with self._translated():
+            self._objects.get_file(f"{self._root}/{FILES}/{digest}", str(target))
+
+    def remove(self, digests: Collection[str]) -> None:
+        with self._translated():
+            for digest in digests:  # one by one: a bulk deletion hides which were refused
+                self._objects.rm_file(f"{self._root}/{FILES}/{digest}")
+
+    def check(self) -> None:
+        path = f"{self._root}/{DRAFTS}/{uuid4().hex}"
+        with self._translated():
+            self._objects.find(f"{self._root}/{DRAFTS}")
+            self._objects.pipe_file(path, b"1", mode="create")
+            try:
+                self._objects.pipe_file(path, b"2", mode="create")
+            except OSError:
+                with suppress(FileNotFoundError):
+                    self._objects.cat_file(path)
+            else:
+                raise VersionsRefused(
+                    f"{self.place} lets one object be made twice (it ignores If-None-Match), so that two "
+                    "machines could write one version: use a server that knows conditional writes"
+                )
+            finally:
+                self._objects.rm_file(path)
+
+    def _manifest(self, number: int) -> str:
+        return f"{self._root}/{MANIFESTS}/{_name(number)}"
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            library = type(error).__module__.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore")
+            if not (library or isinstance(error, OSError | ValueError)):
+                raise
+            raise bucket_error(self.place, self._endpoint, error) from error
+
+
+NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound")
+
+NO_RIGHTS = (
+    "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "Forbidden", "InvalidAccessKeyId",
+    "InvalidToken", "SignatureDoesNotMatch",
+)  # fmt: skip
+
+NO_ROOM = (
+    "507", "InsufficientCapacity", "InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded",
+    "XMinioStorageFull",
+)  # fmt: skip
+
+BUSY = ("OperationAborted", "RequestTimeout", "SlowDown")
+
+LONGEST = 200
+"""Characters of a server's message that are passed on."""
+
+
+def bucket_error(place: str, endpoint: str | None, error: Exception) -> VersionsUnavailable:
+    """An error of s3fs or botocore as ours, with its remedy."""
+    at = f"{place} at {endpoint}" if endpoint else place
+    answer = _answer(error)
+    if answer is None:
+        short = " ".join(str(error).split())[:LONGEST] or type(error).__name__
+        if type(error).__name__ in NO_CREDENTIALS:
+            return VersionsRefused(
+                f"there are no credentials for {at}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                "AWS_PROFILE"
+            )
+        if isinstance(error, FileNotFoundError):
+            return VersionsUnavailable(f"{at} has no {short} any more")
+        if isinstance(error, ValueError):
+            return VersionsRefused(f"{at} cannot be used: {short}; correct versions.url")
+        return VersionsUnavailable(f"{at} does not answer: {short}")
+    status, code, message = answer
+    words = f"{code}: {message}" if message else code
+    if code == "NoSuchBucket":
+        bucket = place.partition("://")[2].partition("/")[0]
+        return VersionsRefused(f"there is no bucket {bucket} for {at}: make it, or correct versions.url")
+    if code in NO_ROOM or status == 507:
+        return VersionsRefused(f"{at} has no room ({words}): make some, or lower learner.keep_versions")
+    if code in NO_RIGHTS or status == 403:
+        return VersionsRefused(
+            f"{at} refuses ({words}): the credentials have to list, read, write and delete objects there"
+        )
+    if status >= 500 or code in BUSY:
+        return VersionsUnavailable(f"{at} cannot take or give anything now ({words})")
+    return VersionsRefused(f"{at} refuses ({words})")
+
+
+def _answer(error: BaseException | None) -> tuple[int, str, str] | None:
+    """Status, code and message of the server's answer, wherever in the chain of causes it is."""
+    while error is not None:
+        response: dict[str, Any] | None = getattr(error, "response", None)
+        if isinstance(response, dict) and "Error" in response:
+            said = response["Error"]
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return status, str(said.get("Code", status)), str(said.get("Message", ""))[:LONGEST]
+        error = error.__cause__
+    return None

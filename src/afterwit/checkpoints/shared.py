@@ -1,7 +1,7 @@
-"""Versions that several machines read and write: what counts is a place that all of them reach.
+"""Versions that several machines read and write, at a place that all of them reach.
 
 A version's files go there first, then its manifest, which is the commit; the folder on this disk follows.
-What is there alone is brought here when somebody wants it. Each step can be killed: without its manifest
+Files that are only there are copied here when they are needed. Each step may be killed: without its manifest
 nothing is a version, on either side.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.files import draft, exclusive, is_learned, is_state, is_weights, matches, sync
+from afterwit.checkpoints.files import digest_of, draft, exclusive, is_learned, is_state, is_weights, sync
 from afterwit.checkpoints.remote import Remote
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import AlreadyRunning, VersionDamaged, VersionsRefused, VersionsUnavailable
@@ -23,11 +23,11 @@ from afterwit.version import Version
 
 @dataclass(frozen=True, kw_only=True)
 class SharedVersions(Versions):
-    """What reads or writes `remote` raises VersionsUnavailable if that is not possible now."""
+    """Methods that use `remote` raise VersionsUnavailable if it cannot be read or written now."""
 
     remote: Remote
     state_every: int = 1
-    """The optimiser's state of each so-manieth version goes to `remote`."""
+    """Versions from one to the next whose optimiser state goes to `remote`."""
     _listed: list[Mapping[str, int]] = field(default_factory=list, init=False, repr=False, compare=False)
     """The files of `remote` as last listed; []: they may have changed since."""
 
@@ -63,7 +63,7 @@ class SharedVersions(Versions):
             self._listed.clear()
 
     def weights(self, number: int, *, state: bool = False) -> Path:
-        """What is not on this disk is brought here first. VersionDamaged if it is not what was written."""
+        """Copies missing files to this disk first. VersionDamaged if one is not as it was written."""
         folder = super().weights(number, state=state)
         if folder != self.base:
             bring(self._read(number), folder, self.remote, state=state)
@@ -87,7 +87,7 @@ class SharedVersions(Versions):
         )
 
     def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
-        """The ladder is at the remote; this disk keeps the newest alone."""
+        """The ladder stays at the remote; this disk keeps only the newest."""
         removed = super().prune(keep, but=but)
         self.trim(keep, but=but)
         return removed
@@ -100,7 +100,7 @@ class SharedVersions(Versions):
             )
 
     def _remove(self, numbers: Collection[int]) -> tuple[int, ...]:
-        """Also what no manifest names: an update that was given up, or killed, may have left it there."""
+        """Also removes files that no manifest names, which an abandoned or killed update may have left."""
         removed = self._unlink(numbers)
         stays = {
             digest
@@ -134,8 +134,8 @@ class SharedVersions(Versions):
             sync(folder)
 
     def _commit(self, version: Version, folder: Path) -> None:
-        """Files, then the manifest, then its rename here. What somebody took for leftovers meanwhile is put
-        there again."""
+        """Files, then the manifest, then its rename here. Then again the files that another process took for
+        leftovers meanwhile."""
         self._send(version, set(self.remote.files()))
         text = manifest.dump(version)
         drafted = draft(folder, text)
@@ -191,8 +191,8 @@ class SharedVersions(Versions):
 
 
 def send(version: Version, folder: Path, remote: Remote, there: set[str], *, state: bool) -> None:
-    """Copy the version's files that are here to the remote, which has `there`; the optimiser's only with
-    `state`. What was copied is added to `there`."""
+    """Copy the version's files to the remote, except those `there`, to which they are added; the optimiser's
+    only with `state`."""
     for name, digest in version.files.items():
         if digest not in there and (state or not is_state(name)) and (folder / name).exists():
             remote.put(digest, folder / name)
@@ -200,10 +200,10 @@ def send(version: Version, folder: Path, remote: Remote, there: set[str], *, sta
 
 
 def bring(version: Version, folder: Path, remote: Remote, *, state: bool) -> None:
-    """Copy the version's files here that are there and not here; the optimiser's only with `state`.
+    """Copy the version's missing files to this disk; the optimiser's only with `state`.
 
-    Each is compared with its digest before it gets its name. One process of a machine does it at a
-    time. Raises VersionDamaged for a file that is not as it was written; no such file gets its name.
+    Each is compared with its digest before it gets its name; VersionDamaged if it differs. One process of a
+    machine copies at a time.
     """
 
     def missing() -> dict[str, str]:
@@ -233,6 +233,6 @@ def bring(version: Version, folder: Path, remote: Remote, *, state: bool) -> Non
 
 def _bring(draft: Path, digest: str, remote: Remote, name: str) -> None:
     remote.get(digest, draft)
-    if not matches(draft, digest):
+    if digest_of(draft) != digest:
         raise VersionDamaged(f"{name} is damaged at {remote.place} (files/{digest}): its hash is another")
     sync(draft)

@@ -1,10 +1,8 @@
 """The folder of versions: `NNNNNN/` is a version once its manifest is there, which is written last.
 
-Manifests are kept, because they say which turns have trained; old weights are deleted. Version 0 is the base:
-its folder holds a manifest and no weights. So does the folder of a rollback to it.
-
-Versions of all adapters share the folder and the numbers: a number names one version of one adapter.
-`SharedVersions` are versions that other machines read and write too.
+Manifests stay, because they record which turns have trained; old weights are deleted. Version 0 is the base:
+its folder holds a manifest and no weights, and so does the folder of a rollback to it. Versions of all
+adapters share the folder and the numbers: a number names one version of one adapter.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ from afterwit.version import Origin, Version
 
 FOLDER = re.compile("[0-9]{6}")
 
-
 SCRATCH = ".scratch-"
-"""How a folder of versions that do not stay is called."""
+"""Prefix of a folder of temporary versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +45,11 @@ class Versions:
     """List this adapter's versions and the base only; None: those of all adapters."""
 
     def of(self, adapter: str | None) -> Versions:
-        """The same folder as an adapter sees it; None: as it is."""
+        """The same folder, limited to an adapter; None: not limited."""
         return replace(self, adapter=adapter)
 
     def chains(self) -> dict[str, list[int]]:
-        """By adapter with a version of its own, the numbers of the base and of its versions, ascending."""
+        """Of each adapter with a version of its own, the numbers of the base and its versions, ascending."""
         found: dict[str, list[int]] = {}
         for number in sorted(self._folders()):
             adapter = manifest.adapter_in(self._manifest(number)) if number else None
@@ -65,7 +62,7 @@ class Versions:
         return [self._read(number) for number in self.numbers()]
 
     def history(self) -> list[Version]:
-        """As `all`, without metrics, effects and recipes. What was read before is not read again."""
+        """As `all`, without metrics, effects and recipes. Cached."""
         return [self._read(number, manifest.history_in) for number in self.numbers()]
 
     def get(self, number: int) -> Version | None:
@@ -87,7 +84,7 @@ class Versions:
         return next((number for number in self._downwards() if self._is_listed(number)), 0)
 
     def numbers(self) -> list[int]:
-        """Every version's number, ascending. A version whose manifest cannot be read is everybody's."""
+        """Every version's number, ascending. One whose manifest cannot be read is in every adapter's list."""
         return [number for number in self._numbers() if self._is_listed(number)]
 
     def next(self) -> int:
@@ -98,7 +95,7 @@ class Versions:
         return list(self._downwards())[::-1]
 
     def _downwards(self) -> Iterator[int]:
-        """Every version's number, descending. Looks into no more folders than are asked for."""
+        """Every version's number, descending. Lazy: looks into no more folders than needed."""
         numbers = sorted(self._folders(), reverse=True)
         return (number for number in numbers if self._manifest(number).exists())
 
@@ -123,15 +120,16 @@ class Versions:
         return self.root / f"{number:06d}"
 
     def follow(self) -> None:
-        """Learn of the versions that other machines wrote."""
+        """Read the versions that other machines wrote."""
 
     def share(self) -> None:
-        """Give the versions that only this disk has to other machines. Call it while `learning`."""
+        """Give other machines the versions that only this disk has. Call it while `learning`."""
 
     def weights(self, number: int, *, state: bool = False) -> Path:
         """The folder with the version's weights, whole or an adapter; the model's folder if it is the base.
 
-        With `state`, the optimiser's state is there too, if it is kept. SettingError if the weights are gone.
+        With `state`, the optimiser's state is there too, if it still exists. SettingError if the weights are
+        gone.
         """
         if self._is_base(number):
             return self.base
@@ -155,11 +153,11 @@ class Versions:
         return self._here(number, is_weights)
 
     def resumes(self, number: int) -> bool:
-        """Whether a learner can go on from the version as if it had never stopped."""
+        """Whether a learner can continue from the version exactly."""
         return self.has_weights(number)
 
     def holds(self, number: int) -> bool:
-        """Whether anything that the version learned is still kept."""
+        """Whether anything that the version learned still exists."""
         return self._here(number, is_learned)
 
     def _here(self, number: int, kind: Callable[[str], bool]) -> bool:
@@ -170,8 +168,8 @@ class Versions:
     def verify(self, number: int) -> None:
         """Compare the version's files with the hashes in its manifest; reads them all.
 
-        Raises VersionDamaged for the first file that differs, with what to do. The base has no hashes.
-        Pass a version whose weights are there.
+        Raises VersionDamaged for the first file that differs, with the remedy. The base has no hashes. Pass a
+        version that `has_weights`.
         """
         if (problem := self._damage(number)) is not None:
             raise VersionDamaged(f"{problem}; {self._remedy(number)}")
@@ -183,11 +181,11 @@ class Versions:
         return first_damaged(self.place(number), self._expected(version))
 
     def _expected(self, version: Version) -> Mapping[str, str]:
-        """The files of a version whose weights are here, each with its hash."""
+        """The files that must be on this disk, each with its hash."""
         return version.files
 
     def _remedy(self, damaged: int) -> str:
-        """What helps: the adapter's newest version before it that is whole. The base always is."""
+        """Return to the adapter's newest intact version before it. The base always is."""
         chain = self.of(manifest.adapter_in(self._manifest(damaged)))
         earlier = (n for n in reversed(chain.numbers()) if n < damaged and self.has_weights(n))
         whole = next((n for n in earlier if self._damage(n) is None), 0)
@@ -206,7 +204,7 @@ class Versions:
     def learning(self) -> Iterator[None]:
         """The lock of the only learner of these versions. AlreadyRunning if another process holds it.
 
-        What a killed learner left in its `scratch` is removed.
+        Removes what a killed learner left in its `scratch`.
         """
         with exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False):
             for left in self.root.glob(f"{SCRATCH}*"):
@@ -215,7 +213,7 @@ class Versions:
 
     @contextmanager
     def scratch(self) -> Iterator[Versions]:
-        """Versions of the same base on this disk alone, gone at the end. Call it while `learning`."""
+        """Temporary versions of the same base, on this disk only. Call it while `learning`."""
         with tempfile.TemporaryDirectory(dir=self.root, prefix=SCRATCH) as folder:
             yield Versions(root=Path(folder), base=self.base)
 
@@ -225,13 +223,13 @@ class Versions:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """The lock under which versions are written. Waits for it, and removes unfinished versions."""
+        """The lock under which versions are written. Waits for it, then removes unfinished versions."""
         with exclusive(self._lock, purpose="a version is being written", wait=True):
             self._sweep()
             yield
 
     def write(self, version: Version, fill: Callable[[Path], None]) -> Version:
-        """Make `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
+        """Write `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
 
         Returns the version with the hashes of its files. Call it while `writing`. Raises VersionTaken if the
         newest version is not the one before it. If anything fails, nothing of it remains.
@@ -261,12 +259,12 @@ class Versions:
         return self.remove_weights(outdated(self.numbers(), keep=keep, but=but))
 
     def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
-        """Delete from this disk what other machines keep, unless it is of the newest `keep` or of `but`."""
+        """Delete from this disk what other machines have, except the newest `keep` and `but`."""
 
     def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Delete the weights of these versions, whose manifests stay; returns those that had any.
 
-        Killed in the middle, `holds` is still true as long as anything learned is there.
+        If it is killed halfway, `holds` stays true while anything learned is left.
         """
         with self.writing():
             return self._remove(sorted(set(numbers)))

@@ -67,7 +67,7 @@ def test_who_runs_over_the_home_is_found_by_its_locks(home: Path, say: Callable[
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from afterwit.checkpoints import exclusive\n"
+            "import sys; from pathlib import Path; from afterwit.checkpoints.files import exclusive\n"
             f"with exclusive(Path({str(home)!r}) / '.gateway.lock', purpose='x', wait=False):\n"
             "    print('held', flush=True); sys.stdin.read()",
         ],
