@@ -117,6 +117,17 @@ class Settings(BaseModel):
                 return section
         raise LookupError(f"no section of the configuration is a {kind.__name__}")
 
+    def __reduce__(self) -> tuple[Callable[..., Settings], tuple[Any, ...]]:
+        """The learner's process gets the settings pickled, and makes the class of `settings_class` itself."""
+        return _unpickled, (self.__getstate__(),)
+
+
+def _unpickled(state: dict[Any, Any]) -> Settings:
+    kind = settings_class()
+    settings = kind.__new__(kind)
+    settings.__setstate__(state)
+    return settings
+
 
 @cache
 def settings_class() -> type[Settings]:

@@ -1,4 +1,4 @@
-"""A model server that Afterwit started itself: its log, its start, its restarts, its end."""
+"""A model server that Afterwit starts: its start, its restarts, its end, and what its log says."""
 
 from __future__ import annotations
 
@@ -25,26 +25,15 @@ from afterwit.running import parent
 from afterwit.running.learner_process import pause
 
 LOOK_S = 1.0
-
-
 LOOKS = 10
-"""Times in a row that a connection is refused, after which a server that served is ended."""
-
-
+"""How many refused connections in a row end a server that served."""
 STOP_S = 20.0
 """Seconds between SIGTERM and SIGKILL."""
-
-
 FIRST_PAUSE_S = 2.0
-
-
 STEADY_S = 60.0
 """A server that ran this long was healthy: the next pause is the shortest again."""
-
-
 SCRATCH = "aw-"
-"""The beginning of its temporary folder's name: short, since the path of a socket ends at 103 characters."""
-
+"""The prefix of its temporary folder: short, since the path of a socket has at most 103 characters."""
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +41,8 @@ log = logging.getLogger(__name__)
 class EngineProcess:
     """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies.
 
-    Its temporary files lie in a folder of their own, because a server that is killed leaves sockets and files
-    behind. The next server of this home and name gets the same folder, so a kill of this process leaves one.
+    It has its own folder for temporary files, because a killed server leaves sockets and files. The next
+    server of this home and name gets the same folder, so a kill of this process leaves at most one.
     """
 
     def __init__(
@@ -65,7 +54,7 @@ class EngineProcess:
         name: str = "engine",
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """`url` is where it will answer; its log goes to `home`, by its name."""
+        """`url` will be its address; its log is in `home`, by its name."""
         self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
@@ -73,13 +62,13 @@ class EngineProcess:
         self._scratch = Path(tempfile.gettempdir(), scratch)
         self._watching: asyncio.Task[None] | None = None
         self.trouble: str | None = None
-        """Why it is gone and when it starts again, for people; None: it runs, or loads."""
+        """Why it ended and when it starts again, for people; None: it runs, or loads."""
 
     async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
-        """Start it, wait until it answers, and keep it running from then on. `progress` gets how far it is.
+        """Start it, wait until it answers, and keep it running from then on. `progress` gets the step.
 
         SettingError, with the cause and the end of its log, if it ends or takes too long; also if something
-        else answers at its address already.
+        else answers at its address.
         """
         if await self._answers():
             raise SettingError(
@@ -93,13 +82,12 @@ class EngineProcess:
             async with asyncio.timeout(within_s):
                 while not await self._answers():
                     if self._ended:
-                        raise SettingError(f"the {self.name} server ended before it answered. {self.words()}")
-                    progress(f"{step_of(self._logged())}, {now() - began:.0f} s")
+                        raise SettingError(f"the {self.name} server ended before it answered. {self._why()}")
+                    progress(f"{step_of(self._log_text())}, {now() - began:.0f} s")
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             raise SettingError(
-                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). "
-                f"{self.words()}"
+                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). {self._why()}"
             ) from error
         self._watching = asyncio.create_task(self._keep_alive())
 
@@ -120,18 +108,17 @@ class EngineProcess:
         await process.wait()
         self._sweep()
 
-    def words(self) -> str:
-        """Why it is gone, by its log: the cause, the end, and where it is."""
+    def _why(self) -> str:
         killed = self._process is not None and self._process.returncode == -signal.SIGKILL
-        return ("It was killed, perhaps for lack of memory. " if killed else "") + end_of(
-            self._logged(), self.log
-        )
+        death = "It was killed, perhaps for lack of memory. " if killed else ""
+        return death + end_of(self._log_text(), self.log)
 
     @property
     def _ended(self) -> bool:
         return self._process is None or self._process.returncode is not None
 
     async def _spawn(self, *, fresh: bool) -> None:
+        compiled = f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"  # kept for the next start
         own = {**self.command.environment, "TMPDIR": str(self._scratch)}
         try:
             with _opened(self.log, fresh=fresh) as out:
@@ -143,7 +130,7 @@ class EngineProcess:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    env={**_compiled(), **os.environ, **own},
+                    env={"TORCHINDUCTOR_CACHE_DIR": compiled, **os.environ, **own},
                     start_new_session=True,
                 )
         except OSError as error:
@@ -163,7 +150,7 @@ class EngineProcess:
             await asyncio.sleep(wait_s)
 
     async def _life(self) -> str:
-        """Start it, unless it runs; wait until it ends, and clear up behind it. Returns why it is gone."""
+        """Start it, unless it runs; wait until it ends, and clean up. Returns why it ended."""
         served = self._process is not None
         if not served:
             try:
@@ -175,7 +162,7 @@ class EngineProcess:
         ended, hanging = (asyncio.create_task(each) for each in (self._process.wait(), self._left(served)))
         try:
             await asyncio.wait({ended, hanging}, return_when=asyncio.FIRST_COMPLETED)
-            self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+            self._signal(signal.SIGKILL)  # its children would keep its memory and its port
             code = await ended
         finally:
             for task in (ended, hanging):
@@ -185,40 +172,39 @@ class EngineProcess:
         return f"the {self.name} server ended ({code})"
 
     async def _left(self, listened: bool) -> None:
-        """Return once nobody has listened at its address for a while, though somebody did.
+        """Return once it has not listened for a while, though it did before.
 
-        vLLM whose engine died closes its port, and may wait for its own tasks for ever.
+        vLLM whose engine died closes its port, and may wait for its own tasks forever.
         """
-        without = 0
-        while without < LOOKS:
+        refused = 0
+        while refused < LOOKS:
             await asyncio.sleep(LOOK_S)
             if await self._listens():
-                listened, without = True, 0
+                listened, refused = True, 0
             elif listened:
-                without += 1
+                refused += 1
 
     async def _listens(self) -> bool:
-        """Whether a connection is not refused; a busy server may take long to answer one."""
-        there = urlsplit(self._url)
+        """Whether a connection is not refused; a busy server may take long to accept one."""
+        address = urlsplit(self._url)
         try:
             async with asyncio.timeout(LOOK_S):
-                _, writer = await asyncio.open_connection(there.hostname, there.port)
+                _, writer = await asyncio.open_connection(address.hostname, address.port)
         except (TimeoutError, OSError) as error:
             return not isinstance(error, ConnectionRefusedError)
         writer.close()
         return True
 
     def _sweep(self) -> None:
-        """Remove its temporary files."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the whole group, which may be gone."""
+        """Signal the whole group, which may be gone."""
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def _logged(self) -> str:
+    def _log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     async def _answers(self) -> bool:
@@ -231,44 +217,26 @@ class EngineProcess:
             return False
 
 
-def _compiled() -> dict[str, str]:
-    """Where torch keeps what it compiled: outside the server's folder, for the next start."""
-    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"}
-
-
 def _opened(path: Path, *, fresh: bool) -> BinaryIO:
-    """The log, which only its owner may read: a server may write prompts into it."""
+    """The log, which only its owner may read: a server may log prompts."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
     return os.fdopen(os.open(path, flags, 0o600), "ab")
 
 
 LAST_LINES, AFTER_CAUSE = 15, 3
-"""Lines of its end that an error shows: alone, and after the cause."""
-
-
+"""Last lines of a log that an error shows: without a cause, and after one."""
 DETAILS = 4
-"""Lines of a cause beyond its first."""
-
-
+"""Lines of a cause after its first."""
 LONGEST = 400
 """Characters of a line."""
-
-
-OWN = re.compile(
+PREFIX = re.compile(
     r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?)?"  # SGLang: [2026-11-26 01:12:50 TP0]
 )
-"""What a server writes before a line's words."""
-
-
+"""A server's prefix of a log line."""
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure)?(?::|$)")
-"""The line of a traceback that names what was raised."""
-
-
-BEGINS = "Traceback (most recent call last):"
-
-
+"""The line of a traceback that names the exception."""
 STEPS = (
     ("ready", ("Application startup complete", "Starting vLLM server on", "fired up and ready")),
     ("capturing graphs", ("Capturing CUDA graphs", "Capture cuda graph begin")),
@@ -278,31 +246,31 @@ STEPS = (
     ("starting its engine", ("Initializing a V1 LLM engine", "Init torch distributed begin")),
     ("reading the model's configuration", ("non-default args:", "server_args=")),
 )
-"""How far it has come, the furthest first, and what it logs then."""
+"""The steps of a start, the last first, and what a server logs then."""
 
 
 def step_of(log: str) -> str:
-    """How far a server has come that logged this."""
+    """The step that a server with this log has reached."""
     found = (step for step, words in STEPS if any(each in log for each in words))
     return next(found, "importing its libraries")
 
 
 def cause_of(lines: Sequence[str]) -> list[str]:
-    """What the log's first traceback ends with: later ones only pass it on. [] if there is none."""
+    """The exception of the log's first traceback, which later ones only repeat. [] if there is none."""
     inside = False
     for place, line in enumerate(lines):
-        words = OWN.sub("", line)
-        if BEGINS in words:
+        words = PREFIX.sub("", line)
+        if "Traceback (most recent call last):" in words:
             inside = True
         elif inside and RAISED.match(words):
-            more = [OWN.sub("", each) for each in lines[place + 1 : place + 1 + DETAILS]]
+            more = [PREFIX.sub("", each) for each in lines[place + 1 : place + 1 + DETAILS]]
             end = next((at for at, each in enumerate(more) if not each.startswith((" ", "\t"))), len(more))
             return [each[:LONGEST] for each in (words, *more[:end])]
     return []
 
 
 def end_of(log: str, where: object) -> str:
-    """Why a server is gone that logged this, for people: the cause, the end, and where the log is."""
+    """Why a server with this log ended, for people: the cause, the last lines, and where the log is."""
     lines = log.splitlines()
     if cause := cause_of(lines):
         end = lines[-AFTER_CAUSE:]

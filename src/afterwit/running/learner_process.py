@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,24 +22,19 @@ from afterwit.running.ranks import KILLED, launch, starts_ranks
 from afterwit.worker import WORKING, Report
 
 REFUSED = 3
-"""Exit code of a learner that could not start and has said why in its status."""
-
-
+"""Exit code of a learner that could not start and has reported why in its status."""
 LOST = 4
 """Exit code of a learner of several processes that lost one."""
-
-
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
-
-
 LONGEST_PAUSE_S = 10.0
-"""Of one that was killed: loading included, it is back within a minute, however often it is."""
-
-
+"""After a kill: loading included, the learner is back within a minute, however often it is killed."""
 LONGEST_PAUSE_REFUSED_S = 300.0
-"""One that cannot start only takes memory and cores from what serves: a person has to do something."""
-
+"""A learner that cannot start only takes memory and cores from serving: a person has to do something."""
+BEAT_S = 1.0
+"""The shortest time between two heartbeats."""
+LOOK_S = 5.0
+"""How often the parent reads heartbeats."""
 
 log = logging.getLogger(__name__)
 
@@ -56,24 +50,26 @@ async def keep_alive(
         try:
             code = await _life(settings, home, stop_s, report)
             cause = None if code == REFUSED else _cause(code)
-        except OSError as error:  # no process or no memory is left, for now
+        except OSError as error:  # out of processes or memory, for now
             cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
         wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
         if cause is not None:
-            await _say(report, False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
+            await _report(report, False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
+
+
+def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
+    """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
+    return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
 async def _life(settings: Settings, home: Path, stop_s: float, report: Report) -> int | None:
     """Start the process and wait until it ends; if cancelled, end it. Returns its exit code."""
-    with signs() as (pipe, taker):
-        process = _start(settings, home, pipe)
-
-        async def told(silent: bool) -> None:
-            await _say(report, not silent, _silent(settings, process) if silent else WORKING)
-
-        watching = asyncio.create_task(taker.watch(settings.learner.patience_s, told))
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    with receiving, sending:
+        process = _start(settings, home, sending)
+        watching = asyncio.create_task(_watch(receiving, process, settings.learner.patience_s, report))
         if starts_ranks(settings):
             watching.cancel()  # they watch each other
         try:
@@ -85,33 +81,36 @@ async def _life(settings: Settings, home: Path, stop_s: float, report: Report) -
     return process.exitcode
 
 
-def _silent(settings: Settings, process: BaseProcess) -> str:
-    patience_s = settings.learner.patience_s
-    return (
-        f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one pass "
-        f"takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
-    )
+async def _watch(heartbeats: Connection, process: BaseProcess, patience_s: float, report: Report) -> None:
+    """Report when no heartbeat has come for `patience_s` seconds, and when they come again."""
+    newest, silent = time.monotonic(), False
+    while True:
+        await asyncio.sleep(min(LOOK_S, patience_s))
+        with suppress(OSError, EOFError):
+            while heartbeats.poll():
+                heartbeats.recv_bytes()
+                newest = time.monotonic()
+        if (time.monotonic() - newest > patience_s) != silent:
+            silent = not silent
+            hangs = (
+                f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one "
+                f"pass takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
+            )
+            await _report(report, not silent, hangs if silent else WORKING)
 
 
-def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
-    return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
-
-
-async def _say(report: Report, ok: bool, words: str) -> None:
-    log.warning("learn: %s", words)
+async def _report(report: Report, ok: bool, message: str) -> None:
+    log.warning("learn: %s", message)
     try:
-        await report(ok, words)
+        await report(ok, message)
     except AfterwitError as error:  # learning goes on without a status
         log.warning("learn: its status cannot be stored: %s", error)
 
 
-def _start(settings: Settings, home: Path, pipe: Connection | None = None) -> BaseProcess:
-    context = multiprocessing.get_context("spawn")
-    level = logging.getLogger().getEffectiveLevel()
-    process = context.Process(
+def _start(settings: Settings, home: Path, heartbeats: Connection | None = None) -> BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(
         target=_learn,
-        args=(settings, home, level, os.getpid(), pipe),
+        args=(settings, home, logging.getLogger().getEffectiveLevel(), os.getpid(), heartbeats),
         name="afterwit-learner",
         daemon=settings.learner.processes == 1,  # a daemon may start no processes
     )
@@ -150,9 +149,9 @@ def _cause(code: int | None) -> str:
 
 
 def _learn(
-    settings: Settings, home: Path, log_level: int, parent: int, pipe: Connection | None = None
+    settings: Settings, home: Path, log_level: int, parent: int, heartbeats: Connection | None = None
 ) -> None:
-    """What the process does. Until the model is in memory SIGTERM ends it at once; then it first finishes."""
+    """The process. Until the model is in memory SIGTERM ends it at once; after that, an update ends first."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the parent
     from afterwit.running.logs import set_up
@@ -162,17 +161,16 @@ def _learn(
     if starts_ranks(settings):
         launch(settings.learner.processes, _rank, settings, home, log_level, signals="SIGTERM")
         return
-    told = threading.Event()
+    stopped = threading.Event()
 
     def loaded() -> None:
-        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        signal.signal(signal.SIGTERM, lambda *_: stopped.set())
 
-    giver = None if pipe is None else Giver(pipe)
+    beat = _beats(heartbeats)
 
     def stop() -> bool:
-        if giver is not None:
-            giver.give()
-        return told.is_set() or is_gone(parent)
+        beat()
+        return stopped.is_set() or is_gone(parent)
 
     try:
         learn(settings, home, stop=stop, loaded=loaded, forever=True, wait=True)
@@ -184,63 +182,24 @@ def _learn(
         raise SystemExit(REFUSED) from error
 
 
-def _rank(settings: Settings, home: Path, log_level: int) -> None:
-    """What each of the learner's processes does, if there are several; its parent started them."""
-    _learn(settings, home, log_level, os.getppid())
+def _beats(pipe: Connection | None) -> Callable[[], None]:
+    """Sends a heartbeat. The work itself calls it, often: a thread would go on while the work hangs.
 
+    It never fails and never waits long: a parent that is gone needs no heartbeat.
+    """
+    sent = 0.0
 
-EACH_S = 1.0
-"""Signs are this far apart at least."""
-
-
-LOOK_S = 5.0
-"""How often the parent looks whether signs came."""
-
-
-class Giver:
-    """The child's end. It never fails and never waits long: a parent that is gone needs no signs."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._given = pipe, 0.0
-
-    def give(self) -> None:
-        """Call it often, from the work itself: a thread beside it would go on while the work hangs."""
-        if time.monotonic() - self._given < EACH_S:
+    def beat() -> None:
+        nonlocal sent
+        if pipe is None or time.monotonic() - sent < BEAT_S:
             return
-        self._given = time.monotonic()
-        with contextlib.suppress(OSError):
-            self._pipe.send_bytes(b".")
+        sent = time.monotonic()
+        with suppress(OSError):
+            pipe.send_bytes(b".")
+
+    return beat
 
 
-class Taker:
-    """The parent's end."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self.newest = time.monotonic()
-        """When the newest sign came; at first, when the child was started."""
-
-    def take(self) -> None:
-        """Read what is there."""
-        with contextlib.suppress(OSError, EOFError):
-            while self._pipe.poll():
-                self._pipe.recv_bytes()
-                self.newest = time.monotonic()
-
-    async def watch(self, silent_s: float, told: Callable[[bool], Awaitable[None]]) -> None:
-        """Say True when no sign has come for `silent_s` seconds, and False when they come again."""
-        silent = False
-        while True:
-            await asyncio.sleep(min(LOOK_S, silent_s))
-            self.take()
-            if (time.monotonic() - self.newest > silent_s) != silent:
-                silent = not silent
-                await told(silent)
-
-
-@contextmanager
-def signs() -> Iterator[tuple[Connection, Taker]]:
-    """The end that the child is given, and the parent's. Both are closed behind it."""
-    parents, childs = multiprocessing.Pipe(duplex=False)
-    with parents, childs:
-        yield childs, Taker(parents)
+def _rank(settings: Settings, home: Path, log_level: int) -> None:
+    """One of several processes of the learner; its parent started them."""
+    _learn(settings, home, log_level, os.getppid())

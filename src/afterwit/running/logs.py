@@ -9,7 +9,7 @@ from afterwit.printing.terminal import plain
 
 
 class PlainFormatter(logging.Formatter):
-    """Lines without control characters: a message may name what a client or a server sent."""
+    """Lines without control characters: a message may quote a client or a server."""
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))

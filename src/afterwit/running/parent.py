@@ -1,4 +1,4 @@
-"""A process that ends when the one that started it does.
+"""A process that ends with the one that started it.
 
 As a program, `python parent.py PARENT COMMAND ...` becomes the command, which ends with the process PARENT.
 """

@@ -1,4 +1,4 @@
-"""The processes of one learner: started on this machine, or found to be among those that torchrun started."""
+"""The processes of one learner: started on this machine, or by torchrun."""
 
 from __future__ import annotations
 
@@ -21,24 +21,16 @@ if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
 
 GONE = 5
-"""Exit code of a process whose launcher died; nobody reads it."""
-
-
+"""Exit code of a process whose launcher died; no one reads it."""
 KILLED = 128
 """Added to the signal that ended a process, as shells do."""
-
-
-RUN = "afterwit-learner"
-
-
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-
 
 log = logging.getLogger(__name__)
 
 
 def starts_ranks(settings: Settings) -> bool:
-    """Whether this process has to start the learner's: there are several, and it is none of them."""
+    """Whether this process must start the learner's: there are several, and it is not one of them."""
     learner = settings.learner
     if Placed.of(os.environ) is not None:
         return False
@@ -50,28 +42,30 @@ def starts_ranks(settings: Settings) -> bool:
 
 
 def launch(processes: int, work: Callable[..., None], *args: object, signals: str) -> None:
-    """Run `work(*args)` in this number of processes, by torchrun's launcher. Returns when they end well, or
-    when one of `signals` came, which all of them get.
+    """Run `work(*args)` in this number of processes, by torchrun's launcher. Returns when all have returned,
+    or after one of `signals`, which all of them get.
 
-    If one ends otherwise, all are ended: SystemExit with its code, or 128 and its signal.
+    If one fails, all are ended: SystemExit with its code, or with 128 plus its signal.
     """
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    _silence_launcher()
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # they talk on this machine alone
+    for name in list(logging.root.manager.loggerDict):  # a process that fails has logged why itself
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # they communicate on this machine alone
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=processes,
-        run_id=RUN,
+        run_id="afterwit-learner",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
         signals_to_handle=signals,
-        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # else each launch leaves an empty folder in /tmp
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # else each launch leaves an empty folder
     )
     try:
         elastic_launch(config, _rank)(os.getpid(), work, *args)
@@ -85,12 +79,12 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
 
 
 def _rank(launcher: int, work: Callable[..., None], *args: object) -> None:
-    """What each process does: the work, and no longer than the launcher lives.
+    """One process: it works, and no longer than the launcher lives.
 
-    Once this returns, the process waits until all others have returned too, deaf to all but signals. A
-    launcher that sent one waits for the end of the process, for half a minute: so it ends here then.
+    Once this returns, the process waits until all others have returned too. A launcher that sent a signal
+    waits half a minute for the process to end, so it ends here.
     """
-    with _signals_heard() as heard:
+    with _signal_received() as received:
         try:
             end_with(launcher)
             work(*args)
@@ -98,44 +92,37 @@ def _rank(launcher: int, work: Callable[..., None], *args: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if is_gone(launcher):
                 os._exit(GONE)
-        if heard():
+        if received():
             raise SystemExit(KILLED + signal.SIGTERM)  # the launcher takes 0 for a return
 
 
 @contextmanager
-def _signals_heard() -> Iterator[Callable[[], bool]]:
-    """Whether any signal came since then that this program handles, whoever handled it."""
+def _signal_received() -> Iterator[Callable[[], bool]]:
+    """Whether a signal with a handler has come since, whichever handler it was."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-    def heard() -> bool:
+    def received() -> bool:
         try:
             return bool(os.read(read, 1))
         except BlockingIOError:
             return False
 
     try:
-        yield heard
+        yield received
     finally:
         signal.set_wakeup_fd(before)
         os.close(read)
         os.close(write)
 
 
-def _silence_launcher() -> None:
-    """What the launcher says of a process that failed, that process has said itself."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 @contextmanager
-def crew(settings: Settings, home: Path, placed: Placed) -> Iterator[tuple[Settings, Path, Group]]:
-    """This process among the learner's: its settings, its folder of the model, and the group.
+def member(settings: Settings, home: Path, placed: Placed) -> Iterator[tuple[Settings, Path, Group]]:
+    """This process as one of the learner's: its settings, the model's folder, and the group.
 
-    SettingError, in all of them, if so many do not fit, or if a machine has another model or other settings.
+    SettingError in every process if there are too many, or if a machine has another model or other settings.
     """
     from afterwit.chat_format.render import tokenizer_hash
     from afterwit.engines.fingerprint import fingerprint

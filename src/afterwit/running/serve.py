@@ -1,4 +1,4 @@
-"""`afterwit serve` as a program: starts the stages, says where it listens, stops cleanly."""
+"""`afterwit serve` as a program: starts the stages, prints where it listens, stops cleanly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import uvloop
 from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
 from afterwit import build
@@ -49,17 +48,24 @@ from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore
 from afterwit.worker import Signals
 
+STAGES = ("gateway", "judge", "learn")
 JUDGE_WITHIN_S = 3.0
-"""Seconds that the first lines wait for what is known of the judge."""
+"""Seconds that the first lines wait for the examination of the judge."""
+HOUSEKEEPING_EVERY_S = 60.0
+LEARNER_STOP_S = 20.0
+"""Seconds that the learner may take to finish or give up its update at the end."""
+YOUNG = 20_000
+"""Objects that are made before the collector looks for cycles among them; Python's own number is 700. Most of
+a request's objects die by themselves, and looking at them took a fifth of the request's CPU time (`benchmarks
+gateway`, row G2)."""
+
+log = logging.getLogger(__name__)
 
 
 def run(
     settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
 ) -> None:
-    """Run the stages until SIGINT or SIGTERM, beside `servers` of our own.
-
-    A second signal stops at once.
-    """
+    """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once."""
     log_plainly()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, home, stages, servers))
@@ -77,9 +83,12 @@ async def _serve(
             stack.push_async_callback(_stop_all, servers)
             if not await _started(servers, settings, console, stop):
                 return
+
+        def troubles() -> dict[str, str]:
+            return {each.name: each.trouble for each in servers if each.trouble is not None}
+
         with console.status("loading the model"):
-            gone = partial(_gone, servers)
-            runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=gone))
+            runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
         spare_what_stays()
         await _judge_first(console, runtime, stack)
         greet(console, runtime, home)
@@ -87,40 +96,32 @@ async def _serve(
         console.print("stopping: running answers finish first")
 
 
-async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:
-    """Say what is wrong with the judge: before all else if it is known soon, else when it is known."""
-    if runtime.examiner is None:
-        return
-    told = asyncio.create_task(runtime.examiner.told())
-    stack.callback(told.cancel)
-    done, _ = await asyncio.wait({told}, timeout=JUDGE_WITHIN_S)
-    if done:
-        _say_fault(console, told)
-    else:
-        console.print("judge: it is being asked three questions with known answers; the result follows")
-        told.add_done_callback(partial(_say_fault, console))
-
-
-def _say_fault(console: Console, told: asyncio.Task[str | None]) -> None:
-    if not told.cancelled() and (fault := told.result()) is not None:
-        console.print(Text(fault, style="bold red"), soft_wrap=True)
+def _stopping(stop: asyncio.Event, number: int) -> None:
+    if stop.is_set():
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    stop.set()
 
 
 async def _started(
     servers: Sequence[EngineProcess], settings: Settings, console: Console, stop: asyncio.Event
 ) -> bool:
-    """Whether all servers answer; False if they were told to stop first. Raises the first error of any."""
+    """Whether all servers answer; False if a signal came first. Raises the first error of any."""
     assert isinstance(settings.engine, ServerSettings)
     within_s = settings.engine.start_s
+    steps: dict[str, str] = {}
     with console.status("starting the servers") as status:
+
+        def show(name: str, step: str) -> None:
+            steps[name] = step
+            status.update(Text("; ".join(f"{name} server: {step}" for name, step in steps.items())))
+
         for server in servers:
             console.print(f"the {server.name} server writes its log to {server.log}")
         stopped = asyncio.create_task(stop.wait())
-        steps: dict[str, str] = {}
         left = {
-            asyncio.create_task(
-                each.start(within_s=within_s, progress=partial(_show, status, steps, each.name))
-            )
+            asyncio.create_task(each.start(within_s=within_s, progress=partial(show, each.name)))
             for each in servers
         }
         try:
@@ -140,26 +141,27 @@ async def _stop_all(servers: Sequence[EngineProcess]) -> None:
     await asyncio.gather(*(server.stop() for server in servers))
 
 
-def _gone(servers: Sequence[EngineProcess]) -> dict[str, str]:
-    return {each.name: each.trouble for each in servers if each.trouble is not None}
+async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:
+    """Print what is wrong with the judge: first of all if it is known soon, otherwise when it is known."""
+    if runtime.examiner is None:
+        return
 
+    def print_fault(examined: asyncio.Task[str | None]) -> None:
+        if not examined.cancelled() and (fault := examined.result()) is not None:
+            console.print(Text(fault, style="bold red"), soft_wrap=True)
 
-def _show(status: Status, steps: dict[str, str], name: str, step: str) -> None:
-    """How far each server is, in one line."""
-    steps[name] = step
-    status.update(Text("; ".join(f"{name} server: {step}" for name, step in steps.items())))
-
-
-def _stopping(stop: asyncio.Event, number: int) -> None:
-    if stop.is_set():
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-    stop.set()
+    examined = asyncio.create_task(runtime.examiner.told())
+    stack.callback(examined.cancel)
+    done, _ = await asyncio.wait({examined}, timeout=JUDGE_WITHIN_S)
+    if done:
+        print_fault(examined)
+    else:
+        console.print("judge: it is being asked three questions with known answers; the result follows")
+        examined.add_done_callback(print_fault)
 
 
 def greet(console: Console, runtime: Runtime, home: Path) -> None:
-    """Say what is served, and where."""
+    """Print what is served, and where."""
     for stage, why in runtime.off.items():
         console.print(f"{stage}: {why}")
     if runtime.url is None or runtime.engine is None:
@@ -171,21 +173,8 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     console.print(where, soft_wrap=True)
 
 
-STAGES = ("gateway", "judge", "learn")
-
-
-HOUSEKEEPING_EVERY_S = 60.0
-
-
-LEARNER_STOP_S = 20.0
-"""Seconds that the learner may take to finish or give up its update at the end."""
-
-
-log = logging.getLogger(__name__)
-
-
 def switched_off(settings: Settings) -> dict[str, str]:
-    """The stages that the settings switch off, each with a sentence on what that means."""
+    """The stages that the settings switch off, each with a sentence on the effect."""
     off = {}
     if not settings.judge.enabled:
         off["judge"] = "switched off (judge.enabled = false): turns are recorded and wait to be judged"
@@ -195,7 +184,8 @@ def switched_off(settings: Settings) -> dict[str, str]:
 
 
 class Runtime:
-    """An async context in which the chosen stages run. `url`: where clients call, None without a gateway."""
+    """An async context in which the chosen stages run. `url`: the address for clients, None without a
+    gateway."""
 
     def __init__(
         self,
@@ -206,8 +196,8 @@ class Runtime:
         judge: JudgeClient | None = None,
         servers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`judge` replaces the judge that the settings name. `servers` says why one that this process started
-        is gone, by its name."""
+        """`judge` replaces the judge that the settings name. `servers` returns why servers that this process
+        started are down, by name."""
         for stage in stages:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
@@ -222,7 +212,7 @@ class Runtime:
         self.url: str | None = None
         self.engine: Engine | None = None
         self.examiner: Examiner | None = None
-        """What finds out whether the judge can judge; None: it is taken to be able."""
+        """Finds out whether the judge can judge; None: it is assumed to be able."""
         self.store: AsyncStore
 
     async def __aenter__(self) -> Self:
@@ -240,27 +230,28 @@ class Runtime:
 
     async def _start(self) -> None:
         """Start the parts in order: faults of model, store and address are found before the port listens."""
-        folder = model_folder(self._settings.model, self._home)
-        if self._settings.learner.enabled:
-            build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
-            build.check_teacher(self._settings, folder)
+        settings, home = self._settings, self._home
+        folder = model_folder(settings.model, home)
+        if settings.learner.enabled:
+            build.learner_settings(settings.learner, home, folder)  # refused before anything runs
+            build.check_teacher(settings, folder)
         if "learn" in self.stages:
             refuse_torchrun()
-            _require_module("torch")
-        self._claim(make_home(self._home))
-        build.check_tracking(self._settings)
-        self._stack.push_async_callback(asyncio.to_thread, build.start_tracing(self._settings))
-        renderer = Renderer.load(folder, tool_call_parser=self._settings.gateway.tool_call_parser)
-        versions = build.versions_of(self._home, folder, self._settings.versions)
+            if find_spec("torch") is None:  # or the learner's process would die of it again and again
+                raise ModuleNotFoundError("there is no module torch", name="torch")
+        self._claim(make_home(home))
+        build.check_tracking(settings)
+        self._stack.push_async_callback(asyncio.to_thread, build.start_tracing(settings))
+        renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
+        versions = build.versions_of(home, folder, settings.versions)
         all_seen = await _follow(versions)
-        require(self_tests.check(folder, versions, self._settings.judge.placement))
-        store = build.store_of_model(self._settings, self._home, folder)
-        remember_model(self._home, folder)
+        require(self_tests.check(folder, versions, settings.judge.placement))
+        store = build.store_of_model(settings, home, folder)
+        remember_model(home, folder)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
-        if self._settings.learner.enabled and all_seen:
-            url = self._settings.store.url
-            await self.store.call(lambda store: refuse_another_home(url, store, versions))
+        if settings.learner.enabled and all_seen:
+            await self.store.call(lambda store: refuse_another_home(settings.store.url, store, versions))
         for stage, why in self.off.items():
             await self._reporter(stage)(True, why)
         sock = await self._reserve() if "gateway" in self.stages else None
@@ -269,10 +260,10 @@ class Runtime:
         if "judge" in self.stages:
             wake = asyncio.get_running_loop().call_soon_threadsafe
             self._stack.enter_context(store.listening(lambda: wake(self._signals.wake.set)))
-            await self._start_judge(renderer)
+            self._start_judge(renderer)
         if "learn" in self.stages:
-            self._spawn(self._learn())
-        self._spawn(self._housekeeping())
+            self._start_learner()
+        self._start_housekeeping()
         if sock is not None and self.engine is not None:
             await self._listen(sock, self.engine, renderer, versions)
 
@@ -283,32 +274,36 @@ class Runtime:
             self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
 
     async def _reserve(self) -> socket.socket:
-        """The bound address; nothing listens on it yet."""
-        serve = self._settings.serve
-        await self._check_address(serve.host)
-        sock = bound_socket(serve.host, serve.port)
+        """The bound address; nothing listens on it yet. SettingError if others could call without a key."""
+        host, port = self._settings.serve.host, self._settings.serve.port
+        if not is_loopback(host):
+            keys = await self.store.call(lambda store: store.keys())
+            if all(key.revoked is not None for key in keys):
+                raise SettingError(
+                    f"{host} can be reached from other machines, and there is no API key: make one with "
+                    "`afterwit keys add NAME`, or listen on 127.0.0.1"
+                )
+        sock = bound_socket(host, port)
         self._stack.callback(sock.close)
         return sock
 
     async def _start_engine(self, folder: Path, versions: Versions) -> Engine:
-        """Load the model, then its newest version: the first request already meets what was learned."""
-        learns = self._settings.learner.enabled or versions.newest() > 0
-        engine = await build.engine_of(self._settings, folder, takes_weights=learns)
+        """Load the model, then its newest version, so that the first request meets what was learned."""
+        settings = self._settings
+        learns = settings.learner.enabled or versions.newest() > 0
+        engine = await build.engine_of(settings, folder, takes_weights=learns)
         self._stack.push_async_callback(engine.close)
-        settings = self._settings.publish
-        publisher = build.publisher_of(self._settings, engine, versions, self.store)
-        own = build.own_adapters_of(self._settings, engine, versions, self.store, publisher)
-        report = self._reporter("publish")
-        back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
+        publisher = build.publisher_of(settings, engine, versions, self.store)
+        own = build.own_adapters_of(settings, engine, versions, self.store, publisher)
         await publisher.start()
         if own is not None:
             await own.step()
         self._spawn(
             publisher.run(
                 self._signals,
-                report=report,
-                poll_s=settings.poll_s,
-                back_off=back_off,
+                report=self._reporter("publish"),
+                poll_s=settings.publish.poll_s,
+                back_off=_back_off(settings.publish.poll_s, 60.0),
                 others=None if own is None else own.step,
             )
         )
@@ -317,15 +312,14 @@ class Runtime:
     async def _listen(
         self, sock: socket.socket, engine: Engine, renderer: Renderer, versions: Versions
     ) -> None:
-        """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
-        wake = self._signals.wake.set
+        """Start to listen. The listener starts last and stops first, so that all it needs runs meanwhile."""
         app = build.gateway_app(
             self._settings,
             engine,
             renderer,
             self.store,
             versions=versions,
-            wake_judge=wake,
+            wake_judge=self._signals.wake.set,
             servers=self._servers,
         )
         listener = Listener(app, sock)
@@ -333,47 +327,36 @@ class Runtime:
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
         self.url = listener.url
 
-    async def _check_address(self, host: str) -> None:
-        if is_loopback(host):
-            return
-        keys = await self.store.call(lambda store: store.keys())
-        if any(key.revoked is None for key in keys):
-            return
-        raise SettingError(
-            f"{host} can be reached from other machines, and there is no API key: make one with "
-            "`afterwit keys add NAME`, or listen on 127.0.0.1"
-        )
-
-    async def _start_judge(self, renderer: Renderer) -> None:
-        judge = self._settings.judge
+    def _start_judge(self, renderer: Renderer) -> None:
+        settings, judge = self._settings, self._settings.judge
         client = self._judge or build.judge_client(judge, self.engine, renderer)
         close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
         if close is not None:
             self._stack.push_async_callback(close)
         if self._judge is None:
             self.examiner = build.examiner_of(judge, self.store, client, self.engine, renderer)
-        stage = build.judge_stage(self._settings, self.store, client, examiner=self.examiner)
+        stage = build.judge_stage(settings, self.store, client, examiner=self.examiner)
         self._spawn(stage.run(self._signals))
         report = self._reporter(JUDGE_CHECKS)
-        checks = build.judge_checks(self._settings, self.store, client, self.engine, renderer, report=report)
+        checks = build.judge_checks(settings, self.store, client, self.engine, renderer, report=report)
         self._spawn(checks.run(self._signals))
 
-    async def _learn(self) -> None:
-        await learner_process.keep_alive(
-            self._settings,
-            self._home,
-            pause_s=self._settings.serve.learner_restart_s,
-            stop_s=LEARNER_STOP_S,
-            report=self._reporter("learn"),
+    def _start_learner(self) -> None:
+        self._spawn(
+            learner_process.keep_alive(
+                self._settings,
+                self._home,
+                pause_s=self._settings.serve.learner_restart_s,
+                stop_s=LEARNER_STOP_S,
+                report=self._reporter("learn"),
+            )
         )
 
-    async def _housekeeping(self) -> None:
+    def _start_housekeeping(self) -> None:
         report = self._reporter("housekeeping")
-        await build.housekeeping_of(self._settings, self._home, self.store, report).run(
-            self._signals,
-            poll_s=HOUSEKEEPING_EVERY_S,
-            back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
-        )
+        housekeeping = build.housekeeping_of(self._settings, self._home, self.store, report)
+        back_off = _back_off(HOUSEKEEPING_EVERY_S, 3600.0)
+        self._spawn(housekeeping.run(self._signals, poll_s=HOUSEKEEPING_EVERY_S, back_off=back_off))
 
     def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
         async def report(ok: bool, message: str) -> None:
@@ -386,10 +369,14 @@ class Runtime:
         self._stack.push_async_callback(_cancel, task)
 
 
-async def _follow(versions: Versions) -> bool:
-    """Learn of other machines' versions before anything is loaded. VersionsRefused if that will never do.
+def _back_off(base_s: float, max_s: float) -> BackOff:
+    return BackOff(base_s=base_s, max_s=max_s, random=random.random)
 
-    False if they cannot be seen now: what is on this disk serves; the publisher says so, and tries again.
+
+async def _follow(versions: Versions) -> bool:
+    """Read other machines' versions before anything is loaded. VersionsRefused if that will never work.
+
+    False if they cannot be read now: what is on this disk serves; the publisher reports it, and tries again.
     """
     try:
         await asyncio.to_thread(versions.follow)
@@ -401,26 +388,14 @@ async def _follow(versions: Versions) -> bool:
     return True
 
 
-def _require_module(name: str) -> None:
-    """ModuleNotFoundError before anything starts, in place of a learner process that dies of it."""
-    if find_spec(name) is None:
-        raise ModuleNotFoundError(f"there is no module {name}", name=name)
-
-
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
 
 
-YOUNG = 20_000
-"""Objects that are made before the collector looks for cycles among them; Python's own number is 700. Most of
-what a request makes dies by itself, and looking at it took a fifth of the request's CPU time (`benchmarks
-gateway`, row G2)."""
-
-
 def spare_what_stays() -> None:
-    """Leave alone what a started process keeps for ever, and look at the rest less often."""
+    """Exclude what a started process keeps from garbage collection, and collect the rest less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])

@@ -1,6 +1,6 @@
 """The learner as a program: `afterwit train` in the foreground, and the process that `serve` starts.
 
-What needs torch is imported once this process is the only learner: until then it costs next to nothing.
+Torch is imported once this process is the only learner: until then it costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from afterwit import build, plugins
 from afterwit.config import Settings
@@ -24,7 +24,7 @@ from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.failures import FailureKind, failure_kind
 from afterwit.learning.health import on_person
 from afterwit.running.logs import log_plainly
-from afterwit.running.ranks import crew, launch, starts_ranks
+from afterwit.running.ranks import launch, member, starts_ranks
 
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
@@ -33,23 +33,21 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
     Kind = Callable[..., Trainer]
+    Committed = Callable[[Store], None]
+    Work = Callable[[Settings, Store, Trainer, Committed], None]
 
 STAGE = "learn"
-
-
 STOP = "SIGINT,SIGTERM"
 """Signals that end a command which trains; an update that has begun may finish."""
-
-
 LOCK_POLL_S = 1.0
-"""Seconds between two tries to become the only learner."""
+"""Seconds between two attempts to become the only learner."""
 
 
 def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = None) -> None:
     """Train over the home's store until no turn is left, or, `forever`, until SIGINT or SIGTERM.
 
-    `kind` makes the trainer, if it is not the learner's own.
-    Raises NothingLearned if no turn was left in the first place, AlreadyRunning if there is another learner.
+    `kind` replaces the learner's own trainer.
+    Raises NothingLearned if there was no turn to begin with, AlreadyRunning if there is another learner.
     """
     log_plainly()
     if starts_ranks(settings):
@@ -58,11 +56,11 @@ def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = No
         return
     stop = threading.Event()
 
-    def listen() -> None:
+    def loaded() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
 
-    learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False, kind=kind)
+    learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)
 
 
 def run_batches(settings: Settings, home: Path, *, source: str, steps: int | None) -> None:
@@ -82,50 +80,27 @@ def run_batches(settings: Settings, home: Path, *, source: str, steps: int | Non
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
-    def listen() -> None:
+    def loaded() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stopping)
 
-    with ranked(settings, home, listen) as part:
-        if part is not None:
-            _batches(part, home, stop, listen, source=source, steps=steps)
+    def work(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
+        trainer.begin(now=time.time())
+        store.reconcile(trainer.versions.of(None).all(), now=time.time())
+        batches: plugins.BatchSource = plugins.load(plugins.BATCHES, source)
+        batches.run(own, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait, committed=committed)
+
+    _lead(settings, home, work, stop=stop.is_set, loaded=loaded, wait=False)
 
 
-def _batches(
-    part: Part,
-    home: Path,
-    stop: threading.Event,
-    loaded: Callable[[], None],
-    *,
-    source: str,
-    steps: int | None,
-) -> None:
-    settings, folder = part.settings, part.folder
-    with closing(build.store_of_model(settings, home, folder)) as store:
-        versions = build.versions_of(home, folder, settings.versions)
-        with versions.learning(), store.leading():
-            try:
-                versions.follow()
-                refuse_another_home(settings.store.url, store, versions)
-                store.set_status(STAGE, True, "loading the model", now=time.time())
-                trainer = _loaded(part, home)
-                loaded()
-                trainer.begin(now=time.time())
-                store.reconcile(trainer.versions.of(None).all(), now=time.time())
-                batches: plugins.BatchSource = plugins.load(plugins.BATCHES, source)
-                with build.tracking(settings, home) as committed:
-                    batches.run(
-                        settings,
-                        store,
-                        trainer,
-                        steps=steps,
-                        stop=stop.is_set,
-                        rest=stop.wait,
-                        committed=committed,
-                    )
-            except AfterwitError as error:
-                store.set_status(STAGE, False, str(error), now=time.time())
-                raise
+def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
+    """One of the learner's processes, if this command started several; errors are one line."""
+    try:
+        work(settings, home, **others)
+    except AfterwitError as error:
+        if os.environ["RANK"] == "0":
+            print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def learn(
@@ -144,69 +119,69 @@ def learn(
     AlreadyRunning.
     Our own errors are reported as the stage's status before they are raised.
     """
-    with ranked(settings, home, loaded, kind) as part:
-        if part is not None:
-            _learn(part, home, stop, loaded, forever=forever, wait=wait)
+
+    def work(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
+        before = trainer.versions.newest()
+        build.learn_stage(own, store, trainer, committed).run(stop, follow=forever, rest=time.sleep)
+        if not (forever or stop()) and trainer.versions.newest() == before:
+            raise NothingLearned(_why_nothing(store))
+
+    _lead(settings, home, work, stop=stop, loaded=loaded, wait=wait, kind=kind)
 
 
-class Part(NamedTuple):
-    """What the process learns with that leads the learner."""
-
-    settings: Settings
-    folder: Path
-    ranks: Ranks | None
-    """None: it is the only one."""
-    kind: Kind | None
-    """What makes the trainer, if it is not the learner's own."""
-
-
-@contextmanager
-def ranked(
-    settings: Settings, home: Path, loaded: Callable[[], None], kind: Kind | None = None
-) -> Iterator[Part | None]:
-    """This process's part. None if it was another's follower, which has ended then."""
+def _lead(
+    settings: Settings,
+    home: Path,
+    work: Work,
+    *,
+    stop: Callable[[], bool],
+    loaded: Callable[[], None],
+    wait: bool,
+    kind: Kind | None = None,
+) -> None:
+    """Do the `work` as the home's only learner, the model in memory. Other ranks follow the first one."""
     placed = Placed.of(os.environ)
     if placed is None:
-        yield Part(settings, model_folder(settings.model, home), None, kind)
+        folder = model_folder(settings.model, home)
+        _as_only_learner(settings, home, folder, work, stop=stop, loaded=loaded, wait=wait, kind=kind)
         return
-    with crew(settings, home, placed) as (own, folder, group):
-        if group.rank == 0:
-            yield Part(own, folder, group, kind)
+    with member(settings, home, placed) as (own, folder, ranks):
+        if ranks.rank == 0:
+            _as_only_learner(
+                own, home, folder, work, stop=stop, loaded=loaded, wait=wait, kind=kind, ranks=ranks
+            )
             return
         from afterwit.learning.distributed.joining import follow
 
-        trainer = build.trainer_of(own, home, folder, group, kind)
+        trainer = build.trainer_of(own, home, folder, ranks, kind)
         loaded()
-        follow(trainer, group)
-    yield None
+        follow(trainer, ranks)
 
 
-def _learn(
-    part: Part,
+def _as_only_learner(
+    settings: Settings,
     home: Path,
+    folder: Path,
+    work: Work,
+    *,
     stop: Callable[[], bool],
     loaded: Callable[[], None],
-    *,
-    forever: bool,
     wait: bool,
+    kind: Kind | None,
+    ranks: Ranks | None = None,
 ) -> None:
-    settings, folder = part.settings, part.folder
     versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store, ExitStack() as lock:
-        if not _only_learner(lock, versions, store, stop, wait=wait):
+        if not _locked(lock, versions, store, stop, wait=wait):
             return
         try:
             versions.follow()
             refuse_another_home(settings.store.url, store, versions)
             store.set_status(STAGE, True, "loading the model", now=time.time())
-            trainer = _loaded(part, home)
+            trainer = _tested_trainer(settings, home, folder, ranks, kind)
             loaded()
-            before = versions.newest()
             with build.tracking(settings, home) as committed:
-                stage = build.learn_stage(settings, store, trainer, committed)
-                stage.run(stop, follow=forever, rest=time.sleep)
-            if not (forever or stop()) and versions.newest() == before:
-                raise NothingLearned(_why_nothing(store))
+                work(settings, store, trainer, committed)
         except NothingLearned:  # no fault of the stage
             raise
         except AfterwitError as error:
@@ -214,11 +189,11 @@ def _learn(
             raise
 
 
-def _only_learner(
+def _locked(
     lock: ExitStack, versions: Versions, store: Store, stop: Callable[[], bool], *, wait: bool
 ) -> bool:
     """Take the learner's lock; False if `stop` came first."""
-    said = ""
+    reported = ""
     while not stop():
         try:
             with ExitStack() as both:
@@ -228,37 +203,27 @@ def _only_learner(
         except AlreadyRunning as error:
             if not wait:  # the status is the other learner's
                 raise
-            if said != str(error):
-                said = str(error)
-                store.set_status(STAGE, False, f"waiting for another learner to end: {said}", now=time.time())
+            if str(error) != reported:
+                reported = str(error)
+                message = f"waiting for another learner to end: {error}"
+                store.set_status(STAGE, False, message, now=time.time())
             time.sleep(LOCK_POLL_S)
         else:
             return True
     return False
 
 
-def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
-    """What each of the learner's processes does, if this command started several; errors are one line."""
-    try:
-        work(settings, home, **others)
-    except AfterwitError as error:
-        if os.environ["RANK"] == "0":
-            print(f"afterwit: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
-def _loaded(part: Part, home: Path) -> Trainer:
-    """The trainer with its policy in memory, once its mathematics is seen to hold with this model.
-
-    A model in shards is not tested: the test runs in one process.
-    """
-    settings, folder = part.settings, part.folder
+def _tested_trainer(
+    settings: Settings, home: Path, folder: Path, ranks: Ranks | None, kind: Kind | None
+) -> Trainer:
+    """The trainer with its policy in memory, after its self-tests with this model. A sharded model is not
+    tested: the tests run in one process."""
     with memory_shortage_named(folder):
         from afterwit.chat_format.render import Renderer
         from afterwit.doctor import mathematics
         from afterwit.doctor.finding import require
 
-        trainer = build.trainer_of(settings, home, folder, part.ranks, part.kind)
+        trainer = build.trainer_of(settings, home, folder, ranks, kind)
         if settings.learner.shards == 1:
             require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer
@@ -266,10 +231,10 @@ def _loaded(part: Part, home: Path) -> Trainer:
 
 @contextmanager
 def memory_shortage_named(folder: Path) -> Iterator[None]:
-    """Turn any error for lack of memory into a SettingError that says what would help."""
+    """Turn any error for lack of memory into a SettingError with remedies."""
     try:
         yield
-    except Exception as error:  # lack of memory shows as many types
+    except Exception as error:  # lack of memory has many types
         if failure_kind(error) is not FailureKind.MEMORY:
             raise
         raise SettingError(

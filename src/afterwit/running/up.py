@@ -1,4 +1,4 @@
-"""`afterwit up` as a program: servers of our own, and the stages in front of them."""
+"""`afterwit up` as a program: the servers that it starts, and the stages in front of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import STAGES
 
 SERVER = {"engine": {"kind": "vllm"}}
-"""What `afterwit up` starts unless the settings name another kind."""
-
+"""The server that `afterwit up` starts unless the settings name another kind."""
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +65,12 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
 
 
 def _room(settings: Settings, folder: Path, home: Path) -> tuple[str, ...]:
-    """Flags by which the server leaves the learner its room; none for a model that cannot be counted."""
+    """Flags with which the server leaves room for the learner; none for a model that cannot be counted."""
     gpu = first_gpu()
     try:
         models = models_of(settings.model_copy(update={"model": str(folder)}), home)
     except SettingError as error:
-        log.info("the server takes what memory it wants: %s", error)
+        log.info("the server takes as much memory as it does by default: %s", error)
         return ()
     return () if gpu is None else lone_flags(settings, models, gpu)
 
@@ -86,9 +85,7 @@ def placed(
     """
     _engine(settings)
     gpus = gpus_here(settings.placement, environment)
-    folder = model_folder(
-        settings.model, make_home(home)
-    )  # here from now on: the flags follow from its weights
+    folder = model_folder(settings.model, make_home(home))  # downloaded: the flags follow from its weights
     models = models_of(settings.model_copy(update={"model": str(folder)}), home)
     parts = plan(settings, models, gpus)
     servers = (*policy_servers(settings, models, parts), *other_servers(settings, models, parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_flags_beat_the_environment_which_beats_the_file(home: Path) -> None:
 def test_a_recipe_lies_below_the_file(home: Path) -> None:
     settings = load(home=home, below={"judge": {"votes": 1, "temperature": 0.2}}, environment={})
     assert (settings.judge.votes, settings.judge.temperature) == (5, 0.2)
+
+
+def test_settings_reach_another_process_with_the_sections_of_packages(home: Path) -> None:
+    settings = load(home=home, environment={})
+    assert pickle.loads(pickle.dumps(settings)) == settings
 
 
 def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:

@@ -21,7 +21,7 @@ from afterwit.errors import SettingError
 from afterwit.learning.distributed.joining import placed_settings
 from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.settings import LearnerSettings
-from afterwit.running.ranks import KILLED, crew, launch, refuse_torchrun
+from afterwit.running.ranks import KILLED, launch, member, refuse_torchrun
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
 from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
@@ -200,7 +200,7 @@ def meet(models: list[Path], home: Path, settings: list[dict[str, object]]) -> N
     """A rank with a model and settings of its own."""
     placed = Placed.of(os.environ)
     assert placed is not None
-    with crew(settings_of(models[placed.rank], home, **settings[placed.rank]), home, placed):
+    with member(settings_of(models[placed.rank], home, **settings[placed.rank]), home, placed):
         """They agree."""
 
 
