@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from afterwit import plugins
 from afterwit.adapters import SHARED
 from afterwit.config import Settings, StoreSettings, home_of, store_settings
 from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
@@ -138,9 +139,12 @@ def worker_name(stage: str) -> str:
 
 
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
-    """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
+    """The installed `judge.client`, the endpoint at `judge.url`, or the served model's frozen weights."""
     from afterwit.judging.engine_judge import EngineJudge
 
+    if settings.client is not None:
+        client: JudgeClient = plugins.load(plugins.JUDGES, settings.client)(settings)
+        return client
     if settings.url is not None:
         return http_judge(settings)
     if engine is None:

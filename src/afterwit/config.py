@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from afterwit import plugins, recipes
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.kinds import KINDS, EngineSettings
+from afterwit.engines.kinds import KINDS, EngineSettings, engine_section
 from afterwit.errors import SettingError
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.home.home import CONFIG
@@ -132,7 +132,7 @@ def _unpickled(state: dict[Any, Any]) -> Settings:
 @cache
 def settings_class() -> type[Settings]:
     """`Settings` with the sections of installed packages. Raises SettingError if one fails to load."""
-    added: dict[str, Any] = {}
+    added: dict[str, Any] = {"engine": (engine_section(), EmbeddedSettings())}
     for name, part in plugins.installed(plugins.SECTIONS).items():
         section = plugins.loaded(part)
         added[name] = (section, section())

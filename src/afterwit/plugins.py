@@ -11,50 +11,58 @@ and it is there as soon as the package is installed. `docs/extend.md` shows each
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from afterwit.errors import SettingError
-
-if TYPE_CHECKING:
-    from afterwit.config import Settings
-    from afterwit.learning.trainer import Trainer
-    from afterwit.store import Store
 
 COMMANDS = "afterwit.commands"
 """`typer.Typer` groups: `afterwit NAME ...`. `--help` loads them: commands import inside."""
 SECTIONS = "afterwit.settings"
 """Frozen data classes: the section `[NAME]` of config.toml."""
 BATCHES = "afterwit.batches"
-"""`BatchSource`s: `afterwit train --from NAME`."""
+"""`BatchSource`s of `afterwit.running.train`: `afterwit train --from NAME`."""
+DIALECTS = "afterwit.dialects"
+"""`Dialect`s, each at its own path."""
+JUDGES = "afterwit.judges"
+"""Functions of `JudgeSettings` that return a `JudgeClient`: `judge.client = NAME`."""
+OBJECTIVES = "afterwit.objectives"
+"""`Objective`s: `objective.objective = NAME`."""
+TERMS = "afterwit.terms"
+"""`Term`s that objectives name."""
+HINT_RULES = "afterwit.hint_rules"
+"""`HintRule`s: `objective.hint_selection = NAME`."""
+ENGINES = "afterwit.engines"
+"""`EngineKind`s: `engine.kind = NAME`."""
+STORES = "afterwit.stores"
+"""`Kind`s of store, by the scheme of `store.url`."""
 
 T = TypeVar("T")
 
 
-class BatchSource(Protocol):
-    """Batches that come from elsewhere than the home's store."""
+class Table(Mapping[str, T]):
+    """The values of a setting by name: those that come with Afterwit, then those of installed packages, which
+    are loaded when they are read."""
 
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Settings by section, below all that a user sets."""
+    def __init__(self, group: str, built_in: Mapping[str, T]) -> None:
+        self._group, self._built_in = group, built_in
 
-    def run(
-        self,
-        settings: Settings,
-        store: Store,
-        trainer: Trainer,
-        *,
-        steps: int | None,
-        stop: Callable[[], bool],
-        rest: Callable[[float], object],
-        committed: Callable[[Store], object],
-    ) -> None:
-        """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
+    def __getitem__(self, name: str) -> T:
+        if name in self._built_in:
+            return self._built_in[name]
+        if name not in installed(self._group):
+            raise KeyError(name)
+        part: T = loaded(installed(self._group)[name])
+        return part
 
-        Call `committed` with the store after each commit of a version.
-        """
+    def __iter__(self) -> Iterator[str]:
+        yield from self._built_in
+        yield from (name for name in installed(self._group) if name not in self._built_in)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @cache

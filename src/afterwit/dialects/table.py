@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from afterwit import plugins
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.messages import ANTHROPIC_MESSAGES
 from afterwit.dialects.responses import OPENAI_RESPONSES
 
-DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES)
+DIALECTS: tuple[Dialect, ...] = (
+    OPENAI_CHAT,
+    OPENAI_RESPONSES,
+    ANTHROPIC_MESSAGES,
+    *map(plugins.loaded, plugins.installed(plugins.DIALECTS).values()),
+)
 """Errors at paths that belong to no dialect leave in the first one."""
 
 

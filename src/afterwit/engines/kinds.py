@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from afterwit import plugins
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
 from afterwit.engines.server.server import ServerCommand
@@ -50,12 +54,30 @@ async def _open_sglang(folder: Path, settings: SglangSettings, takes_weights: bo
     return await open_fleet(folder, settings, inspect, takes_weights=takes_weights)
 
 
-KINDS: Mapping[str, Callable[[Path, Any, bool], Awaitable[Engine]]] = {
-    "embedded": _open_embedded,
-    "vllm": _open_vllm,
-    "sglang": _open_sglang,
-}
-"""Opens each kind from the model folder, the settings of the kind, and whether new weights will come."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineKind:
+    """One value of the setting `engine.kind`."""
+
+    settings: type
+    """The section `[engine]` of this kind: a frozen data class with a field `kind` of one Literal."""
+    open: Callable[[Path, Any, bool], Awaitable[Engine]]
+    """From the model's folder, the settings, and whether new weights will come to an engine that is ready."""
+
+
+KINDS: Mapping[str, EngineKind] = plugins.Table(
+    plugins.ENGINES,
+    {
+        "embedded": EngineKind(settings=EmbeddedSettings, open=_open_embedded),
+        "vllm": EngineKind(settings=VllmSettings, open=_open_vllm),
+        "sglang": EngineKind(settings=SglangSettings, open=_open_sglang),
+    },
+)
+
+
+def engine_section() -> Any:
+    """The type of the section `[engine]` with the kinds of installed packages, for pydantic."""
+    kinds: Any = reduce(or_, (kind.settings for kind in KINDS.values()))
+    return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 
 def _launch_vllm(folder: Path, settings: VllmSettings, **at: Any) -> ServerCommand:
@@ -80,4 +102,4 @@ async def open_engine(folder: Path, settings: AnySettings, *, takes_weights: boo
 
     Without `takes_weights`, a server may lack features that only new weights need.
     """
-    return await KINDS[settings.kind](folder, settings, takes_weights)
+    return await KINDS[settings.kind].open(folder, settings, takes_weights)

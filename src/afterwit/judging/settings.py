@@ -21,6 +21,8 @@ class JudgeSettings:
 
     enabled: bool = True
     """Whether `serve` judges. False: turns are recorded with what followed, and wait."""
+    client: str | None = None
+    """The judge of an installed package (entry point `afterwit.judges`). None: `url`, or the served model."""
     url: str | None = None
     """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. None: the served model
     judges, below the gateway."""

@@ -9,6 +9,8 @@ from hashlib import sha256
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
+from afterwit import plugins
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -36,7 +38,7 @@ class Objective:
         return "opd" in self.terms or "combine" in self.terms
 
 
-OBJECTIVES = {
+_OBJECTIVES = {
     "hybrid": Objective(terms={"rl": "rl", "opd": "topk_opd"}),
     "topk_opd": Objective(terms={"opd": "topk_opd"}),
     "token_opd": Objective(terms={"opd": "token_opd"}),
@@ -46,6 +48,7 @@ OBJECTIVES = {
     "combine": Objective(terms={"combine": "combine"}),
     "rl": Objective(terms={"rl": "rl"}),
 }
+OBJECTIVES = plugins.Table(plugins.OBJECTIVES, _OBJECTIVES)
 
 
 class Members(NamedTuple):
@@ -243,10 +246,11 @@ def _overlap_ids(student_TK: Sequence[Sequence[int]], teacher_TK: Sequence[Seque
     ]
 
 
-HINT_RULES = {
+_HINT_RULES = {
     "shortest": HintRule(known=_shortest),
     "longest": HintRule(known=_longest, keeps_longest=True),
     "random": HintRule(known=_random),
     "sequence_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids),
     "token_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids, per_token=True),
 }
+HINT_RULES = plugins.Table(plugins.HINT_RULES, _HINT_RULES)

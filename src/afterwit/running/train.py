@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from afterwit import build, plugins
 from afterwit.config import Settings
@@ -63,6 +63,30 @@ def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = No
     learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)
 
 
+class BatchSource(Protocol):
+    """Batches that come from elsewhere than the home's store."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Settings by section, below all that a user sets."""
+
+    def run(
+        self,
+        settings: Settings,
+        store: Store,
+        trainer: Trainer,
+        *,
+        steps: int | None,
+        stop: Callable[[], bool],
+        rest: Callable[[float], object],
+        committed: Callable[[Store], object],
+    ) -> None:
+        """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
+
+        Call `committed` with the store after each commit of a version.
+        """
+
+
 def run_batches(settings: Settings, home: Path, *, source: str, steps: int | None) -> None:
     """Train on the batches of an installed `BatchSource`, for `steps` updates or until SIGINT or SIGTERM.
 
@@ -87,7 +111,7 @@ def run_batches(settings: Settings, home: Path, *, source: str, steps: int | Non
     def work(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
         trainer.begin(now=time.time())
         store.reconcile(trainer.versions.of(None).all(), now=time.time())
-        batches: plugins.BatchSource = plugins.load(plugins.BATCHES, source)
+        batches: BatchSource = plugins.load(plugins.BATCHES, source)
         batches.run(own, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait, committed=committed)
 
     _lead(settings, home, work, stop=stop.is_set, loaded=loaded, wait=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from afterwit import plugins
 from afterwit.errors import SettingError
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class Postgresql:
         return PostgresqlStore.exists(url)
 
 
-STORES: Mapping[str, Kind] = {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()}
+STORES: Mapping[str, Kind] = plugins.Table(
+    plugins.STORES, {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()}
+)
 
 
 def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:

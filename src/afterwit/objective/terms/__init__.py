@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from afterwit import plugins
 from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import combine, rl, token_opd, topk_distill, topk_opd
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TERMS", "Term", "advantages", "corrected", "entropy", "keep", "reference_kl", "term_loss"]
 
-TERMS = {
+_TERMS = {
     "rl": rl.TERM,
     "token_opd": token_opd.TERM,
     "combine": combine.TERM,
     "topk_opd": topk_opd.TERM,
     "topk_distill": topk_distill.TERM,
 }
+TERMS = plugins.Table(plugins.TERMS, _TERMS)
 
 
 def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:

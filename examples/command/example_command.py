@@ -1,0 +1,24 @@
+"""`afterwit count turns`: how many turns the home holds."""
+
+from __future__ import annotations
+
+import typer
+
+from afterwit.cli.options import Home
+
+app = typer.Typer(help="Count what the home holds.", no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """A group of one command keeps its name."""
+
+
+@app.command()
+def turns(home: Home = None) -> None:
+    """Print the number of turns in the home."""
+    from afterwit.build import store_of_home
+    from afterwit.config import home_of
+
+    with store_of_home(home_of(home)) as store:
+        print(sum(1 for _ in store.turns()))
