@@ -38,7 +38,7 @@ class Slow:
 
 def deliveries_of(store: Slow) -> tuple[Callable[..., None], list[StoreError]]:
     deliveries, failures = Deliveries(store), list[StoreError]()  # type: ignore[arg-type] # its two calls
-    return lambda *turns: deliveries.tell(turns, failures.append), failures
+    return lambda *turns: deliveries.add(turns, failures.append), failures
 
 
 async def test_what_ends_before_the_next_call_is_told_with_it_at_once() -> None:

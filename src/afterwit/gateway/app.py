@@ -1,32 +1,35 @@
-"""The gateway's ASGI application: endpoints behind the middleware."""
+"""The gateway's ASGI application: its routes, and the checks, errors and log lines around each request."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from random import getrandbits
+from time import perf_counter
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.families import AUTO, NO_CALLS, unknown_template
 from afterwit.chat_format.render import Renderer
-from afterwit.dialects.dialect import Dialect, ExtraRoute, StoredResponses, TokenCount
-from afterwit.dialects.table import DIALECTS, dialect_of
+from afterwit.dialects.dialect import Dialect, TokenCount
+from afterwit.dialects.table import DIALECTS, dialect_of, meant_by
 from afterwit.engines.port import Engine
 from afterwit.errors import RequestError
-from afterwit.gateway.auth import KeyCache
-from afterwit.gateway.context import Deliveries, Gateway
-from afterwit.gateway.endpoint import ModelEndpoint
+from afterwit.gateway.auth import KeyCache, check_host, check_origin, sent_key
+from afterwit.gateway.context import CALLER, HEADERS, Deliveries, Gateway
+from afterwit.gateway.endpoint import ModelEndpoint, StoredResponsesEndpoint, TokenCountEndpoint
 from afterwit.gateway.feedback import FeedbackEndpoint
-from afterwit.gateway.limits import InFlight
+from afterwit.gateway.limits import INTERNAL, InFlight, send_error
 from afterwit.gateway.metrics import Metrics
-from afterwit.gateway.middleware import Middleware
-from afterwit.gateway.other_endpoints import StoredResponsesEndpoint, TokenCountEndpoint
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.gateway.status import Pages
 from afterwit.page.app import UserPage
@@ -35,31 +38,106 @@ from afterwit.store import AsyncStore
 
 log = logging.getLogger("afterwit.gateway")
 
-
 READERS = 4
 """Threads that read and render long requests. The event loop waits its turn among them."""
 
+ALLOW = "afterwit.allow"
+"""ASGI scope key of the `Allow` header of a 405."""
+
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
+"""Paths that need no key: probes have none."""
+
+PAGE = "/ui"
+"""The page for people and what is below it need no key here: a browser signs in there."""
+
+LONGEST_SHOWN = 120
+"""Characters of a client's path in the log and in errors."""
+
 
 class GatewayApp:
-    """The gateway as an ASGI application."""
+    """The gateway as an ASGI application.
+
+    It checks Host, Origin and key, answers errors in JSON, and logs a line for each request: nothing that was
+    said, and a path only if no route has it, cut and escaped.
+    """
 
     def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
         self.gateway = gateway
-        self._app: ASGIApp = Middleware(_router(gateway, controls), gateway)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # with an app in the scope, the router raises what it refuses, and the middleware answers it
-        scope["app"] = self
-        await self._app(scope, receive, send)
+        self._router = _router(gateway, controls)
 
     @property
     def in_flight(self) -> InFlight:
-        """Requests that are not answered yet: drain them before the server stops."""
+        """Requests without a complete response: drain them before the server stops."""
         return self.gateway.in_flight
 
     def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]:
         """The JSON body of an error at a path, in the dialect of that path."""
         return dialect_of(path, self.gateway.dialects).error_body(error)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        scope["app"] = self  # so that the router raises its 404 and 405
+        started = perf_counter()
+        status = 0
+        dialect = dialect_of(scope["path"], self.gateway.dialects)
+        request_id = f"req_{getrandbits(128):032x}"
+        identified = (dialect.request_id_header.encode(), request_id.encode())
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), identified]}
+            await send(message)
+
+        error = await self._enter(scope, receive, watched)
+        if error is not None and not status:
+            retry_after_s = self.gateway.settings.retry_after_s
+            await send_error(watched, error, dialect, scope.get(ALLOW, ()), retry_after_s=retry_after_s)
+        route = getattr(scope.get("route"), "path", None)
+        self.gateway.metrics.request(route or "other", status)
+        where, method = route or printable(scope["path"]), printable(scope["method"])
+        millis = (perf_counter() - started) * 1000
+        log.info("%s %s %d %.1f ms %s", method, where, status, millis, request_id)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
+        """Serve the request. Returns the error to answer with, None if it was answered."""
+        try:
+            await self._admit(scope)
+            await self._router(scope, receive, send)
+        except RequestError as error:
+            return error
+        except HTTPException as error:
+            scope[ALLOW] = [(b"allow", methods.encode()) for methods in (error.headers or {}).values()]
+            return _routing_error(error, scope, meant_by(scope["path"], self.gateway.dialects))
+        except ClientDisconnect:
+            return None
+        except Exception as error:  # the boundary: our own fault, and the server goes on
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            # the exception's message may quote a conversation
+            log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
+            return INTERNAL
+        return None
+
+    async def _admit(self, scope: Scope) -> None:
+        """Put the caller into the scope. Raises 401 and 403."""
+        gateway = self.gateway
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope[HEADERS] = headers
+        await gateway.keys.refresh()
+        host = headers.get("host")
+        check_host(host, gateway.settings.allowed_hosts, keyed=gateway.keys.keyed)
+        check_origin(headers.get("origin"), host, gateway.settings.allowed_origins)
+        key = sent_key(headers.get("authorization"), headers.get("x-api-key"))
+        client = (scope.get("client") or (None,))[0]
+        is_open = _is_open(scope["path"])
+        caller = gateway.keys.caller(None if is_open and key is None else key, client)
+        if caller is None and not is_open:
+            message = "Send an API key: Authorization: Bearer aw-..., or x-api-key: aw-..."
+            raise RequestError(401, "invalid_api_key", message)
+        scope[CALLER] = caller
 
 
 def build_app(
@@ -76,11 +154,10 @@ def build_app(
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
-    """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered.
+    """The gateway over an engine and a store.
 
-    `servers` says why one that this process started is gone, by its name.
-
-    `controls` are the buttons of its page; without them the page only shows.
+    It calls `wake_judge` when a turn got its next state. `servers` returns why a server that this process
+    started is gone, by name. `controls` are the page's buttons; without them the page is read-only.
     """
     if not renderer.reads_only_what_is_new:
         log.warning(
@@ -113,20 +190,6 @@ def build_app(
     return GatewayApp(gateway, controls)
 
 
-def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
-    yield Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
-    for extra in dialect.extra_routes:
-        yield _extra_route(gateway, extra)
-
-
-def _extra_route(gateway: Gateway, extra: ExtraRoute) -> Route:
-    match extra:
-        case TokenCount():
-            return Route(extra.path, TokenCountEndpoint(gateway, extra), methods=["POST"])
-        case StoredResponses():
-            return Route(extra.path, StoredResponsesEndpoint(gateway, extra), methods=["GET"])
-
-
 def _router(gateway: Gateway, controls: Controls | None) -> Router:
     pages = Pages(gateway)
     routes = [
@@ -141,3 +204,30 @@ def _router(gateway: Gateway, controls: Controls | None) -> Router:
         *UserPage(gateway, controls).routes(),
     ]
     return Router(routes, redirect_slashes=False)
+
+
+def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
+    yield Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
+    for extra in dialect.extra_routes:
+        if isinstance(extra, TokenCount):
+            yield Route(extra.path, TokenCountEndpoint(gateway, extra), methods=["POST"])
+        else:
+            yield Route(extra.path, StoredResponsesEndpoint(gateway, extra), methods=["GET"])
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path == PAGE or path.startswith(PAGE + "/")
+
+
+def _routing_error(error: HTTPException, scope: Scope, meant: str | None) -> RequestError:
+    path = printable(scope["path"])
+    if error.status_code == 405:
+        return RequestError(405, "method_not_allowed", f"{path} does not answer to {scope['method']}.")
+    hint = "" if meant is None else f" {meant} is served: look at the client's base URL."
+    return RequestError(error.status_code, "unknown_route", f"There is nothing at {path}.{hint}")
+
+
+def printable(text: str) -> str:
+    """A client's text for a line of a log: ASCII without control characters, cut to a length."""
+    written = text[:LONGEST_SHOWN].encode("unicode_escape").decode()
+    return written if len(text) <= LONGEST_SHOWN else written + "..."

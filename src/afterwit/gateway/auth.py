@@ -19,7 +19,6 @@ from afterwit.store import Key
 
 KEY_PREFIX = "aw-"
 
-
 MOST_NAME = 64
 """Characters of a key's name."""
 
@@ -75,12 +74,9 @@ class Caller:
 LOCAL = Caller(name="local", scopes=frozenset(Permission))
 """The caller from this machine while there are no keys."""
 
-
 GROUP_HEADER = "x-session-group"
 
-
 _FAMILY = re.compile(r"[a-z0-9._-]+")
-
 
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

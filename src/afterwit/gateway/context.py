@@ -1,4 +1,4 @@
-"""What the endpoints share."""
+"""Shared by all endpoints: the gateway's parts, limits and known faults."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ from afterwit.store import AsyncStore, Store
 
 T = TypeVar("T")
 
+CALLER = "afterwit.caller"
+"""ASGI scope key of the request's caller; None for a probe without a key."""
+
+HEADERS = "afterwit.headers"
+"""ASGI scope key of the headers as text: names in lower case; of a header sent twice, the last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that fails, in a plain sentence, and when it last failed."""
+    """A fault in a plain sentence, and when it last occurred."""
 
     message: str
     at: float
@@ -32,7 +38,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """One gateway: the parts it uses, its limits, and what it knows of its own health."""
+    """One gateway."""
 
     engine: Engine
     renderer: Renderer
@@ -45,7 +51,7 @@ class Gateway:
     in_flight: InFlight
     metrics: Metrics
     readers: Executor
-    """Where long requests are read and rendered."""
+    """Reads and renders long requests."""
     wake_judge: Callable[[], None]
     now: Callable[[], float]
     """Seconds since the epoch."""
@@ -54,12 +60,12 @@ class Gateway:
     faults: dict[str, Fault] = field(default_factory=dict)
     """The last fault of `store` and of `engine`; removed when it works again."""
     servers: Callable[[], Mapping[str, str]] = dict
-    """Of the servers that this process started: why one is gone, by its name."""
+    """The servers that this process started and that are gone: why, by name."""
     omitted: set[str] = field(default_factory=set)
-    """What was left out of a request first because the model reads text: the log says it once."""
+    """The first kind of content that was left out of a request; it is logged once."""
 
     async def read(self, work: Callable[[Store], T], *, within_s: float) -> T:
-        """What the store says. Raises StoreError, also if it takes longer than this."""
+        """Read the store. Raises StoreError, also if it takes longer than this."""
         try:
             async with asyncio.timeout(within_s):
                 return await self.store.call(work)
@@ -74,51 +80,49 @@ class Gateway:
 
 WITHIN_S = 0.01
 """Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
-the client that asks again then gets a turn that takes the place of the first, as if it had not heard it."""
-
-
-Failed = Callable[[StoreError], None]
+if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
 
 
 class Deliveries:
+    """Marks turns as delivered in the store's next call, so that no request waits for a call of its own."""
+
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._untold: list[str] = []
-        self._telling = 0
-        """How many of them are being told."""
-        self._riding: asyncio.Future[None] | None = None
+        self._waiting: list[str] = []
+        self._sent = 0
+        """How many of them are in the call that is under way."""
+        self._call: asyncio.Future[None] | None = None
 
-    def tell(self, turns: Iterable[str], failed: Failed) -> None:
-        """The clients have these turns whole: every later call of the store finds them so.
+    def add(self, turns: Iterable[str], failed: Callable[[StoreError], None]) -> None:
+        """The clients have these turns whole: every later call of the store sees that.
 
-        `failed` hears what the store says instead; what it refuses is told with what comes next.
+        If the store refuses, `failed` gets its error, and the turns are tried again with the next ones.
         """
-        self._untold += turns
-        if self._riding is None:
-            self._ride(failed)
+        self._waiting += turns
+        if self._call is None:
+            self._send(failed)
 
-    def _ride(self, failed: Failed) -> None:
+    def _send(self, failed: Callable[[StoreError], None]) -> None:
+        def deliver(store: Store) -> None:  # in the store's thread, and repeated if its transaction is
+            turns = self._waiting.copy()
+            store.delivered(turns)
+            self._sent = len(turns)
+
+        def done(call: asyncio.Future[None]) -> None:
+            self._call = None
+            error = call.exception()
+            if isinstance(error, StoreError):
+                failed(error)
+                return
+            if error is not None:
+                raise error
+            del self._waiting[: self._sent]
+            if self._waiting:
+                self._send(failed)
+
         try:
-            self._riding = self._store.along(self._tell, within_s=WITHIN_S)
+            self._call = self._store.along(deliver, within_s=WITHIN_S)
         except StoreError as error:
             failed(error)
         else:
-            self._riding.add_done_callback(lambda riding: self._told(riding, failed))
-
-    def _tell(self, store: Store) -> None:
-        """In the store's thread, perhaps more than once: more turns may come meanwhile."""
-        telling = self._untold.copy()
-        store.delivered(telling)
-        self._telling = len(telling)
-
-    def _told(self, riding: asyncio.Future[None], failed: Failed) -> None:
-        self._riding = None
-        error = riding.exception()
-        if isinstance(error, StoreError):
-            failed(error)
-            return
-        if error is not None:
-            raise error
-        del self._untold[: self._telling]
-        if self._untold:
-            self._ride(failed)
+            self._call.add_done_callback(done)

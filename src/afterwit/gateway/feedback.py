@@ -11,10 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, owner_of
-from afterwit.gateway.context import Gateway
+from afterwit.gateway.context import CALLER, Gateway
+from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.gateway.limits import send_json
-from afterwit.gateway.middleware import CALLER
-from afterwit.gateway.reading import read_bytes, reading
 from afterwit.ids import choice_turn, turn_of_response
 from afterwit.lifecycle import State
 from afterwit.store import FeedbackOutcome, Store
@@ -23,17 +22,13 @@ from afterwit.verdict import Feedback
 MOST_BYTES = 2**20
 """Of one feedback: words of a person."""
 
-
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
 """The same for a response of another key: nobody learns what others have."""
 
-
 UNRECORDED = "Turns are served but not recorded at the moment; /readyz says why."
-
 
 LOST = "was not recorded, because the store cannot take it; /readyz and the log say why."
 """Paths and database errors are for the operator, not for every key."""
-
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +44,7 @@ class FeedbackEndpoint:
         caller.require(Permission.TEACH)
         with gateway.in_flight.body() as hold:
             data = await read_bytes(gateway, scope, receive, hold, most=MOST_BYTES)
-            request = await reading(gateway, data, parse_feedback)
+            request = await read_json(gateway, data, parse_feedback)
         outcome = await self._record(request, caller)
         if outcome.trains:
             gateway.wake_judge()
@@ -82,16 +77,12 @@ def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, n
 
 REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": -1}}
 
-
 MAX_CHOICE = 127
-
 
 MAX_TEXT = 20_000
 """Characters."""
 
-
 _TRAINED = "Recorded only: the turn has trained already."
-
 
 _ENDED = "Recorded only: the turn does not train."
 

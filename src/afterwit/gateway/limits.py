@@ -149,10 +149,8 @@ class Admission:
 HEARD_OUT = 4
 """Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
 
-
 MOST_VALUES = 131_072
 """Values of one body. An agent's request has thousands; to decode this many takes a tenth of a second."""
-
 
 _STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 """A string, or a mark that begins a value."""
@@ -291,9 +289,7 @@ async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished:
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
-
 JSON = (b"content-type", b"application/json")
-
 
 INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 

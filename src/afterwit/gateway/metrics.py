@@ -12,7 +12,6 @@ from afterwit.tracking.values import Newest
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
-
 GROUPS: Mapping[str, tuple[str, str, str]] = {
     "learner": ("afterwit_learner", "What the newest update measured of itself, by metric.", "metric"),
     "time": ("afterwit_learner_seconds", "Where the newest update's time went, by part.", "part"),

@@ -19,10 +19,8 @@ from afterwit.turn import Sampling
 DOUBTFUL_CHARACTERS = 8
 """Characters per token of the context. Longer texts are first counted in slices; usual text has 3 to 5."""
 
-
 SLICE = 65_536
 """Characters."""
-
 
 CERTAINLY_TOO_MANY = 2
 """Times the context: cutting a text into slices adds a few tokens, and never doubles them."""

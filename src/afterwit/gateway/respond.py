@@ -1,12 +1,17 @@
-"""A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves."""
+"""A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves.
+
+If the store fails, serving goes on: such turns are not recorded and cannot train.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Send
 
@@ -14,15 +19,28 @@ from afterwit.dialects.dialect import Encoder
 from afterwit.dialects.request import Field
 from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseEvent, Usage
 from afterwit.engines.port import Generate, Step
-from afterwit.errors import ContextExceeded, EngineError, EngineUnavailable, RequestError, RequestRefused
+from afterwit.errors import (
+    ContextExceeded,
+    EngineError,
+    EngineUnavailable,
+    RequestError,
+    RequestRefused,
+    StoreError,
+)
+from afterwit.gateway.binder import Bound, store_turn
 from afterwit.gateway.context import Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
 from afterwit.gateway.prepare import PreparedRequest
-from afterwit.gateway.record import Recorder
 from afterwit.gateway.reply import Choice
+from afterwit.store import Store
+from afterwit.turn import Finish, Turn
+
+log = logging.getLogger("afterwit.gateway")
+
+T = TypeVar("T")
 
 FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
-"""What a client's request calls a field of `Generate`, if it differs."""
+"""The name in a client's request of a field of `Generate`, if it differs."""
 
 
 class RunningResponse:
@@ -49,17 +67,14 @@ class RunningResponse:
         try:
             async with self._writer.kept_alive(self._version()):
                 await _together([self._complete(choice) for choice in self._choices])
-        except RequestRefused as error:
-            await self._report(_refused(error), error)
-            return
-        except EngineError as error:
-            await self._fail(error)
-            return
-        except RequestError as error:
-            if not await self._writer.fail(error):
+        except (RequestError, EngineError) as error:
+            reported = error if isinstance(error, RequestError) else self._reported(error)
+            if await self._writer.fail(reported):
+                return
+            if reported is error:
                 raise
-            return
-        except Exception:  # our own fault: the client hears of it, and the middleware logs it
+            raise reported from error
+        except Exception:  # our own fault: the client gets an error, and the middleware logs it
             await self._writer.fail(INTERNAL)
             raise
         self._gateway.faults.pop("engine", None)
@@ -97,59 +112,46 @@ class RunningResponse:
                 ) from error
 
     def _steps(self, choice: Choice) -> AsyncGenerator[Step, None]:
+        """The model's own log-probs are asked for if the engine has them; else the recorded ones serve."""
+        asked, engine = self._request.asked, self._gateway.engine
+        with_logprobs = asked.logprobs and engine.capabilities.top_logprobs > 0
         request = Generate(
             prompt_ids=self._request.prompt.ids,
             sampling=choice.sampling,
             forced_prefix=self._request.prompt.forced,
             constraint=self._request.prompt.constraint,
-            top_logprobs=self._request.asked.top_logprobs if self._tells_logprobs() else None,
+            top_logprobs=asked.top_logprobs if with_logprobs else None,
             adapter=self._request.adapter,
         )
-        return self._gateway.engine.generate(request)
-
-    def _tells_logprobs(self) -> bool:
-        """Whether the engine is asked for the model's own log-probs. Else the recorded ones do."""
-        return self._request.asked.logprobs and self._gateway.engine.capabilities.top_logprobs > 0
+        return engine.generate(request)
 
     def _take(self, choice: Choice, step: Step) -> list[ResponseEvent]:
         if not choice.reply.completion:
             self._gateway.metrics.first_token.observe(perf_counter() - self._started)
         return choice.reply.push(step)
 
-    async def _fail(self, error: EngineError) -> None:
-        """Report the engine's fault: by a status if nothing was sent yet, else inside the stream."""
+    def _reported(self, error: EngineError) -> RequestError:
+        """The client's error: its own if the engine refused the request, else the engine's fault."""
+        if isinstance(error, RequestRefused):
+            code = "context_length_exceeded" if isinstance(error, ContextExceeded) else "invalid_value"
+            return RequestError(400, code, str(error), param=FIELDS.get(error.field, error.field))
         self._gateway.faults["engine"] = Fault(message=f"The engine failed: {error}", at=self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
-        reported = RequestError(
+        return RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
         )
-        await self._report(reported, error)
-
-    async def _report(self, reported: RequestError, error: EngineError) -> None:
-        """Send an error inside the stream if one has begun; else raise it."""
-        if not await self._writer.fail(reported):
-            raise reported from error
 
     def _usage(self) -> Usage:
-        """What a response goes on from counts as prompt."""
-        prompt, begun = self._request.prompt, self._begun()
+        """Tokens of a response that the client gave count as prompt."""
+        prompt = self._request.prompt
+        begun = len(prompt.forced) if self._request.asked.prefill else 0
         completion = sum(max(choice.reply.completion - begun, 0) for choice in self._choices)
         return Usage(prompt=len(prompt.ids) + begun, completion=completion)
-
-    def _begun(self) -> int:
-        """Tokens of each response that the client gave."""
-        return len(self._request.prompt.forced) if self._request.asked.prefill else 0
 
     def _version(self) -> int:
         """The weights that sampled the response's latest token."""
         versions = [choice.reply.version for choice in self._choices if choice.reply.version is not None]
         return max(versions, default=self._gateway.engine.live(self._request.adapter) or 0)
-
-
-def _refused(error: RequestRefused) -> RequestError:
-    """The engine's refusal as the client's fault."""
-    code = "context_length_exceeded" if isinstance(error, ContextExceeded) else "invalid_value"
-    return RequestError(400, code, str(error), param=FIELDS.get(error.field, error.field))
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -166,7 +168,6 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-
 
 REFUSED_WITHIN_S = 0.2
 """Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
@@ -272,3 +273,79 @@ class ResponseWriter:
         form = (b"content-length", str(len(data)).encode())
         headers = [form] if whole else list(STREAM_HEADERS)
         return [(b"content-type", self._encoder.content_type.encode()), *headers, *self._headers]
+
+
+class Recorder:
+    """Records the choices of one response. `bound` is None if the store did not answer."""
+
+    def __init__(self, gateway: Gateway, request: PreparedRequest, bound: Bound | None) -> None:
+        self._gateway, self._request, self._bound = gateway, request, bound
+
+    async def save(self, choice: Choice) -> None:
+        """The finished choice, durable on return unless the store fails. Cancelling does not stop it."""
+        choice.saving = asyncio.ensure_future(self._save(choice, choice.reply.ending))
+        await asyncio.shield(choice.saving)
+
+    async def client_left(self, choice: Choice) -> None:
+        """Record what was sampled of a choice before its client left, unless its record is on its way."""
+        if choice.saving is not None:
+            await choice.saving
+        else:
+            await self._save(choice, Finish.CLIENT_LEFT)
+
+    def delivered(self, choices: Iterable[Choice]) -> None:
+        """The client has the whole response."""
+        if self._bound is not None:
+            turns = [choice.turn for choice in choices]
+            self._gateway.deliveries.add(turns, partial(_store_failed, self._gateway))
+
+    async def _save(self, choice: Choice, finish: Finish) -> None:
+        bound, gateway = self._bound, self._gateway
+        if bound is not None:
+            turn, own, now = self._turn(choice, finish, bound), self._request.turns, gateway.now()
+
+            def write(store: Store) -> bool:
+                store_turn(store, bound, turn, own=own, now=now)
+                return True
+
+            if await try_store(gateway, write):
+                gateway.faults.pop("store", None)
+                return
+        gateway.metrics.unrecorded.inc()
+
+    def _turn(self, choice: Choice, finish: Finish, bound: Bound) -> Turn:
+        request, binding = self._request, bound.binding
+        return Turn(
+            id=choice.turn,
+            scope=request.scope,
+            session=binding.session,
+            parent=binding.parent,
+            kind=bound.kind,
+            created=request.created,
+            model=self._gateway.engine.facts.model,
+            conversation=request.prompt.conversation,
+            prompt_ids=request.prompt.ids,
+            sampling=choice.sampling,
+            sampled=choice.reply.sampled(),
+            message=choice.message(),
+            finish=finish,
+            teaches=request.teaches,
+            adapter=request.adapter,
+        )
+
+
+async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
+    """What the store returns, None if it fails. /readyz shows the fault until a turn is recorded again."""
+    try:
+        return await gateway.store.call(work)
+    except StoreError as error:
+        _store_failed(gateway, error)
+        return None
+
+
+def _store_failed(gateway: Gateway, error: StoreError) -> None:
+    """Log the first failure of the store; keep the newest for /readyz."""
+    if "store" not in gateway.faults:
+        log.error("turns are not recorded: %s", error)
+    message = f"Turns are served but not recorded: {error}"
+    gateway.faults["store"] = Fault(message=message, at=gateway.now())

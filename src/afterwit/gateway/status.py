@@ -13,17 +13,14 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from afterwit import __version__
 from afterwit.errors import RequestError, StoreError
 from afterwit.gateway.auth import Permission
-from afterwit.gateway.context import Gateway
-from afterwit.gateway.middleware import CALLER
+from afterwit.gateway.context import CALLER, Gateway
 from afterwit.judging.check_stage import judge_shares
 from afterwit.store import Counts, Pause, Status
 from afterwit.tracking.values import Newest, newest
 
 T = TypeVar("T")
 
-
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
-
 
 PATIENCE_S = 2.0
 """Seconds that a page waits for the store: a probe does not wait for ever."""

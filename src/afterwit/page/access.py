@@ -16,8 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from afterwit.errors import RequestError
 from afterwit.gateway.auth import Caller, Permission, hash_key
-from afterwit.gateway.context import Gateway
-from afterwit.gateway.middleware import CALLER
+from afterwit.gateway.context import CALLER, Gateway
 from afterwit.page import html
 
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
@@ -95,9 +94,7 @@ def _cookie_of(request: Request) -> dict[str, Any]:
 
 MOST_BYTES = 16 * 2**10
 
-
 MOST_FIELDS = 32
-
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -124,14 +121,11 @@ async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
 
 COOKIE = "afterwit-page"
 
-
 LIFE_S = 12 * 3600
 """Seconds that a visit lasts."""
 
-
 MOST = 256
 """Visits at once; of more, the oldest ends."""
-
 
 LOCAL_VISIT = "local"
 """What forms are bound to where nobody signs in."""

@@ -22,10 +22,8 @@ from afterwit.page.views import VIEWS
 
 T = TypeVar("T")
 
-
 PATIENCE_S = 5.0
 """Seconds that the page waits for the store."""
-
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -124,9 +122,7 @@ def _nothing(request: Request, gateway: Gateway) -> Any:
 
 Fields = Mapping[str, str]
 
-
 Action = Callable[[Request, Fields], Awaitable[str]]
-
 
 LONGEST_REASON = 200
 """Characters of why a person pauses."""

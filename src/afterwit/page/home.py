@@ -26,9 +26,7 @@ from afterwit.version import Origin
 
 TURNS = 1_000
 
-
 NEWEST = 8
-
 
 UPDATES = 50
 
@@ -118,12 +116,9 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
 
 CURVE_TURNS = 2_000
 
-
 REQUESTS = 2_000
 
-
 VERSIONS = 200
-
 
 FIRST = (
     "loss",
@@ -140,7 +135,6 @@ FIRST = (
 )
 """Metrics of an update that come first; the others follow by name."""
 
-
 NAMES: Mapping[str, str] = {
     "rl": "loss of the rewards",
     "opd": "loss of the hints",
@@ -148,7 +142,6 @@ NAMES: Mapping[str, str] = {
     "reference_kl": "KL to the base model",
     "grad_norm": "norm of the gradient",
 }
-
 
 SAID: Mapping[str, str] = {
     "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
@@ -283,14 +276,11 @@ def _decided(event: Event) -> Line:
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
 
-
 WINDOW = 100
 """Requests that are compared: the first ones with the newest."""
 
-
 LEAST = 20
 """Requests from which on there is anything to say."""
-
 
 ANSWERS = {
     Trend.LESS: "Yes: you correct it less often than at first.",

@@ -27,12 +27,9 @@ from afterwit.version import Version
 
 HERE = Path(__file__).parent
 
-
 STATIC = HERE / "static"
 
-
 KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-
 
 POLICY = "; ".join(
     (
@@ -46,7 +43,6 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -124,7 +120,6 @@ STATES: Mapping[State, str] = {
     State.TRAINED: "learned",
     State.SKIPPED: "not learned",
 }
-
 
 REASONS: Mapping[Reason, str] = {
     Reason.NO_NEXT_STATE: "nothing followed",

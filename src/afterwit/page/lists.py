@@ -20,7 +20,6 @@ from afterwit.teaching.review import WHY, WORDS, waiting_for_review
 
 PAGE = 30
 
-
 TURNS = 50
 
 
@@ -58,7 +57,6 @@ def one(request: Request, gateway: Gateway) -> Wanted:
 
 SOURCE_TURNS = 5_000
 """Turns that are counted, the newest ones."""
-
 
 REQUESTS = 2_000
 """Requests whose complaints are counted, the newest ones."""

@@ -9,12 +9,9 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 320.0, 96.0
 
-
 LEFT, RIGHT, TOP, BOTTOM = 6.0, 6.0, 8.0, 8.0
 
-
 Point = tuple[float, float]
-
 
 Band = Sequence[tuple[float, float, float]]
 """x, lower end, upper end."""

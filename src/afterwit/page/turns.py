@@ -19,18 +19,14 @@ from afterwit.turn import Kind, Sampled, Turn
 
 PAGE = 50
 
-
 MESSAGES = 4
 """Messages of the prompt that are shown first; the others are behind a link."""
-
 
 CHARACTERS = 6_000
 """Of one message that are shown: its end."""
 
-
 TOKENS = 2_000
 """Of a response that are shown one by one."""
-
 
 TABLE = 400
 """Of these, in the table."""
@@ -109,14 +105,11 @@ def _cut(message: Message, *, whole: bool) -> dict[str, Any]:
 
 BROKEN = "\ufffd"
 
-
 LONGEST_CHARACTER = 4
 """Tokens that one character takes at most."""
 
-
 DOUBTS = (0.9, 0.5, 0.2, 0.05)
 """A token's doubt is the number of these probabilities that it had less than."""
-
 
 PUSHES = (0.02, 0.2, 0.8)
 """A token's push is the number of these advantages that its own, without the sign, is above."""

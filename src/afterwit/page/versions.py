@@ -16,9 +16,7 @@ from afterwit.store import Filter, Store, VersionRecord
 
 PAGE = 40
 
-
 TURNS = 50
-
 
 EVENTS = 12
 

@@ -14,7 +14,6 @@ from afterwit.store import Store
 
 Member = TypeVar("Member", bound=StrEnum)
 
-
 MOST_DIGITS = 15
 """Of a number in an address."""
 

@@ -17,16 +17,13 @@ from afterwit.progress import Period, Progress, Request, Trend, by, progress
 BAR = 20
 """Characters of a bar that stands for every session."""
 
-
 ANSWER = {
     Trend.LESS: "You correct it less than at first",
     Trend.MORE: "You correct it more than at first",
     Trend.UNCLEAR: "No difference can be told yet",
 }
 
-
 NOTHING = "no conversation has come to an end with words of a person yet: there is nothing to count"
-
 
 Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""

@@ -25,16 +25,12 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 
-
 PROMPT_MESSAGES = 3
-
 
 MESSAGE_CHARS = 1200
 
-
 STRONG = 1.0
 """The advantage at which a token's colour is brightest."""
-
 
 SEEN = 0.02
 """The advantage from which on a token is coloured."""

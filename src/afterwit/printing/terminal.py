@@ -11,16 +11,12 @@ from rich.segment import Segment
 WIDE = 100
 """Columns from which reasons are listed at length."""
 
-
 _SHOWN = "\n\t"
-
 
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 
-
 _DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 """Characters that lay out what follows from right to left, or back."""
-
 
 _LEFT_OUT = dict.fromkeys(code for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in _SHOWN)
 

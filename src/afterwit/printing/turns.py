@@ -20,7 +20,6 @@ from afterwit.turn import ImportedTurn, Kind
 ID_CHARS = 12
 """Characters of a turn's id that are listed: the millisecond it began in, and ten random bits."""
 
-
 COLOUR = {
     State.OPEN: "cyan",
     State.ANSWERED: "blue",

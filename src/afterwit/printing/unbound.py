@@ -10,27 +10,21 @@ from afterwit.turn import ImportedTurn, Kind
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
 
-
 NEW_SEGMENT = (
     "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
     " turn that began it"
 )
 
-
 BESIDE = "is beside a conversation (a title, a summary, a review): it is served and never trained on"
-
 
 BESIDE_NO_KNOWN_ONE = (
     "is beside a conversation (a title, a summary, a review), and which one is not known: it is served and"
     " never trained on"
 )
 
-
 SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
 
-
 LEFT = "was left by its client before the answer ended: nobody has read it"
-
 
 _BY_REASON = {
     Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
