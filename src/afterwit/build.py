@@ -127,7 +127,14 @@ def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: R
         max_bytes=int(settings.store.keep_gb * 1e9),
     )
     watch = WatchOver(settings.promotion)
-    return Housekeeping(store, home, limits, report=report, now=time.time, sweep=watch.sweep)
+    return Housekeeping(
+        store,
+        home,
+        limits,
+        report=report,
+        now=time.time,
+        sweep=lambda store, now: watch.sweep(store, now=now),
+    )
 
 
 def worker_name(stage: str) -> str:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Pruned, Store
@@ -14,10 +13,8 @@ from afterwit.worker import Report, Signals, StageHealth, work
 
 STAGE = "housekeeping"
 
-
 LOW_DISK_BYTES = 2**30
 """Below this much free space a new version may not fit, so the status warns."""
-
 
 PRUNE_PASSES = 16
 """Calls of `prune` in one step. The rest waits for the next step, so that others can write in between."""
@@ -32,12 +29,6 @@ class RetentionLimits:
     max_bytes: int
 
 
-class Sweep(Protocol):
-    """Ends what nothing else ends; returns how many."""
-
-    def __call__(self, store: Store, *, now: float) -> int: ...
-
-
 class Housekeeping:
     """Expires and prunes turns, and reports the room that is left."""
 
@@ -49,7 +40,7 @@ class Housekeeping:
         *,
         report: Report,
         now: Callable[[], float],
-        sweep: Sweep = lambda store, *, now: 0,
+        sweep: Callable[[Store, float], object] = lambda store, now: None,
     ) -> None:
         """`sweep` ends episodes that nothing else ends."""
         self._store, self._home, self._retention = store, home, retention
@@ -67,7 +58,7 @@ class Housekeeping:
     async def step(self) -> bool:
         """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
         now = self._now()
-        await self._store.call(lambda store: self._sweep(store, now=now))
+        await self._store.call(lambda store: self._sweep(store, now))
         oldest = now - self._retention.next_state_s
         await self._store.call(lambda store: store.expire_open(older_than=oldest, now=now))
         pruned = await self._prune(now)

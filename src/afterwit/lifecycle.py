@@ -1,4 +1,4 @@
-"""The states of a turn, the permitted moves, and why a turn may end early."""
+"""The states of a turn, the permitted moves, and the reasons for which a turn ends early."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SKIPPED -> ANSWERED or JUDGED: a late reply, feedback, or `requeue`."""
 
 
 class ReasonClass(StrEnum):
-    """What kind of end a reason is."""
+    """What a reason means for the person who reads it."""
 
     NOTHING_TO_LEARN = "nothing_to_learn"
     NOT_TRAINABLE = "not_trainable"
@@ -80,50 +80,32 @@ class Reason(StrEnum):
     LEARNER_FAILED = "learner_failed"
 
 
-_NOTHING = ReasonClass.NOTHING_TO_LEARN
-
-
-_NOT = ReasonClass.NOT_TRAINABLE
-
-
-_FAILED = ReasonClass.FAILED
-
-
-CLASS_OF: dict[Reason, ReasonClass] = {
-    Reason.NO_NEXT_STATE: _NOTHING,
-    Reason.NO_SIGNAL: _NOTHING,
-    Reason.ALREADY_GOOD: _NOTHING,
-    Reason.ALREADY_CONFIDENT: _NOTHING,
-    Reason.EMPTY_RESPONSE: _NOTHING,
-    Reason.DOUBTFUL_HINT: _NOTHING,
-    Reason.SUPERSEDED: _NOT,
-    Reason.REVERTED: _NOT,
-    Reason.FORGOTTEN: _NOT,
-    Reason.CLIENT_LEFT: _NOT,
-    Reason.SIDE_TURN: _NOT,
-    Reason.UNKNOWN_BRANCH: _NOT,
-    Reason.AMBIGUOUS_PARENT: _NOT,
-    Reason.KEY_DOES_NOT_TEACH: _NOT,
-    Reason.NOT_SAMPLED_HERE: _NOT,
-    Reason.PENALTIES: _NOT,
-    Reason.GREEDY_WITHOUT_HINT: _NOT,
-    Reason.TRUNCATED_SAMPLING_WITHOUT_HINT: _NOT,
-    Reason.CUT_AT_LENGTH: _NOT,
-    Reason.ALL_FORCED: _NOT,
-    Reason.RENDER_MISMATCH: _NOT,
-    Reason.TOO_LONG: _NOT,
-    Reason.STALE: _NOT,
-    Reason.REVIEW_REFUSED: _NOT,
-    Reason.EXCLUDED: _NOT,
-    Reason.HOLDS_SECRET: _NOT,
-    Reason.NOT_FINITE: _FAILED,
-    Reason.HELD_BACK: _FAILED,
-    Reason.INVALID_VOTES: _FAILED,
-    Reason.JUDGE_FAILED: _FAILED,
-    Reason.TEACHER_FAILED: _FAILED,
-    Reason.LEARNER_FAILED: _FAILED,
+_NOTHING_TO_LEARN = {
+    Reason.NO_NEXT_STATE,
+    Reason.NO_SIGNAL,
+    Reason.ALREADY_GOOD,
+    Reason.ALREADY_CONFIDENT,
+    Reason.EMPTY_RESPONSE,
+    Reason.DOUBTFUL_HINT,
 }
 
+_FAILED = {
+    Reason.NOT_FINITE,
+    Reason.HELD_BACK,
+    Reason.INVALID_VOTES,
+    Reason.JUDGE_FAILED,
+    Reason.TEACHER_FAILED,
+    Reason.LEARNER_FAILED,
+}
+
+
+def _class_of(reason: Reason) -> ReasonClass:
+    if reason in _NOTHING_TO_LEARN:
+        return ReasonClass.NOTHING_TO_LEARN
+    return ReasonClass.FAILED if reason in _FAILED else ReasonClass.NOT_TRAINABLE
+
+
+CLASS_OF: dict[Reason, ReasonClass] = {reason: _class_of(reason) for reason in Reason}
 
 REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
     {

@@ -1,47 +1,44 @@
 """Range checks that all settings share. Each raises ValueError with the name, the value and the bound.
 
-A value of None was not given and passes; a value that is not a number fails.
+None, an unset value, passes; NaN fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def at_least(section: object, bound: float, *names: str) -> None:
     """Each named value is `bound` or more."""
-    for name, value in _given(section, names):
-        if not value >= bound:
-            raise ValueError(f"{name} is {value}, but must be at least {bound:g}")
+    _check(section, names, lambda value: value >= bound, f"at least {bound:g}")
 
 
 def at_most(section: object, bound: float, *names: str) -> None:
     """Each named value is `bound` or less."""
-    for name, value in _given(section, names):
-        if not value <= bound:
-            raise ValueError(f"{name} is {value}, but must be at most {bound:g}")
+    _check(section, names, lambda value: value <= bound, f"at most {bound:g}")
 
 
 def above(section: object, bound: float, *names: str) -> None:
     """Each named value is more than `bound`."""
-    for name, value in _given(section, names):
-        if not value > bound:
-            raise ValueError(f"{name} is {value}, but must be above {bound:g}")
+    _check(section, names, lambda value: value > bound, f"above {bound:g}")
 
 
 def below(section: object, bound: float, *names: str) -> None:
     """Each named value is less than `bound`."""
-    for name, value in _given(section, names):
-        if not value < bound:
-            raise ValueError(f"{name} is {value}, but must be below {bound:g}")
+    _check(section, names, lambda value: value < bound, f"below {bound:g}")
 
 
 def within(section: object, low: float, high: float, *names: str) -> None:
     """Each named value lies between `low` and `high`, both included."""
-    for name, value in _given(section, names):
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, but must be between {low:g} and {high:g}")
+    _check(section, names, lambda value: low <= value <= high, f"between {low:g} and {high:g}")
+
+
+def _check(section: object, names: tuple[str, ...], holds: Callable[[Any], bool], bound: str) -> None:
+    for name in names:
+        value = getattr(section, name)
+        if value is not None and not holds(value):
+            raise ValueError(f"{name} is {value}, but must be {bound}")
 
 
 def one_of(section: object, allowed: Iterable[str], name: str) -> None:
@@ -53,15 +50,6 @@ def one_of(section: object, allowed: Iterable[str], name: str) -> None:
 
 def one_of_its_choices(section: object) -> None:
     """Each value whose type is a Literal is one of the literal's."""
-    for name, allowed in _choices(type(section)).items():
-        one_of(section, allowed, name)
-
-
-def _given(section: object, names: tuple[str, ...]) -> list[tuple[str, Any]]:
-    values = [(name, getattr(section, name)) for name in names]
-    return [(name, value) for name, value in values if value is not None]
-
-
-def _choices(kind: type) -> dict[str, tuple[str, ...]]:
-    hints = get_type_hints(kind)
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    for name, hint in get_type_hints(type(section)).items():
+        if get_origin(hint) is Literal:
+            one_of(section, get_args(hint), name)

@@ -37,7 +37,7 @@ async def retrying(
     sleep: Callable[[float], Awaitable[object]],
     on: type[JudgeUnavailable | EngineUnavailable] = JudgeUnavailable,
 ) -> T:
-    """The call's result; after `attempts` tries the error `on`. Keeps the pause that a judge asks for."""
+    """The call's result, or its error `on` after `attempts` tries. Respects a judge's Retry-After."""
     for failures in range(1, attempts):
         try:
             return await call()

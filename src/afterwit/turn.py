@@ -1,4 +1,4 @@
-"""The turn: one action of the policy, exactly as it was sampled; or as another program recorded it."""
+"""The turn: one action of the policy, exactly as it was sampled, or as another program recorded it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sampling:
 
     max_tokens: int
     limit_asked: bool = False
-    """Whether `max_tokens` is the client's own wish: less than it would have been given without one."""
+    """Whether the client set `max_tokens`, below the limit that applies without it."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -76,14 +76,14 @@ class Sampling:
 
     @property
     def penalised(self) -> bool:
-        """Whether the logits were changed by what had been said or by the client."""
+        """Whether a penalty or a bias changed the logits."""
         penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)
         return any(penalties) or bool(self.logit_bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What the engine sampled, token by token; the end-of-turn token is included when it was sampled."""
+    """The sampled tokens, including the end-of-turn token if it was sampled."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -117,13 +117,13 @@ class Finish(StrEnum):
 
 
 def source_of(scope: str) -> str:
-    """Who teaches in a scope: the key. A client may call itself anything, and is no other source by that."""
+    """The key in a scope, which is who teaches. A client can choose its family's name, but not its source."""
     return scope.rpartition("/")[0] or scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """What every turn has: what was said, and its place in its session. It is a Turn or an ImportedTurn."""
+    """The conversation, the response and their place in a session: a Turn or an ImportedTurn."""
 
     id: str
     """Lower-case letters and digits, globally unique; response ids end with it."""
@@ -144,7 +144,7 @@ class RecordedTurn:
 
     @property
     def source(self) -> str:
-        """Who taught it."""
+        """The key that it came with."""
         return source_of(self.scope)
 
 
@@ -156,12 +156,12 @@ class Turn(RecordedTurn):
     sampling: Sampling
     sampled: Sampled
     adapter: str = SHARED
-    """The adapter that sampled it, and that learns from it. Its versions are that adapter's, or the base."""
+    """The adapter that sampled it and learns from it. Its versions are that adapter's, or the base."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTurn(RecordedTurn):
-    """A response that was recorded elsewhere: its text is known, what was sampled is not."""
+    """A response that was recorded elsewhere: its text is known, its tokens are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class JudgedTurn:
     rl: bool
     opd: bool
     group_rewards: tuple[int, ...] = ()
-    """The rewards of all judged turns with this prompt, zeros included; (): they were not looked up."""
+    """The rewards of all judged turns with this prompt, zeros included; (): not looked up."""
 
     def __post_init__(self) -> None:
         if not (self.rl or self.opd):
@@ -199,7 +199,7 @@ class Waiting(NamedTuple):
     ended: bool
     """Whether its session has ended, as far as the store can know."""
     source: str = ""
-    """Whose it is: the turn's scope."""
+    """The key that it came with."""
     flags: tuple[Flag, ...] = ()
     accepted: bool = False
     """Whether a person accepted its verdict."""

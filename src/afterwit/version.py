@@ -13,9 +13,8 @@ from afterwit.adapters import SHARED
 from afterwit.promotion.suite import SuiteResult
 
 AMPLIFIED = 64.0
-"""Times that a probe takes an adapter. One update of SmolLM2-135M moves a log-prob by .01 on average, where
-bfloat16 rounds by .05 and loses most of what an adapter adds; 64 times it moves by .6, of which nothing is
-lost."""
+"""Factor on the adapter in a probe. One update of SmolLM2-135M moves a log-prob by .01 on average, where
+bfloat16 rounds by .05 and loses most of what an adapter adds; amplified, it moves by .6, which survives."""
 
 
 class Origin(StrEnum):
@@ -35,8 +34,8 @@ class Probe:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     amplified: tuple[float, ...] = ()
-    """The same with the version's adapter taken `AMPLIFIED` times: a step that half precision would hide
-    shows. (): it has no adapter."""
+    """The same with the version's adapter multiplied by `AMPLIFIED`, which shows a step that half precision
+    would hide. (): the version has no adapter."""
 
     def __post_init__(self) -> None:
         for logprobs in (self.logprobs, self.amplified or self.logprobs):
@@ -52,7 +51,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What an update did to the response that it learned from.
+    """How an update changed the response that it learned from.
 
     `before`, `after` and their like are the mean log-prob of the sampled tokens that train, in nats, at the
     temperature that they train at.
@@ -60,42 +59,42 @@ class Effect:
 
     turn: str
     before: float
-    """Under the weights that the update began with."""
+    """Under the weights before the update."""
     after: float | None
-    """Under the weights that it made; None: this was not measured."""
+    """Under the weights after it; None: not measured."""
     hinted_before: float | None = None
-    """Of the teacher that was shown the hint, which the update pulled towards; None: no hint taught."""
+    """Of the teacher, who saw the hint; None: no hint taught."""
     advantages: tuple[float, ...] = ()
-    """Of each sampled token, how strongly the update pushed it up or down: the sum of the terms' advantages,
-    each times its weight; 0 for a token that does not train. (): it was not kept."""
+    """Of each sampled token, the sum of the terms' advantages, each times its weight; 0 for a token that does
+    not train. (): not stored."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From the JSON of its fields; anything else in it is left out."""
+        """From the JSON of its fields; unknown keys are ignored."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "advantages": tuple(data.get("advantages", ()))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What an update read besides the turns that its manifest names: enough to run it again."""
+    """The inputs of an update besides its turns: enough to run it again."""
 
     learner: Mapping[str, Any]
     """The learner's settings, by name."""
     objective: Mapping[str, Any]
-    """The objective's settings, by name, with the brake that was pulled."""
+    """The objective's settings, by name, after the brake."""
     placement: str
-    """Where hints stood in prompts."""
+    """The position of hints in prompts."""
     digests: Mapping[str, str]
-    """Turn -> a digest of everything that the update read of it."""
+    """Turn -> a digest of everything that the update read about it."""
     anew: bool = False
-    """Whether it began without the optimiser's state of the version before it, which was kept nowhere."""
+    """Whether it started a new optimiser, because the state of the version before it was not stored."""
     groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Turn -> the rewards of its prompt's turns, if the baseline read them."""
+    """Turn -> the rewards of all turns with its prompt, if the baseline uses them."""
 
 
 def versions_between(older: int, newer: int, chain: Sequence[int]) -> int:
-    """How many versions of an adapter, whose ascending numbers are `chain`, lie behind `older` up to `newer`.
+    """The number of an adapter's versions after `older` up to `newer`. `chain`: all its numbers, ascending.
 
     Negative if `older` is the newer one, as after a loss of versions.
     """
@@ -106,7 +105,7 @@ def versions_between(older: int, newer: int, chain: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """What a manifest holds. The manifest's atomic rename is the commit of an update."""
+    """The content of a manifest, whose atomic rename is the commit of an update."""
 
     number: int
     parent: int | None
@@ -119,10 +118,10 @@ class Version:
     restores: int | None = None
     """For a rollback: the version whose weights and optimiser state these are."""
     reverts: tuple[int, ...] = ()
-    """For a rollback: the versions it takes back; the turns they trained are reverted."""
+    """For a rollback: the versions it reverts, with the turns that they trained."""
     returns: tuple[int, ...] = ()
-    """For a rollback: the versions that it brings back, because an earlier one had taken them; the turns they
-    trained are trained again."""
+    """For a rollback: the versions that it restores after an earlier rollback reverted them; the turns they
+    trained are TRAINED again."""
     probe: Probe
     files: dict[str, str] = field(default_factory=dict)
     """Hash of each file in the version's folder, by name; empty for the base."""
@@ -130,18 +129,17 @@ class Version:
     recipe: Recipe | None = None
     """For an update of the store's turns: how to run it again."""
     begins: int | None = None
-    """For a replay: the version that it began with."""
+    """For a replay: the version that it started from."""
     replays: tuple[int, ...] = ()
-    """For a replay: the updates that it ran again behind that one, in order."""
+    """For a replay: the updates that it ran again after that one, in order."""
     forgets: tuple[str, ...] = ()
-    """Sessions whose content and whose part in the weights ends with this version."""
+    """Sessions that this version forgets: their content, and what the weights learned from them."""
     without: tuple[str, ...] = ()
-    """The turns of these sessions, and of those forgotten before, that had been trained on: no weights may
-    hold them from here on."""
+    """The trained turns of these sessions, and of those forgotten before: later weights must not contain
+    them."""
     effects: tuple[Effect, ...] = ()
-    """What the update did to each of its new turns; (): it was not measured."""
+    """Of the new turns; (): not measured."""
     suite: SuiteResult | None = None
-    """What an update lost of what people had approved; None: it was not asked."""
+    """How much of what people had approved the update lost; None: not measured."""
     adapter: str = SHARED
-    """The adapter that it is a version of. Numbers are given once, whichever adapter takes them; the base is
-    the first version of each."""
+    """Its adapter. All adapters share one sequence of numbers; the base is the first version of each."""

@@ -42,7 +42,7 @@ class WakeSignal:
 
 
 class Signals:
-    """What an idle stage waits for."""
+    """The events that an idle stage waits for."""
 
     def __init__(self) -> None:
         self.wake = WakeSignal()
@@ -50,12 +50,12 @@ class Signals:
         self.stop = asyncio.Event()
         """Finish the current step, then return."""
 
-    async def rest(self, seconds: float, *, heard: int | None = None) -> None:
-        """Wait `seconds`; end early on `stop`, and on `wake` if it was set more than `heard` times.
+    async def rest(self, seconds: float, *, seen: int | None = None) -> None:
+        """Wait `seconds`; return early on `stop`, and on `wake` if it was set more than `seen` times.
 
-        Without `heard`, `wake` does not end it.
+        Without `seen`, `wake` is ignored.
         """
-        wanted = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
+        wanted = [self.stop.wait()] if seen is None else [self.stop.wait(), self.wake.after(seen)]
         waits = [asyncio.ensure_future(waiting) for waiting in wanted]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +70,7 @@ class StageHealth:
     def __init__(
         self, stage: str, report: Report, *, warning: Callable[[], str | None] = lambda: None
     ) -> None:
-        """`warning` says what is wrong although no step fails; None: nothing."""
+        """`warning` returns a problem that makes no step fail, or None."""
         self.stage = stage
         self._report = report
         self._warning = warning
@@ -125,7 +125,7 @@ async def work(
     failures = 0
     clears = True  # the first step that returns reports that the stage works
     while not signals.stop.is_set():
-        heard = signals.wake.count
+        seen = signals.wake.count
         try:
             busy = await step()
         except Exception as error:  # the other stages go on, and this one tries again
@@ -137,7 +137,7 @@ async def work(
             await health.healthy()
             failures, clears = 0, False
         if not busy:
-            await signals.rest(poll_s, heard=heard)
+            await signals.rest(poll_s, seen=seen)
 
 
 @asynccontextmanager

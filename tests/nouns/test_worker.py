@@ -37,8 +37,8 @@ class FakeSignals(Signals):
         super().__init__()
         self.rests: list[tuple[float, bool]] = []
 
-    async def rest(self, seconds: float, *, heard: int | None = None) -> None:
-        self.rests.append((seconds, heard is not None))
+    async def rest(self, seconds: float, *, seen: int | None = None) -> None:
+        self.rests.append((seconds, seen is not None))
 
 
 async def outcome(*outcomes: bool | Exception, lasting: tuple[type[Exception], ...] = ()):
@@ -144,7 +144,7 @@ async def test_a_foreign_error_is_logged_with_its_frames_but_not_its_words(caplo
 
 async def test_the_wake_signal_ends_a_rest():
     signals = Signals()
-    resting = asyncio.create_task(signals.rest(3600, heard=signals.wake.count))
+    resting = asyncio.create_task(signals.rest(3600, seen=signals.wake.count))
     await asyncio.sleep(0)
     signals.wake.set()
     await asyncio.wait_for(resting, 5)
@@ -152,9 +152,9 @@ async def test_the_wake_signal_ends_a_rest():
 
 async def test_a_signal_during_a_step_ends_the_next_rest_of_every_waiter():
     signals = Signals()
-    heard = signals.wake.count
+    seen = signals.wake.count
     signals.wake.set()
-    await asyncio.wait_for(asyncio.gather(*(signals.rest(3600, heard=heard) for _ in range(3))), 5)
+    await asyncio.wait_for(asyncio.gather(*(signals.rest(3600, seen=seen) for _ in range(3))), 5)
 
 
 async def test_stop_ends_every_rest_and_the_wake_signal_ends_no_back_off():
@@ -169,7 +169,7 @@ async def test_stop_ends_every_rest_and_the_wake_signal_ends_no_back_off():
 
 
 async def test_a_rest_is_over_when_its_time_is():
-    await asyncio.wait_for(Signals().rest(0.001, heard=0), 5)
+    await asyncio.wait_for(Signals().rest(0.001, seen=0), 5)
 
 
 async def test_a_lease_is_renewed_while_the_work_runs_and_not_longer():

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def names_file(name: str) -> bool:
-    """Whether a file of a version may have this name, which lies in its folder and is not the manifest."""
+    """Whether a file of a version may have this name, one in its own folder and not the manifest."""
     return (
         NO_NAME.fullmatch(name) is None
         and name not in (NAME, DRAFT)
@@ -103,7 +103,7 @@ def history_in(path: Path) -> Version:
 
 @lru_cache(maxsize=65_536)
 def _history_in(path: Path, inode: int, changed: int) -> Version:
-    """Cached: a manifest never changes. Effects are most of it."""
+    """Cached: a manifest never changes. Without effects, which are most of its bytes."""
     return replace(read(path), metrics={}, effects=(), recipe=None)
 
 

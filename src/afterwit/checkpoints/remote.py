@@ -1,4 +1,4 @@
-"""The place that several machines share versions at: a folder that all of them mount, or a bucket.
+"""The place at which several machines share versions: a folder that they all mount, or a bucket.
 
 It holds manifests by number, and files by the SHA-256 of their content: a file that two versions share is
 stored once, and no writer can change another's. A version exists there once its manifest does.
@@ -30,7 +30,7 @@ S3 = "s3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
-    """Where the weight versions are stored in addition to `versions/` of the home."""
+    """A shared place for the weight versions, in addition to `versions/` of the home."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -40,7 +40,7 @@ class VersionsSettings:
     AWS tools: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role. Write it in config.toml or the environment, so that
     every command finds it."""
     endpoint: str | None = None
-    """Where an S3 server that is not Amazon's answers, such as `http://minio.example:9000`."""
+    """The URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
     """Versions from one to the next whose optimiser state goes to `url` too: with full weights it is most of
     what is written. A machine that starts from a version without it starts a new optimiser. The newest
@@ -75,7 +75,7 @@ class Remote(ABC):
     until someone changes something. It can be pickled."""
 
     place: str
-    """Where it is, as people write it."""
+    """Its path or URL, for messages."""
 
     @abstractmethod
     def numbers(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Versions that several machines read and write, at a place that all of them reach.
+"""Versions that several machines read and write, at a place that they all reach.
 
 A version's files go there first, then its manifest, which is the commit; the folder on this disk follows.
 Files that are only there are copied here when they are needed. Each step may be killed: without its manifest

@@ -232,7 +232,7 @@ class Versions:
         """Write `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
 
         Returns the version with the hashes of its files. Call it while `writing`. Raises VersionTaken if the
-        newest version is not the one before it. If anything fails, nothing of it remains.
+        newest version is not the one before it. If anything fails, nothing remains.
         """
         if version.number > 0 and version.number != (following := self.next()):
             raise VersionTaken(f"version {version.number} cannot follow version {following - 1}")
@@ -272,7 +272,7 @@ class Versions:
     def remove_forgotten(self, turns: Collection[str] = ()) -> None:
         """Delete the weights of all versions that hold a forgotten turn, or one of `turns`.
 
-        The newest of an adapter stays: it is served until a version follows that is free of them.
+        The newest of an adapter stays: it is served until a version without them follows.
         VersionTaken if it holds one of `turns`, as after a rollback that came meanwhile; nothing is deleted.
         """
         with self.writing():
@@ -371,12 +371,12 @@ class Step:
     turns: tuple[str, ...]
     replayed: tuple[str, ...]
     whole: bool
-    """Whether nothing was left out of it and of the updates before it."""
+    """Whether nothing was left out, neither here nor in the updates before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Where to begin, and what to run again behind it."""
+    """The version to start from, and the updates to run again after it."""
 
     newest: int
     """The adapter's newest version: if another one comes, the plan is void."""

@@ -1,1 +1,1 @@
-"""The home folder: its place, its model, its backup."""
+"""The home folder: its files, its model, its backup."""

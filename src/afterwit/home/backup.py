@@ -1,7 +1,7 @@
-"""A copy of a home in one file, taken while its stages run.
+"""A backup of a home in one file, taken while its stages run; and the copy of a store into another one.
 
-The store is copied first, then the versions: a version that the store does not know yet is committed from its
-manifest at the next start, as after a crash. The other way round the store would miss versions.
+The store is copied first, then the versions: a version that the copied store does not know is committed from
+its manifest at the next start, as after a crash. In the other order the store would name missing versions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from afterwit.version import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a backup holds: how many versions, and how many of them with their weights."""
+    """Numbers of versions and of versions with weights in a backup, and its size in bytes."""
 
     versions: int
     with_weights: int
@@ -45,15 +45,15 @@ class Copied:
 
 
 def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
-    """Write the home into `file`, which replaces an older one when it is whole. Its owner alone may read it.
-    A device, a pipe or a folder is not replaced.
+    """Write the home into `file`, readable by its owner only. A complete backup replaces an older file; a
+    device, a pipe or a folder is not replaced.
 
-    Weights that are at `versions.url` alone are in it too. SettingError if it cannot be written,
-    VersionsUnavailable if they cannot be read. The model that was trained is not in it.
+    Includes weights that are only at `versions.url`, but not the model that was trained. SettingError if the
+    file cannot be written, VersionsUnavailable if those weights cannot be read.
     """
     file = file.resolve()
     if file.exists() and not file.is_file():
-        raise SettingError(f"{file} is no file: a backup is a new file, or takes the place of one")
+        raise SettingError(f"{file} is not a file: a backup is a new file, or replaces one")
     versions = versions_of(home, home, versions_settings(home))
     versions.follow()
     try:
@@ -79,7 +79,7 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
 
 @contextmanager
 def _replacing(file: Path, draft: Path) -> Iterator[BinaryIO]:
-    """The file `draft`, which takes the place of `file` once it is written whole and flushed to the disk."""
+    """The new file `draft`, which replaces `file` once it is complete and flushed to the disk."""
     with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as stream:
         yield stream
         stream.flush()
@@ -95,7 +95,7 @@ def _add_header(tar: tarfile.TarFile, header: Header) -> None:
 
 
 def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, place: Path) -> bool:
-    """Add a version, and return whether its weights are there."""
+    """Add a version; returns whether its weights are in the archive."""
     folder = versions.place(version.number)
     if versions.on_disk(version.number) or not (version.files and versions.has_weights(version.number)):
         return _add_folder(tar, folder, version.files)
@@ -110,11 +110,11 @@ def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, pla
 
 
 def _add_folder(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> bool:
-    """Add a version's manifest and its `files`, and return whether these are there. A state that is kept
-    nowhere is left out.
+    """Add a version's manifest and its `files`; returns whether these still exist. An optimiser state that
+    was not kept is left out.
 
-    All are open before the first is read: what is pruned from then on can still be read. If one is gone by
-    then, the version's weights are pruned, and its manifest is what stays of it.
+    All files are opened before the first is read, so that they can be pruned meanwhile. If one is missing,
+    the version's weights have been pruned, and only its manifest is added.
     """
     with ExitStack() as stack:
         names = [MANIFEST, *(name for name in files if not is_state(name) or (folder / name).exists())]
@@ -128,18 +128,18 @@ def _add_folder(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> b
 
 
 def _add(tar: tarfile.TarFile, name: str, data: BinaryIO) -> None:
-    """Add one open file. Of two links to one file, the second takes no room."""
+    """Add one open file. A second link to the same file takes no space."""
     info = tar.gettarinfo(arcname=name, fileobj=data)
     info.mode, info.uid, info.gid, info.uname, info.gname = 0o600, 0, 0, "", ""
     tar.addfile(info, data if info.isreg() else None)
 
 
 def restore(file: Path, home: Path) -> Header:
-    """Make the folder `home` from the backup `file`, and return what its header says.
+    """Make the folder `home` from the backup `file`; returns its header.
 
-    Everything is unpacked and checked beside the home's place, then renamed into it. Raises AlreadyRunning
-    if something runs over `home`, SettingError if anything is in it, if `file` is no backup or damaged;
-    VersionDamaged and StoreError if what is in it is. Nothing is left behind then.
+    Everything is unpacked and checked next to the home's place, then renamed into it. Raises AlreadyRunning
+    if a process runs over `home`, SettingError if `home` is not empty or `file` is not an intact backup,
+    VersionDamaged and StoreError if its contents are damaged. Nothing remains of a failed attempt.
     """
     refuse_running(home, "a running home is not replaced")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
@@ -151,7 +151,7 @@ def restore(file: Path, home: Path) -> Header:
             _check(file, draft, header)
             draft.rename(home)
     except (tarfile.TarError, EOFError) as error:
-        raise SettingError(f"{file} is no backup of Afterwit, or damaged: {error}") from error
+        raise SettingError(f"{file} is not a backup of Afterwit, or damaged: {error}") from error
     except OSError as error:
         raise SettingError(f"{file} cannot be restored to {home}: {error.strerror}") from error
     return header
@@ -166,8 +166,8 @@ def refuse_running(home: Path, reason: str) -> None:
 
 
 def _unpack(file: Path, draft: Path) -> Header:
-    """Write the entries that belong into a home; anything else is refused. What is written takes no more room
-    than the archive does: nothing in it is compressed, sparse, or there twice."""
+    """Write the entries that belong in a home; refuse any other. The files take no more space than the
+    archive: none is compressed, sparse, or repeated."""
     with tarfile.open(file, "r:") as tar:
         entries = iter(tar)
         first = next(entries, None)
@@ -227,12 +227,9 @@ def _check(file: Path, draft: Path, header: Header) -> None:
 
 HEADER = "afterwit-backup.json"
 
-
 FORMAT = 1
 
-
 SMALL_FILES = (MODEL, CONFIG)
-
 
 VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
 """The name of a version's file in an archive."""
@@ -240,7 +237,7 @@ VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the first entry of an archive says. `hashes`: by the name of the file."""
+    """The first entry of an archive. `hashes`: SHA-256 by file name."""
 
     format: int = FORMAT
     afterwit: str
@@ -263,12 +260,12 @@ def read_header(data: bytes) -> Header:
             f"{header.afterwit}, which wrote it"
         )
     if foreign := header.hashes.keys() - {STORE, *SMALL_FILES}:
-        raise SettingError(f"the backup's {HEADER} names {min(foreign)!r}, which is no file of a home")
+        raise SettingError(f"the backup's {HEADER} names {min(foreign)!r}, which is not a file of a home")
     return header
 
 
 def belongs(name: str) -> bool:
-    """Whether an archive may hold an entry of this name: nothing lands beside the home."""
+    """Whether an archive may hold an entry of this name, so that nothing is written outside the home."""
     if (of_version := VERSION_FILE.fullmatch(name)) is None:
         return name in (STORE, *SMALL_FILES)
     return of_version[1] == MANIFEST or names_file(of_version[1])
@@ -280,14 +277,14 @@ def links(name: str, other: str) -> bool:
 
 
 HOME = "home"
-"""Stands for the file in the home."""
+"""Refers to the file in the home."""
 
 
 def copy_store(home: Path, configured: str | None, *, source: str | None, target: str) -> int:
-    """Copy all that the store at `source` holds (None: the home's own, at `configured` or in it) to `target`.
+    """Copy the store at `source` (None: the home's own, at `configured` or in it) to `target`.
 
-    Both are URLs, or `home`. Returns the number of turns. Raises AlreadyRunning if something runs over the
-    home, SettingError if there is nothing to copy; StoreError if the target holds anything.
+    Both are URLs, or `home`. Returns the number of turns. Raises AlreadyRunning if a process runs over the
+    home, SettingError if there is nothing to copy, StoreError if the target is not empty.
     """
     here = _url(home, source) if source else store_url(home, configured)
     there = _url(home, target)

@@ -1,4 +1,4 @@
-"""What is written beside its place and then renamed into it, so that it is there whole or not at all."""
+"""Drafts: folders that are written next to their place, then renamed into it whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARK = ".afterwit-"
-"""In the name of a draft, behind that of its place."""
+"""Follows the place's name in that of its draft."""
 
 
 @contextmanager
 def draft_beside(place: Path) -> Iterator[Path]:
     """A folder on the disk of `place`, for its owner alone; removed at the end if it was not renamed.
 
-    What killed processes left of their drafts for the same place is removed first: it holds conversations.
-    Raises OSError if it cannot be made.
+    Drafts for the same place that killed processes left are removed first: they hold conversations. Raises
+    OSError if it cannot be made.
     """
     parent, prefix = place.absolute().parent, f".{place.name}{MARK}"
     _remove_left(parent, prefix)
@@ -33,8 +33,8 @@ def draft_beside(place: Path) -> Iterator[Path]:
 
 
 def _made(parent: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder, and a handle that holds its lock. One that was taken for left over before it was locked
-    is made again."""
+    """A new folder, and a handle that holds its lock. Tries again if another process removed it as a leftover
+    before it was locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # mode 0700
         with suppress(FileNotFoundError):

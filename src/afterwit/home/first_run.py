@@ -12,14 +12,13 @@ from afterwit.home.home import CONFIG, make_home
 
 LOOPBACK = "127.0.0.1"
 
-
 HERE = "embedded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What a first start needs to know. `url`: of a vLLM or SGLang server that runs, if `engine` is one;
-    `key`: the name of an API key to make. SettingError if other machines may call without one."""
+    """A person's answers. `url`: of a running vLLM or SGLang server, if `engine` is one; `key`: the name
+    of an API key to make. SettingError if other machines could call without one."""
 
     model: str
     engine: str = HERE
@@ -35,7 +34,7 @@ class Answers:
             )
 
     def settings(self) -> dict[str, str | list[str] | bool]:
-        """What differs from the defaults, by the settings' names."""
+        """The values that differ from the defaults, by the settings' names."""
         found: dict[str, str | list[str] | bool] = {"model": self.model}
         if self.host != LOOPBACK:
             found["serve.host"] = self.host
@@ -51,7 +50,7 @@ class Answers:
 def refuse_second(home: Path) -> None:
     """SettingError if the home has a config.toml: a person's file is never changed."""
     if (path := home / CONFIG).exists():
-        raise SettingError(f"{path} is there already: change it by hand, then run `afterwit doctor`")
+        raise SettingError(f"{path} exists already: edit it, then run `afterwit doctor`")
 
 
 def write_config(home: Path, answers: Answers) -> Path:

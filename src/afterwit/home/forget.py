@@ -1,4 +1,4 @@
-"""`afterwit forget`: orders that sessions are forgotten, and sees to it or waits for a learner that runs."""
+"""`afterwit forget`: orders that sessions are forgotten; carries it out or waits for a running learner."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ POLL_S = 0.5
 
 
 def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str:
-    """Forget a session; a sentence on what was done.
+    """Forget a session; returns a sentence for people.
 
-    SettingError if there is no such session, or it is forgotten already. NotRepeatable if a later update
-    cannot be run again: nothing has changed then.
+    SettingError for an unknown or forgotten session. NotRepeatable if a later update cannot be run again;
+    then nothing has changed.
     """
     return _forgotten(settings, home, lambda store: _required(store, session), replay=replay)
 
 
 def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:
-    """Forget every session in which an adapter of somebody's own answered: nothing that it learned is left.
+    """Forget every session in which a personal adapter answered, and so all that it learned.
 
     SettingError if it never answered, or is forgotten already.
     """

@@ -15,15 +15,12 @@ if TYPE_CHECKING:
 
 STORE = "store.db"
 
-
 VERSIONS = "versions"
-
 
 CONFIG = "config.toml"
 
-
 MODEL = "model.json"
-"""Names the model's folder, so that later commands need not be told."""
+"""Remembers the model's folder for later commands."""
 
 
 def make_home(home: Path) -> Path:
@@ -38,7 +35,7 @@ def make_home(home: Path) -> Path:
 
 
 def store_url(home: Path, url: str | None = None) -> str:
-    """Where the home's store is: at `url` (the setting `store.url`), else in the home."""
+    """The URL of the home's store: the setting `store.url`, else a file in the home."""
     return url or f"sqlite:{home / STORE}"
 
 
@@ -67,9 +64,9 @@ def remembered_model(home: Path) -> str | None:
 
 
 def refuse_another_home(url: str | None, store: Store, versions: Versions) -> None:
-    """StoreMismatch if the store knows versions, and none of them is in the folder.
+    """StoreMismatch if the store knows versions, but the folder has none of these.
 
-    A learner of this home would take them for lost, and train their turns again; a gateway would never serve
+    A learner of this home would consider them lost and train their turns again; a gateway would never serve
     them. `url` is the setting `store.url`: a store inside the home (None) is its own.
     """
     known = [record for record in store.versions() if record.number > 0]
@@ -86,7 +83,7 @@ def refuse_another_home(url: str | None, store: Store, versions: Versions) -> No
 
 
 def _is_here(record: VersionRecord, versions: Versions) -> bool:
-    """A manifest that cannot be read is taken for the right one: whoever needs it says what is wrong."""
+    """Assumes so of a manifest that cannot be read, which fails later with its own message."""
     try:
         version = versions.of(None).get(record.number)
     except VersionDamaged:

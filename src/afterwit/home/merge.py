@@ -21,7 +21,7 @@ from afterwit.weights.lora import lora_of, merged, pairs_of
 def merge(versions: Versions, number: int, out: Path) -> None:
     """Write version `number` into the new folder `out`, in the precision of the base, whole or not at all.
 
-    SettingError if it has no weights of its own, they are gone, or anything is in `out`; VersionDamaged if a
+    SettingError if its weights are the base's or were deleted, or if `out` is not empty; VersionDamaged if a
     file is not as it was written.
     """
     folder = versions.weights(number)

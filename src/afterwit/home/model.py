@@ -17,7 +17,7 @@ TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B"
 
 
 def model_folder(name: str | None, home: Path) -> Path:
-    """The folder of `name`, or of the model this home was made with. SettingError says why there is none."""
+    """The folder of `name`, or of the model this home was made with. SettingError if there is none."""
     name = name or remembered_model(home)
     if name is None:
         raise SettingError(

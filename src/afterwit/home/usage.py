@@ -1,4 +1,4 @@
-"""What takes room in a home, and what can go."""
+"""The disk usage of a home, and what can be deleted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from afterwit.store import Store
 WEIGHTS = ".safetensors"
 
 
-GOES = (State.TRAINED, State.SKIPPED)
-"""States of turns that age removes."""
+ENDED = (State.TRAINED, State.SKIPPED)
+"""States of turns that retention removes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """One thing in a home: its bytes on the disk, and in words whether and how it goes."""
+    """An item in a home: its bytes on the disk, and whether and when it is deleted."""
 
     name: str
     bytes: int
@@ -44,7 +44,7 @@ def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
 
 def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Usage:
     kept, states = settings.store, store.counts().states
-    ended = sum(states.get(state, 0) for state in GOES)
+    ended = sum(states.get(state, 0) for state in ENDED)
     waiting = sum(states.values()) - ended
     words = (
         f"{ended} turns that ended go after {kept.keep_days:g} days (store.keep_days), the oldest "
@@ -82,7 +82,7 @@ def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[i
 
 
 def _shared(home: Path, settings: Settings) -> Iterator[Usage]:
-    """What lies at `versions.url`: it takes no room on this disk."""
+    """The files at `versions.url`, which take no space on this disk."""
     versions = versions_of(home, home, settings.versions)
     if isinstance(versions, SharedVersions):
         versions.follow()

@@ -64,7 +64,7 @@ def test_a_backup_takes_no_place_but_a_files(home: Path, tmp_path: Path) -> None
     os.mkfifo(pipe)
     for place in (pipe, Path("/dev/null"), tmp_path):
         result = run.invoke(app, ["backup", str(place), "--home", str(home)])
-        assert "is no file" in str(result.exception)
+        assert "is not a file" in str(result.exception)
     assert pipe.is_fifo()
     assert Path("/dev/null").is_char_device()
 

@@ -300,7 +300,7 @@ def test_an_archive_that_is_larger_inside_is_not_unpacked(learned: Path, tmp_pat
     with store_of_home(learned) as store:
         backups.back_up(learned, store, file, now=1.0)
     file.write_bytes(gzip.compress(file.read_bytes()))
-    with pytest.raises(SettingError, match="no backup of Afterwit, or damaged"):
+    with pytest.raises(SettingError, match="not a backup of Afterwit, or damaged"):
         restore(file, tmp_path / "again")
 
 
@@ -314,7 +314,7 @@ def test_the_header_names_files_of_a_home_alone(learned: Path, tmp_path: Path, n
         return entry, data.replace(b"config.toml", name.encode()) if entry == HEADER else data
 
     bad = altered(file, tmp_path / "bad.tar", change)
-    with pytest.raises(SettingError, match="which is no file of a home"):
+    with pytest.raises(SettingError, match="which is not a file of a home"):
         restore(bad, tmp_path / "again")
 
 
@@ -325,7 +325,7 @@ def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Pat
     whole = file.read_bytes()
     for wrong in (whole[: len(whole) // 2], b"not a tar file" * 100, b""):
         file.write_bytes(wrong)
-        with pytest.raises(SettingError, match=r"no backup of Afterwit, or damaged|is damaged"):
+        with pytest.raises(SettingError, match=r"not a backup of Afterwit, or damaged|is damaged"):
             restore(file, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

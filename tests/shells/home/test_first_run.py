@@ -33,7 +33,7 @@ def test_flags_alone_set_up_a_home_that_doctor_finds_well(tmp_path: Path) -> Non
     with store_of_home(home) as store:
         assert [key.name for key in store.keys()] == ["laptop"]  # noqa: SIM118 - API keys
     again = run.invoke(app, words)
-    assert "config.toml is there already: change it by hand" in str(again.exception)
+    assert "config.toml exists already: edit it" in str(again.exception)
 
 
 @pytest.mark.slow
