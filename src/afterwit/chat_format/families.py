@@ -294,7 +294,9 @@ _GLM_LINES = "</arg_key>\n<arg_value>"
 
 def _read_glm(text: str, schemas: Schemas) -> list[WrittenCall]:
     name, values = _glm_parameters(text)
-    return [] if values is None else written(name, object_of(values, schemas.get(name)))
+    if values is None or (not values and schemas and name not in schemas):  # a word between mentioned marks
+        return []
+    return written(name, object_of(values, schemas.get(name)))
 
 
 def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
@@ -356,9 +358,14 @@ _QWEN_NAME = re.compile(r"[^\s<>{}\"]+")
 
 
 def _read_qwen(text: str, schemas: Schemas) -> list[WrittenCall]:
-    name, _, rest = text.strip().removeprefix(_FUNCTION).partition(">")
+    name, named, rest = text.strip().removeprefix(_FUNCTION).partition(">")
     values, after = _qwen_parameters(rest)
-    if not _QWEN_NAME.fullmatch(name) or after is None or after.strip() not in ("", _FUNCTION_END):
+    if (
+        not named
+        or not _QWEN_NAME.fullmatch(name)
+        or after is None
+        or after.strip() not in ("", _FUNCTION_END)
+    ):
         return []
     return written(name, object_of(values, schemas.get(name)))
 

@@ -13,7 +13,15 @@ from typing import Any
 from afterwit.chat_format.arguments import NOT_AHEAD, Ahead
 from afterwit.chat_format.calls import Schemas, schemas_of
 from afterwit.chat_format.convention import Convention, Thought
-from afterwit.chat_format.families import CHANNEL, ENDS, MESSAGE, START, channel, recipient
+from afterwit.chat_format.families import (
+    CHANNEL,
+    ENDS,
+    MESSAGE,
+    START,
+    channel,
+    holds_unread_call,
+    recipient,
+)
 from afterwit.chat_format.passage import MessageBuilder, Passage, UpToMark, call_text
 from afterwit.dialects.response import ResponseEvent
 from afterwit.message import Message
@@ -106,7 +114,8 @@ class MarkedReader:
         elif self._step == self._in_call:
             held = self._call.held()
             if not (self._marks.is_whole(held) and self._read(held)):
-                self._built.add_content(self._marks.begin + held)
+                cut = holds_unread_call(self._marks.begin + held)
+                self._built.add_content(("" if cut else self._before) + self._marks.begin + held)
         elif not self._read(held):
             self._built.add_content(held)
 
@@ -159,10 +168,18 @@ class MarkedReader:
         if ended is None:
             self._built.begin_call(self._ahead.push(text))
             return None
-        called = self._read(ended.body)
+        called = self._read(ended.body) or self._read_after_mention(ended.body)
         if not called:
             self._built.add_content(self._before + self._marks.begin + ended.body + ended.mark)
         return self._answer(ended.rest, trim=called)
+
+    def _read_after_mention(self, text: str) -> bool:
+        """Read the call at the end of a text that first mentions a mark; False if there is none."""
+        prose, mark, call = text.rpartition(self._marks.begin)
+        if not mark or not (calls := self._convention.read(call, self._schemas)):
+            return False
+        self._built.add_content((self._before + self._marks.begin + prose).rstrip())
+        return self._built.add_calls(calls)
 
     def _whole(self, text: str) -> None:
         """The whole response may be calls: hold it back to its end."""
