@@ -36,10 +36,8 @@ from afterwit.teaching.redaction import Redaction
 from afterwit.tracking.settings import TrackingSettings
 
 T = TypeVar("T")
-
 HOME_VARIABLE = "AFTERWIT_HOME"
 PREFIX = "AFTERWIT_"
-
 Tree = dict[str, Any]
 
 

@@ -21,14 +21,11 @@ EXTRAS = {
     "s3": {"fsspec", "s3fs"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
-
-
 REFUSED = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE),
 }
-"""What the machine refuses to any program: no room, no permission, no more open files, a broken disk."""
-
+"""Errors of the machine: no room, no permission, no more open files, a broken disk."""
 
 app = typer.Typer(
     name="afterwit",
@@ -38,7 +35,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (setup.init, setup.plan, serve.serve, serve.up, demo.demo, serve.train, setup.doctor),
@@ -62,7 +58,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Keep house": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
 }
-"""The commands as `--help` groups them: a folder each."""
+"""The commands as `--help` groups them."""
 
 
 for panel, commands in PANELS.items():
@@ -96,17 +92,17 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, the process's by default.
 
-    Our own errors, and what the machine refuses, are one line without a traceback.
+    Our own errors and those of the machine are one line without a traceback.
     """
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except (AfterwitError, ModuleNotFoundError, OSError) as error:
-        words = _in_words(error)
-        if words is None:
+        message = _message(error)
+        if message is None:
             raise
         from afterwit.printing.terminal import plain
 
-        print(f"afterwit: {plain(words)}", file=sys.stderr)
+        print(f"afterwit: {plain(message)}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -117,8 +113,8 @@ def _run(arguments: Sequence[str]) -> None:
     app(arguments)
 
 
-def _in_words(error: Exception) -> str | None:
-    """One line for people; None for what only a traceback explains."""
+def _message(error: Exception) -> str | None:
+    """One line for people; None if only a traceback explains the error."""
     if isinstance(error, AfterwitError):
         return str(error)
     if isinstance(error, OSError):

@@ -16,23 +16,18 @@ World = Annotated[
     str, typer.Option(help="tools: a project's house rules, real files. chat: how a person likes answers.")
 ]
 
-
 DemoRecipe = Annotated[str | None, typer.Option(help=f"A published recipe: {', '.join(recipes.names())}.")]
-
 
 Objective = Annotated[
     str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
 ]
-
 
 Interactions = Annotated[
     int | None,
     typer.Option(help="How many tasks people give. Default: 96, with --ruin 60, with --real-defaults 100."),
 ]
 
-
 Seed = Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")]
-
 
 Out = Annotated[
     Path | None,
@@ -41,9 +36,7 @@ Out = Annotated[
     ),
 ]
 
-
 Judge = Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")]
-
 
 People = Annotated[
     str,
@@ -53,23 +46,19 @@ People = Annotated[
     ),
 ]
 
-
 DemoEngine = Annotated[
     str | None,
     typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
 ]
 
-
 DemoEngineUrl = Annotated[
     str | None, typer.Option(help="A server of the demo's model that runs already: none is started.")
 ]
-
 
 Ruin = Annotated[
     bool,
     typer.Option("--ruin", help="A rate that ruins the model, with promotion and without it, side by side."),
 ]
-
 
 RealDefaults = Annotated[
     bool,

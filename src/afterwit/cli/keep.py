@@ -1,4 +1,4 @@
-"""`backup`, `restore`, `du`, `merge`: a home's copies, and what is in it."""
+"""The commands that keep house: `import`, `export`, `backup`, `restore`, `du`, `merge`, `store`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private
+from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private, store_of, write_json
 
 if TYPE_CHECKING:
     from afterwit.importing.importing import Imported
@@ -26,12 +26,11 @@ def backup(
 
     The model's own weights are not in it. Conversations are: only you may read the file.
     """
-    from afterwit.build import store_of_home
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
 
     folder = home_of(home)
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         copied = back_up(folder, store, file, now=time.time())
     print(
         f"{file}: {copied.size / 2**20:.1f} MiB, {copied.versions} versions, {copied.with_weights} of them "
@@ -43,7 +42,7 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
     home: Home = None,
 ) -> None:
-    """Make a home from a backup. A home that holds anything, or that something runs over, is refused."""
+    """Make a home from a backup. A home that is in use, or holds anything, is refused."""
     from afterwit.config import home_of, store_settings
     from afterwit.home.backup import restore as restored
     from afterwit.home.home import remembered_model
@@ -61,23 +60,19 @@ def restore(
 
 
 def du(json_: Json = False, home: Home = None) -> None:
-    """Show what takes room in the home, and what can go."""
-    from dataclasses import asdict
-
-    import orjson
+    """Show what takes room in the home, and what can be deleted."""
     from rich.console import Console
     from rich.table import Table
 
-    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.home.usage import in_words, usage
 
     folder = home_of(home)
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         found = usage(folder, store, load(home=folder))
     if json_:
         for one in found:
-            sys.stdout.buffer.write(orjson.dumps(asdict(one)) + b"\n")
+            write_json(one)
         return
     table = Table("what", "size", "can it go?", box=None, pad_edge=False)
     for one in found:
@@ -99,7 +94,7 @@ def merge(
     home: Home = None,
 ) -> None:
     """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
-    from afterwit.build import store_of_home, versions_of
+    from afterwit.build import versions_of
     from afterwit.config import home_of, load
     from afterwit.home.merge import merge as merged
     from afterwit.home.model import model_folder
@@ -108,7 +103,7 @@ def merge(
     settings = load(home=folder)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     versions.follow()
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         number = store.latest_published() if version is None else version
     merged(versions, number, out)
     print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
@@ -149,7 +144,7 @@ def copy(
 
 
 SHOWN = 20
-"""Most bad lines that are named."""
+"""The most bad lines that are listed."""
 
 
 def import_(
@@ -157,20 +152,19 @@ def import_(
         Path, typer.Argument(help='JSONL: `{"messages": [...]}` a line, or records of OpenClaw-RL.')
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be imported, and store nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be imported, and store nothing.")
     ] = False,
     judge: Annotated[bool, typer.Option(help="Have `serve` judge what has a next state.")] = True,
     home: Home = None,
 ) -> None:
     """Import conversations recorded elsewhere: they are judged, shown and exported, never trained on.
 
-    What an earlier import brought is not imported again. A bad line is named and left out; the exit status is
-    1 then.
+    Conversations of an earlier import are skipped. A bad line is reported and left out; the exit status is
+    then 1.
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from afterwit.build import store_of_home
     from afterwit.config import home_of, store_settings
     from afterwit.errors import SettingError
     from afterwit.home.home import store_url
@@ -185,7 +179,7 @@ def import_(
         lines = stack.enter_context(source)
         folder = home_of(home)
         there = store_exists(store_url(folder, store_settings(folder).url))
-        store = stack.enter_context(store_of_home(home, make=not dry_run)) if there or not dry_run else None
+        store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = progress.add_task("importing", total=size)
         done = import_lines(
@@ -195,12 +189,12 @@ def import_(
             dry_run=dry_run,
             now=time.time,
         )
-    _say(done, dry_run=dry_run)
+    _print_imported(done, dry_run=dry_run)
     if done.bad:
         raise typer.Exit(1)
 
 
-def _say(done: Imported, *, dry_run: bool) -> None:
+def _print_imported(done: Imported, *, dry_run: bool) -> None:
     for bad in done.bad[:SHOWN]:
         print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
     if len(done.bad) > SHOWN:
@@ -218,7 +212,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 WHOLE = "turns"
-"""The format of everything that is stored, whatever became of the turn."""
+"""The format of everything that is stored of all turns."""
 
 
 def export(
@@ -239,9 +233,8 @@ def export(
 ) -> None:
     """Write turns as JSON lines: all that is known of each, or training data for another program.
 
-    It says how many rows it wrote, and how many turns it left out for which reason.
+    It prints how many rows it wrote, and how many turns it left out for each reason.
     """
-    from afterwit.build import store_of_home
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
@@ -252,12 +245,12 @@ def export(
     if file and out and file != out:
         raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
-    with store_of_home(home) as store, _opened(file or out) as stream:
+    with store_of(home) as store, _opened(file or out) as stream:
         if format == WHOLE:
-            said = _write_whole(store, where, stream)
+            summary = _write_whole(store, where, stream)
         else:
-            said = _write_format(store, where, stream, format, home, config, set_)
-    print(said, file=sys.stderr)
+            summary = _write_format(store, where, stream, format, home, config, set_)
+    print(summary, file=sys.stderr)
 
 
 def _write_whole(store: Store, where: Filter, stream: BinaryIO) -> str:
@@ -299,7 +292,7 @@ def _write_format(
 
 @contextmanager
 def _opened(path: Path | None) -> Iterator[BinaryIO]:
-    """A file of its owner's alone, or standard output."""
+    """A file that only its owner may read, or standard output."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`afterwit status`: what happens now, and when it will learn next."""
+"""The commands that look: `status`, `turns`, `show`, `ledger`, `progress`, `judges`, `versions`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice
+from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, store_of, write_json
 
 if TYPE_CHECKING:
     from afterwit.printing.ledger import LedgerEntry
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 def status(json_: Json = False, home: Home = None) -> None:
     """Show what Afterwit is doing, and when it will learn next."""
-    from dataclasses import asdict
-
-    import orjson
-
-    from afterwit.build import store_of_home
     from afterwit.checkpoints.files import held
     from afterwit.config import home_of, load
     from afterwit.home.home import VERSIONS
@@ -33,7 +28,7 @@ def status(json_: Json = False, home: Home = None) -> None:
 
     folder = home_of(home)
     settings = load(home=folder).learner
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         found = overview(
             store,
             with_note(settings, store.note("learn")),
@@ -42,7 +37,7 @@ def status(json_: Json = False, home: Home = None) -> None:
             now=time.time(),
         )
     if json_:
-        sys.stdout.buffer.write(orjson.dumps(asdict(found), option=orjson.OPT_NON_STR_KEYS) + b"\n")
+        write_json(found)
         return
     console = Terminal()
     for name, words in lines(found):
@@ -50,8 +45,6 @@ def status(json_: Json = False, home: Home = None) -> None:
 
 
 ALL = "all"
-
-
 LAST = "last"
 
 
@@ -70,7 +63,6 @@ def turns(
     home: Home = None,
 ) -> None:
     """List turns: the state of each, the reason, and why those without a parent have none."""
-    from afterwit.build import store_of_home
     from afterwit.lifecycle import Reason, State
     from afterwit.store import Filter
     from afterwit.turn import Kind
@@ -82,7 +74,7 @@ def turns(
         kind=None if kind == ALL else choice(Kind, kind, "--kind"),
         version=version,
     )
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         found = store.turns(where, limit=limit or None, newest_first=limit > 0)
         if json_:
             _print_lines(found)
@@ -91,16 +83,11 @@ def turns(
 
 
 def _print_lines(records: Iterable[Record]) -> None:
-    import sys
-
-    import orjson
-
     from afterwit.printing.unbound import why_unbound
     from afterwit.store.export import summary
 
     for record in records:
-        line = summary(record) | {"unbound": why_unbound(record)}
-        sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
+        write_json(summary(record) | {"unbound": why_unbound(record)})
 
 
 def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
@@ -125,7 +112,6 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
-    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.ids import turn_of_response
     from afterwit.printing.ledger import became
@@ -133,16 +119,15 @@ def show(
 
     folder = home_of(home)
     settings = load(home=folder, file=config)
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         record = store.turn(last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
-        group = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
-        rewards = group.get(record.turn.id, ())
+        groups = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
         show_turn(
             record,
             settings,
             folder,
             advantages=advantages,
-            group_rewards=rewards,
+            group_rewards=groups.get(record.turn.id, ()),
             became=became(store, record),
         )
 
@@ -161,23 +146,20 @@ def last(store: Store) -> str:
 
 
 def judges(json_: Json = False, home: Home = None) -> None:
-    """Show whether the judge can be trusted: its votes, against each other and against what people said.
+    """Show whether the judge can be trusted: its votes, compared with each other and with people's answers.
 
     Intervals hold the true value in 95 of 100 cases.
     """
     from dataclasses import asdict
 
-    import orjson
-
-    from afterwit.build import store_of_home
     from afterwit.judging.check_stage import known_of_judge, report_of
     from afterwit.judging.checks import warnings
     from afterwit.printing.terminal import Terminal
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         report = report_of(store)
     if json_:
-        sys.stdout.buffer.write(orjson.dumps(asdict(report) | {"warnings": list(warnings(report))}) + b"\n")
+        write_json(asdict(report) | {"warnings": list(warnings(report))})
         return
     console = Terminal()
     for name, words in known_of_judge(report):
@@ -204,9 +186,6 @@ def ledger(
 
     With `--session`, all turns of a conversation, and the versions that learned from each.
     """
-    import orjson
-
-    from afterwit.build import store_of_home
     from afterwit.errors import SettingError
     from afterwit.printing import ledger as entries
     from afterwit.printing.terminal import Terminal
@@ -215,7 +194,7 @@ def ledger(
     if session is not None and (version is not None or answers):
         raise SettingError("--session shows all versions of a conversation: give it alone")
     console, sampled = Terminal(), dict[str, tuple[str, str]]()
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         if session is not None:
             listed = entries.of_session(store, session)
         else:
@@ -230,8 +209,7 @@ def ledger(
         fates = entries.all_fates({each.version for one in listed for each in one.learned}, store)
     for entry in listed:
         if json_:
-            line = entries.as_json(entry, fates, answers=sampled.get(entry.turn))
-            sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
+            write_json(entries.as_json(entry, fates, answers=sampled.get(entry.turn)))
         else:
             for text in entries.lines(entry, fates, answers=sampled.get(entry.turn)):
                 console.print(text)
@@ -261,17 +239,14 @@ def progress(
 
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
     """
-    import orjson
-
-    from afterwit.build import store_of_home
     from afterwit.printing.progress import as_json, draw, parts_of, text_of
     from afterwit.printing.terminal import Terminal
     from afterwit.promotion.watch import requests_of
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         parts = parts_of(requests_of(store.all_episodes()))
     if json_:
-        sys.stdout.buffer.write(orjson.dumps(as_json(parts)) + b"\n")
+        write_json(as_json(parts))
     else:
         console = Terminal()
         for line in text_of(parts):
@@ -290,21 +265,16 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
 
     Below them the newest updates that were held back, and alarms that took versions back.
     """
-    from dataclasses import asdict
-
-    import orjson
-
     from afterwit.adapters import SHARED
-    from afterwit.build import store_of_home
     from afterwit.printing.terminal import Terminal
     from afterwit.printing.versions import event_lines, version_table
     from afterwit.promotion.events import EventKind
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         rows = store.versions(adapter)
         if json_:
             for row in rows:
-                sys.stdout.buffer.write(orjson.dumps(asdict(row)) + b"\n")
+                write_json(row)
         else:
             events = store.events(adapter)
             served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}

@@ -1,29 +1,32 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what every command does with them."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
 
 import typer
 
 from afterwit import recipes
 from afterwit.errors import SettingError
 
-Member = TypeVar("Member", bound=StrEnum)
+if TYPE_CHECKING:
+    from afterwit.store import Store
 
+Member = TypeVar("Member", bound=StrEnum)
 
 Model = Annotated[
     str | None,
     typer.Argument(help="A Hugging Face model folder or hub id. Default: the model of the home."),
 ]
 
-
 ModelOption = Annotated[str | None, typer.Option("--model", help="Another way to name MODEL.")]
-
 
 Home = Annotated[
     Path | None,
@@ -32,35 +35,29 @@ Home = Annotated[
     ),
 ]
 
-
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
-
 
 Recipe = Annotated[
     str | None,
     typer.Option(help=f"A published recipe, which your own settings override: {', '.join(recipes.every())}."),
 ]
 
-
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; may be given again."),
+    typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; repeatable."),
 ]
-
 
 Engine = Annotated[
     str | None, typer.Option(help="Which engine samples: embedded, vllm or sglang. Default: embedded.")
 ]
 
-
 EngineUrl = Annotated[
     list[str] | None,
     typer.Option(
-        help="Where the engine's server answers, such as http://127.0.0.1:8000; may be given again, for "
-        "several servers of one model."
+        help="Address of the engine's server, such as http://127.0.0.1:8000; repeatable, for several servers "
+        "of one model."
     ),
 ]
-
 
 RecordOnly = Annotated[
     bool,
@@ -70,47 +67,76 @@ RecordOnly = Annotated[
     ),
 ]
 
-
 LearnerProcesses = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that share the learning, one for each GPU. Default: 1."),
 ]
 
-
 Adapter = Annotated[
     str | None,
-    typer.Option(help="Of this adapter alone: `shared`, `key:NAME`, or `group:NAME/GROUP`."),
+    typer.Option(help="Only of this adapter: `shared`, `key:NAME`, or `group:NAME/GROUP`."),
 ]
-
 
 LearnedIn = Annotated[
     int | None,
     typer.Option("--version", min=0, max=2**63 - 1, help="Only turns that this version learned from."),
 ]
 
-
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 
+def store_of(home: Path | None, *, make: bool = False) -> AbstractContextManager[Store]:
+    """The home's store while a command runs, as `build.store_of_home`."""
+    from afterwit.build import store_of_home
+
+    return store_of_home(home, make=make)
+
+
+def write_json(value: object) -> None:
+    """A line of JSON to standard output."""
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+
+
 def chosen_model(argument: str | None, option: str | None) -> str | None:
-    """The model that is named; SettingError if two are."""
+    """The named model; SettingError if two are named."""
     if argument and option and argument != option:
         raise SettingError(f"two models are named, {argument} and --model {option}: name one")
     return argument or option
 
 
 def addresses(urls: list[str] | None) -> str | list[str] | None:
-    """The setting `engine.url` that `--engine-url` stands for."""
+    """The setting `engine.url` of `--engine-url`."""
     return urls[0] if urls and len(urls) == 1 else urls or None
 
 
-def switched_off(record_only: bool) -> dict[str, bool | None]:
-    """The settings that `--record-only` is short for; None: not given."""
-    return dict.fromkeys(("judge.enabled", "learner.enabled"), False if record_only else None)
+def serving(
+    model: str | None,
+    engine: str | None,
+    engine_url: list[str] | None,
+    host: str | None,
+    port: int | None,
+    learner_processes: int | None,
+    *,
+    record_only: bool,
+) -> Mapping[str, Any]:
+    """The settings that the flags of `serve` and `up` stand for; None: not given."""
+    off = False if record_only else None
+    return {
+        "model": model,
+        "engine.kind": engine,
+        "engine.url": addresses(engine_url),
+        "serve.host": host,
+        "serve.port": port,
+        "learner.processes": learner_processes,
+        "judge.enabled": off,
+        "learner.enabled": off,
+    }
 
 
 def private(path: Path) -> BinaryIO:
-    """A file, or a pipe, to write; only its owner may read a file, because it holds conversations."""
+    """A file, or a pipe, to write; a file is readable by its owner only, because it holds conversations."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -121,12 +147,12 @@ def private(path: Path) -> BinaryIO:
 
 
 def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:
-    """The member that `value` names; None if it is None."""
+    """The member of that value; None for None."""
     return None if value is None else named(kind, value, flag)
 
 
 def named(kind: type[Member], value: str, flag: str) -> Member:
-    """The member that `value` names in any case; SettingError that lists all members."""
+    """The member of that value, in any case of letters. SettingError lists all members."""
     for member in kind:
         if member.value.lower() == value.lower():
             return member

@@ -1,4 +1,4 @@
-"""`afterwit serve`: all stages, or some of them."""
+"""The commands that run until they are stopped: `serve`, `up`, `train`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from afterwit.cli.options import (
     Recipe,
     RecordOnly,
     Set,
-    addresses,
     chosen_model,
-    switched_off,
+    serving,
 )
 
 
@@ -48,14 +47,8 @@ def serve(
     from afterwit.running.serve import run
 
     folder = home_of(home)
-    direct = {
-        "model": chosen_model(model, model_option),
-        "engine.kind": engine,
-        "engine.url": addresses(engine_url),
-        "serve.host": host,
-        "serve.port": port,
-        "learner.processes": learner_processes,
-    } | switched_off(record_only)
+    named = chosen_model(model, model_option)
+    direct = serving(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))
 
@@ -79,21 +72,15 @@ def up(
 ) -> None:
     """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
 
-    With a section `placement`, all servers that have cards on this machine are started, each on its cards. A
+    With a section `placement`, all servers that have GPUs on this machine are started, each on its GPUs. A
     server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
     """
     from afterwit.config import home_of, load
     from afterwit.running.up import SERVER, run
 
     folder = home_of(home)
-    direct = {
-        "model": chosen_model(model, model_option),
-        "engine.kind": engine,
-        "engine.url": addresses(engine_url),
-        "serve.host": host,
-        "serve.port": port,
-        "learner.processes": learner_processes,
-    } | switched_off(record_only)
+    named = chosen_model(model, model_option)
+    direct = serving(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe, unless=SERVER)
     run(settings, folder)
 
@@ -132,10 +119,7 @@ def train(
     from afterwit.running.train import run, run_batches
 
     folder = home_of(home)
-    direct = {
-        "model": chosen_model(model, model_option),
-        "learner.processes": learner_processes,
-    }
+    direct = {"model": chosen_model(model, model_option), "learner.processes": learner_processes}
     if source is None:
         if url is not None or steps is not None:
             raise SettingError("--url and --steps need --from")

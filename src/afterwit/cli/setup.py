@@ -1,4 +1,4 @@
-"""`afterwit init`: the guided first start."""
+"""The commands before a start: `init`, `doctor`, `plan`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def init(
 ) -> None:
     """Set up a home: ask what is needed, write config.toml, make a key, then test all with `doctor`.
 
-    It asks only on a terminal and only if MODEL is not named; otherwise the flags say everything.
+    It asks only on a terminal, and only without MODEL; otherwise it uses the flags.
     """
     from afterwit.cli.keys import add
     from afterwit.config import home_of, load
@@ -68,7 +68,7 @@ def init(
         print(f"the API key {answers.key!r}, which is not shown again:")
         add(answers.key, home=home)
     if not report(load(home=folder), folder):
-        print("mend that, then run `afterwit doctor`", file=sys.stderr)
+        print("Fix this, then run `afterwit doctor`.", file=sys.stderr)
         raise typer.Exit(1)
     print("next: `afterwit serve`, and point an agent at the address that it prints")
 
@@ -85,7 +85,7 @@ def _ask(answers: type[Answers]) -> Answers:
 
 
 def _absolute(model: str) -> str:
-    """A folder that is here by its whole path, because `serve` may run elsewhere; a hub id as it is."""
+    """An existing folder by its absolute path, because `serve` may run elsewhere; a hub id unchanged."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if folder.exists() else model
 
@@ -97,7 +97,7 @@ def doctor(
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Check the model, the mathematics, the swap, the store and this machine; say what to do about faults."""
+    """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults."""
     from afterwit.config import home_of, load
     from afterwit.doctor.report import report
 

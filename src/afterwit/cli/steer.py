@@ -1,32 +1,30 @@
-"""`pause` and `resume`: whether anything is learned."""
+"""The commands that steer what is learned: `pause`, `review`, `exclude`, `rollback`, `forget`, and others."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from afterwit.cli.look import ALL, LAST, last
-from afterwit.cli.options import Config, Home, Json, choice
+from afterwit.cli.options import Config, Home, Json, choice, store_of, write_json
 
 if TYPE_CHECKING:
     from afterwit.store import Store
 
 
 def pause(
-    reason: Annotated[str | None, typer.Argument(help="Why, for whoever looks at it later.")] = None,
+    reason: Annotated[str | None, typer.Argument(help="Why, for those who look at it later.")] = None,
     home: Home = None,
 ) -> None:
     """Learn nothing until `afterwit resume`: turns are served, recorded and judged, and wait.
 
-    It holds across restarts. An update that has begun is finished; alarms still take versions back.
+    A pause survives restarts. An update that has begun is finished; alarms still take versions back.
     """
-    from afterwit.build import store_of_home
     from afterwit.learning.schedule import turns
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         store.pause(reason or "", now=time.time())
         busy = store.in_update(now=time.time())
     begun = f"; an update of {turns(busy)} had begun and is finished" if busy else ""
@@ -35,9 +33,8 @@ def pause(
 
 def resume(home: Home = None) -> None:
     """End a pause: the turns that waited are learned from."""
-    from afterwit.build import store_of_home
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         ended = store.resume()
     print("learning was not paused" if ended is None else "learning goes on")
 
@@ -56,9 +53,6 @@ def review(
 
     Which turns wait is `learner.review`: off, flagged (those with something doubtful) or all.
     """
-    import orjson
-
-    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
     from afterwit.learning.schedule import turns as turns_
@@ -68,11 +62,11 @@ def review(
     from afterwit.teaching.review import WHY, waiting_for_review
 
     if turns and accept is None:
-        raise SettingError("say what becomes of these turns: --accept or --refuse")
+        raise SettingError("choose --accept or --refuse for these turns")
     if accept is not None and not turns:
         raise SettingError("name the turns, or `all`: `afterwit review all --accept`")
     settings = load(home=home_of(home)).learner
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         rule = with_note(settings, store.note("learn")).teaching
         found = waiting_for_review(store, rule, now=time.time())
         if turns and accept is not None:
@@ -84,7 +78,7 @@ def review(
             return
     if json_:
         for record in found:
-            sys.stdout.buffer.write(orjson.dumps(as_json(record)) + b"\n")
+            write_json(as_json(record))
         return
     console = Terminal()
     for record in found:
@@ -96,17 +90,16 @@ def review(
 
 def exclude(
     session: Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Let turns that come teach again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let its new turns train again.")] = False,
     home: Home = None,
 ) -> None:
-    """Learn nothing from a session: no turn of it trains, neither those that wait nor those that come.
+    """Learn nothing from a session: none of its turns trains, neither those that wait nor new ones.
 
-    It is served and recorded as before. What has been learned from it stays until `afterwit rollback`.
+    It is served and recorded as before. What was learned from it stays until `afterwit rollback`.
     """
-    from afterwit.build import store_of_home
     from afterwit.learning.schedule import turns
 
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         name = session_named(store, session)
         if undo:
             was = store.include(name)
@@ -137,7 +130,7 @@ def rollback(
     the new version up within a second.
     """
     from afterwit.adapters import SHARED
-    from afterwit.build import store_of_home, versions_of
+    from afterwit.build import versions_of
     from afterwit.checkpoints.rollback import roll_back
     from afterwit.config import home_of, load
     from afterwit.home.model import model_folder
@@ -145,7 +138,7 @@ def rollback(
     folder = home_of(home)
     settings = load(home=folder)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         made = roll_back(versions.of(adapter), version, now=time.time())
         store.commit_version(made, now=time.time())
     taken = ", ".join(map(str, made.reverts)) or "none"
@@ -159,11 +152,10 @@ def requeue(
     home: Home = None,
 ) -> None:
     """Put failed turns back where their step failed."""
-    from afterwit.build import store_of_home
     from afterwit.lifecycle import Reason
 
     why = choice(Reason, reason, "--reason")
-    with store_of_home(home) as store:
+    with store_of(home) as store:
         count = store.requeue(turns or None, reason=why, now=time.time())
     print(f"{count} turn{'s' if count != 1 else ''} put back")
 
@@ -174,24 +166,23 @@ def forget(
     ] = None,
     adapter: Annotated[
         str | None,
-        typer.Option(help="In place of a session, everything that an adapter learned from: `key:NAME`."),
+        typer.Option(help="Instead of a session, everything that an adapter learned from: `key:NAME`."),
     ] = None,
     replay: Annotated[
-        bool, typer.Option(help="Run later updates again without it; else they are taken back too.")
+        bool, typer.Option(help="Run later updates again without it; otherwise they are taken back too.")
     ] = True,
     home: Home = None,
     config: Config = None,
 ) -> None:
     """Forget a conversation: delete what was said, and make the weights as if it had not been trained on.
 
-    With `--adapter` all conversations in which an adapter of somebody's own answered: it is the base again.
+    With `--adapter`, all conversations in which a personal adapter answered: it becomes the base again.
 
-    The weights of all versions that hold a turn of it are deleted. Killed at any moment it is done, or not
-    done, or finished by the next learner that starts.
+    The weights of all versions that hold a turn of it are deleted. If it is killed, it is done, or not
+    done, or the next learner that starts finishes it.
     """
     from contextlib import suppress
 
-    from afterwit.build import store_of_home
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError, TurnNotFound
     from afterwit.home.forget import forget as forgotten
@@ -203,14 +194,13 @@ def forget(
     if session is None:
         print(forget_adapter(load(home=folder, file=config), folder, adapter or ""))
         return
-    with store_of_home(home) as store, suppress(TurnNotFound):  # what was said in it may be gone already
+    with store_of(home) as store, suppress(TurnNotFound):  # its content may be deleted already
         session = session_named(store, session)
     print(forgotten(load(home=folder, file=config), folder, session, replay=replay))
 
 
 def session_named(store: Store, name: str) -> str:
-    """The session of this id, or of the turn of this id; `last`: of the newest turn. TurnNotFound if there is
-    none."""
+    """The session of this id, or of the turn of this id; `last`: of the newest turn. Raises TurnNotFound."""
     from afterwit.store import Filter
 
     if name == LAST:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from afterwit.learning.settings import LearnerSettings
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
-
-
 MOVED = 1e-3
 """How far the swap's test moves what trains, at random: a standard deviation."""
 
@@ -142,8 +140,6 @@ ASKED = JudgeView(
     next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
 )
 """A turn that any judge can judge."""
-
-
 REMEDY = (
     "check_judge judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set"
     " judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end as"

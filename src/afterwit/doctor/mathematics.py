@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from afterwit.objective.target import HintTargets
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
-
-
 OTHER_HINT = "Answer in French."
 
 

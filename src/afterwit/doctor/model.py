@@ -19,7 +19,6 @@ SAMPLE = Conversation(
     )
 )
 
-
 HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 

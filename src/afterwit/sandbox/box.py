@@ -24,7 +24,6 @@ from afterwit.sandbox.inside.files import MOST_READ
 from afterwit.sandbox.isolation import PROGRAMS, UNSAFE, BoxLimits, Isolation, bubblewrap, why_not
 
 log = logging.getLogger(__name__)
-
 START_S = 60.0
 END_S = 10.0
 GRACE_S = 60.0

@@ -15,12 +15,8 @@ from typing import Any
 from . import watch
 
 TICK_S = 0.02
-
-
 MOST_PRINTED = 64 << 20
 """Bytes; a command that prints more is ended."""
-
-
 LINE = 1 << 20
 """Bytes of the longest answer of a program that is talked to."""
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 _SAME = (425, 428, 429, 430, 431, 432, 433, 442, 447)
 """io_uring_setup, open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr,
 memfd_secret."""
-
-
 _CLONE3 = 435
 """Its flags cannot be seen. It fails with ENOSYS: then libraries take `clone`."""
 
@@ -61,34 +59,19 @@ MACHINES = {
     ),
 }
 
-
 NEW_NAMESPACES = 0x7E020000
 """Flags of `clone`."""
-
-
 FAMILIES = (1, 2, 10, 16)
 """Of sockets: unix, both of the internet, and netlink, by which programs ask for the box's own devices.
 Others, such as that of virtual machines' hosts, do not end at the box's network."""
-
-
 SHARED, ANONYMOUS = 0x01, 0x20
 """Flags of `mmap`. Together they make memory that stays when all but one page is unmapped: no process seems
 to hold it."""
-
-
 _X32 = 0x40000000
 """Numbers from here on are those of x86_64's second numbering."""
-
-
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-
-
 _KILL, _ALLOW, _ERROR = 0x80000000, 0x7FFF0000, 0x00050000
-
-
 _NO_NEW_PRIVILEGES, _SECCOMP, _MODE_FILTER, _DUMPABLE, _SUBREAPER, _DEATH_SIGNAL = 38, 22, 2, 4, 36, 1
-
-
 Step = tuple[int, int, int, int]
 """A code, how many steps to skip if it holds and if not, and a value."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
 SEEN = os.path.isdir("/proc/self")
 """False on a machine without /proc, where only an unsafe box can be."""
 
@@ -37,8 +35,6 @@ def owned() -> list[Process]:
 
 
 HELD = ("RssAnon:", "RssShmem:", "HugetlbPages:", "VmPTE:")
-
-
 SOCKET_BYTES = 2 * 212_992
 """What a socket that is no TCP connection may hold, by the kernel's defaults."""
 
