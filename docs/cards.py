@@ -1,4 +1,4 @@
-"""How much memory a card needs for an adapter, by model: counted from shapes, for docs/choosing.md.
+"""How much memory a card needs for an adapter, by model: counted from shapes, for docs/models.md.
 
     .venv/bin/python -m docs.cards
 
@@ -17,7 +17,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.model_shape import ModelShape
 from afterwit.planning.memory import SPARE, learner_memory, server_memory
 
-PAGE = Path(__file__).parent / "choosing.md"
+PAGE = Path(__file__).parent / "models.md"
 BEGIN, END = "<!-- cards -->", "<!-- /cards -->"
 LEARNER = LearnerSettings(dtype="bfloat16", checkpointing=True)
 CONTEXT = 32_768

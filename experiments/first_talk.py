@@ -1,4 +1,4 @@
-"""Talk to the demo's chat model and say what you think of each answer: docs/ten-minutes.md.
+"""Talk to the demo's chat model and say what you think of each answer: docs/start.md.
 
 .venv/bin/python -m experiments.first_talk [NUMBER] [URL]
 """

@@ -1,6 +1,6 @@
 """`python -m experiments.study.write`: the documentation's tables and pictures from the finished runs.
 
-In ROOT, `docs/data/study.jsonl` makes the tables between the marks of `docs/study.md` and `docs/recipes.md`,
+In ROOT, `docs/data/study.jsonl` makes the tables between the marks of `docs/study.md`,
 and `docs/data/live.jsonl` those of `docs/demo.md` and `README.md`.
 """
 
@@ -26,7 +26,7 @@ COMPARED: Mapping[str, Mapping[str, str]] = {
     "recipes": {name: f"recipe: {name}" for name in recipes.names()},
     "objectives": {"hybrid": OWN, **{name: f"objective: {name}" for name in OBJECTIVES}},
 }
-"""Curves by what they are called in `recipes.md`, with the names of their runs."""
+"""Curves by what they are called in `study.md`, with the names of their runs."""
 
 
 def main(root: Annotated[Path, typer.Option(help="The repository's folder.")] = Path()) -> None:
@@ -47,7 +47,7 @@ def written(root: Path) -> dict[str, str]:
     """Each page, by its path, with its tables as the runs have them."""
     pages = {
         name: (root / name).read_text(encoding="utf-8")
-        for name in ("docs/study.md", "docs/recipes.md", "docs/demo.md", "README.md")
+        for name in ("docs/study.md", "docs/demo.md", "README.md")
     }
     for name, mark, block in _blocks(_study(root / "docs"), _live(root / "docs")):
         pages[name] = page.filled(pages[name], mark, block)
@@ -63,7 +63,7 @@ def _blocks(study: Sequence[RunResult], live: Sequence[LiveResult]) -> list[tupl
         blocks.append(("docs/demo.md", f"live, {world}", tables.by_seed(own)))
         for kind, names in COMPARED.items():
             block = page.curves(page.compared(study, names, world))
-            blocks.append(("docs/recipes.md", f"{kind}, {world}", block))
+            blocks.append(("docs/study.md", f"{kind}, {world}", block))
     return blocks
 
 

@@ -1,6 +1,6 @@
 """`python -m tests.bugs.talk_table`: how often models speak of hints before and after they learned from them.
 
-The table of docs/bugs.md: the demo's model and a talkative one, with the rejection of such hints and without.
+The demo's model and a talkative one, with the rejection of such hints and without.
 """
 
 from __future__ import annotations
