@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from tests.gateway.conftest import gateway, model, renderer
 from tests.gateway.serving import Serving
+
+__all__ = ["browser", "gateway", "model", "renderer"]
 
 
 @pytest.fixture
