@@ -381,7 +381,7 @@ def gateway_app(
 ) -> GatewayApp:
     """The gateway's application, with the buttons of its page."""
     from afterwit.gateway.app import build_app
-    from afterwit.page.html import HomeControls
+    from afterwit.page.app import HomeControls
 
     return build_app(
         engine,

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from afterwit.chat_format.render import Renderer
-from afterwit.page.views import VIEWS
+from afterwit.page.app import VIEWS
 from afterwit.store.sqlite import SqliteStore
 from tests.browser.history import play
 from tests.gateway.serving import serving
@@ -78,7 +78,7 @@ def test_no_view_reads_the_store_for_long(store: SqliteStore, renderer: Renderer
     taken = []
     for _ in range(REPEATS):
         begun = time.thread_time()
-        assert VIEWS[view](request, gateway).read(store)
+        assert VIEWS[view][1](request, gateway, store)
         taken.append(time.thread_time() - begun)
     print(f"{view}: {1000 * statistics.median(taken):.1f} ms of CPU")
     assert statistics.median(taken) < LONGEST_S

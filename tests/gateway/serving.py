@@ -21,7 +21,7 @@ from afterwit.engines.port import Engine, Generate
 from afterwit.gateway.app import GatewayApp, build_app
 from afterwit.gateway.http_server import ConnectionLimits, Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.page.html import Controls
+from afterwit.page.app import Controls
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.engine import FakeEngine

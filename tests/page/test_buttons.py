@@ -12,7 +12,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError
 from afterwit.lifecycle import State
-from afterwit.page.html import HomeControls
+from afterwit.page.app import HomeControls
 from afterwit.store import AsyncStore, Store
 from afterwit.verdict import Flag
 from afterwit.version import Origin, Probe, Version

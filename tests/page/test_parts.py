@@ -9,8 +9,8 @@ import pytest
 from afterwit.lifecycle import Reason, State
 from afterwit.page import html as words
 from afterwit.page import plot
-from afterwit.page.home import LEAST, approved, helping, metrics, shares
-from afterwit.page.turns import tokens_of
+from afterwit.page.lists import tokens_of
+from afterwit.page.overview import LEAST, approved, helping, metrics, shares
 from afterwit.progress import Request
 from afterwit.promotion.suite import Standing, SuiteResult
 from afterwit.store import VersionRecord
@@ -77,7 +77,7 @@ def test_whether_it_helps_is_said_only_if_the_difference_is_no_chance():
         found = helping(requests(first, 100), requests(newest, 100), 200)
         assert found is not None
         assert found.answer.startswith(answer)
-        assert (found.first.count, found.newest.count) == (first, newest)
+        assert (found.first[0], found.newest[0]) == (first, newest)
 
 
 def test_shares_are_of_whole_runs_and_end_with_the_newest():

@@ -32,8 +32,7 @@ from afterwit.gateway.limits import INTERNAL, InFlight, send_error
 from afterwit.gateway.metrics import Metrics
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.gateway.status import Pages
-from afterwit.page.app import UserPage
-from afterwit.page.html import Controls
+from afterwit.page.app import Controls, UserPage
 from afterwit.store import AsyncStore
 
 log = logging.getLogger("afterwit.gateway")

@@ -4,28 +4,69 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
-from afterwit.page import html
+from afterwit.page import html, lists, overview
 from afterwit.page.access import Access, see
-from afterwit.page.html import Controls
-from afterwit.page.view import NotFound, View, number
-from afterwit.page.views import VIEWS
+from afterwit.page.lists import NotFound, View, number
+from afterwit.store import AsyncStore, Store
+from afterwit.version import Version
 
-T = TypeVar("T")
+VIEWS: Mapping[str, tuple[str, View]] = {
+    "/ui": ("overview.html", overview.overview),
+    "/ui/sessions": ("sessions.html", lists.sessions),
+    "/ui/sessions/{session:path}": ("session.html", lists.session),
+    "/ui/turns": ("turns.html", lists.turns),
+    "/ui/turns/{turn}": ("turn.html", lists.turn),
+    "/ui/versions": ("versions.html", lists.versions),
+    "/ui/versions/{version}": ("version.html", lists.version),
+    "/ui/review": ("review.html", lists.review),
+    "/ui/sources": ("sources.html", lists.sources),
+    "/ui/judge": ("judge.html", lists.judge),
+    "/ui/curves": ("curves.html", overview.curves),
+    "/ui/log": ("log.html", overview.log),
+}
+"""Template and view by address."""
 
 PATIENCE_S = 5.0
 """Seconds that the page waits for the store."""
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Controls(Protocol):
+    """The buttons."""
+
+    async def roll_back(self, target: int) -> Version:
+        """Take learning back to a version, and return the version that was made.
+
+        Raises SettingError if there is nothing to return to, VersionDamaged and StoreError.
+        """
+        ...
+
+
+class HomeControls:
+    """The buttons over a home: they do what the commands of the same names do."""
+
+    def __init__(self, store: AsyncStore, versions: Versions, now: Callable[[], float]) -> None:
+        self._store, self._versions, self._now = store, versions, now
+
+    async def roll_back(self, target: int) -> Version:
+        """In a thread: the files of a version are read to the end before it is restored."""
+        made = await asyncio.to_thread(roll_back, self._versions, target, now=self._now())
+        await self._store.call(lambda store: store.commit_version(made, now=self._now()))
+        return made
 
 
 class UserPage:
@@ -44,23 +85,23 @@ class UserPage:
             Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
             Route("/ui/sign-out", self._access.sign_out, methods=["POST"]),
             *(Route(path, self._done(act), methods=["POST"]) for path, act in self._actions.items()),
-            *(Route(path, self._shown(view)) for path, view in VIEWS.items()),
-            Route("/ui/{rest:path}", self._shown(_nothing), methods=METHODS),
+            *(Route(path, self._shown(*view)) for path, view in VIEWS.items()),
+            Route("/ui/{rest:path}", self._shown("message.html", _nothing), methods=METHODS),
         ]
 
-    def _shown(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+    def _shown(self, template: str, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             caller = self._access.caller(request)
             if caller is None:
                 return self._access.sign_in_page(request)
             try:
-                wanted = view(request, self._gateway)
-                found = await self._gateway.read(wanted.read, within_s=PATIENCE_S)
+                read = partial(view, request, self._gateway)
+                found = await self._gateway.read(read, within_s=PATIENCE_S)
             except (NotFound, TurnNotFound) as error:
                 return await self._message(request, caller, 404, "There is nothing here", str(error))
             except StoreError as error:
                 return await self._message(request, caller, 503, "The store does not answer", str(error))
-            return html.html(await self._rendered(wanted.template, request, caller, found))
+            return html.html(await self._rendered(template, request, caller, found))
 
         return endpoint
 
@@ -116,7 +157,7 @@ async def _static(request: Request) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-def _nothing(request: Request, gateway: Gateway) -> Any:
+def _nothing(request: Request, gateway: Gateway, store: Store) -> Any:
     raise NotFound("The page has nothing at this address.")
 
 

@@ -6,24 +6,19 @@ what a conversation says can neither become markup nor run.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message
-from afterwit.store import AsyncStore
-from afterwit.version import Version
 
 HERE = Path(__file__).parent
 
@@ -183,27 +178,3 @@ def one_line(message: Message, width: int = 160) -> str:
     parts.append(message.content or "")
     text = " ".join(" ".join(parts).split())
     return text if len(text) <= width else text[: width - 1] + "\u2026"
-
-
-class Controls(Protocol):
-    """The buttons."""
-
-    async def roll_back(self, target: int) -> Version:
-        """Take learning back to a version, and return the version that was made.
-
-        Raises SettingError if there is nothing to return to, VersionDamaged and StoreError.
-        """
-        ...
-
-
-class HomeControls:
-    """The buttons over a home: they do what the commands of the same names do."""
-
-    def __init__(self, store: AsyncStore, versions: Versions, now: Callable[[], float]) -> None:
-        self._store, self._versions, self._now = store, versions, now
-
-    async def roll_back(self, target: int) -> Version:
-        """In a thread: the files of a version are read to the end before it is restored."""
-        made = await asyncio.to_thread(roll_back, self._versions, target, now=self._now())
-        await self._store.call(lambda store: store.commit_version(made, now=self._now()))
-        return made

@@ -1,108 +1,320 @@
-"""Sessions, and the turns of one."""
+"""Views of sessions, turns, versions, sources, review and the judge: what each reads, and its template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from afterwit.adapters import SHARED
 from afterwit.gateway.context import Gateway
 from afterwit.judging.check_stage import known_of_judge, report_of
 from afterwit.judging.checks import warnings
 from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
-from afterwit.page.view import NotFound, Wanted, before, chosen
+from afterwit.lifecycle import Reason, State
+from afterwit.message import Message
 from afterwit.progress import by
+from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
-from afterwit.store import Filter, ReviewOutcome, Store
+from afterwit.store import Filter, ReviewOutcome, Store, VersionRecord
 from afterwit.teaching.review import WHY, WORDS, waiting_for_review
+from afterwit.turn import Kind, Sampled, Turn
 
-PAGE = 30
+Member = TypeVar("Member", bound=StrEnum)
 
-TURNS = 50
+Facts = Mapping[str, Any]
+"""What a template shows, by name."""
 
-
-def view(request: Request, gateway: Gateway) -> Wanted:
-    """Sessions, the newest first."""
-    start = before(request)
-
-    def read(store: Store) -> Mapping[str, Any]:
-        found = store.session_lines(before=start, limit=PAGE + 1)
-        older = found[PAGE - 1].seq if len(found) > PAGE else None
-        return {"sessions": found[:PAGE], "older": older, "first_page": start is None}
-
-    return Wanted(template="sessions.html", read=read)
-
-
-def one(request: Request, gateway: Gateway) -> Wanted:
-    """The turns of a session, the newest first."""
-    session, start = request.path_params["session"], before(request)
-
-    def read(store: Store) -> Mapping[str, Any]:
-        found = store.turn_lines(Filter(session=session), before=start, limit=TURNS + 1)
-        if not found and start is None:
-            raise NotFound("There is no session of this name, or its content was removed.")
-        older = found[TURNS - 1].seq if len(found) > TURNS else None
-        return {
-            "session": session,
-            "turns": found[:TURNS],
-            "older": older,
-            "first_page": start is None,
-            "excluded": session in store.excluded(),
-        }
-
-    return Wanted(template="session.html", read=read)
-
+PAGE = 40
+"""Rows of a page of a list."""
 
 SOURCE_TURNS = 5_000
-"""Turns that are counted, the newest ones."""
+"""Newest turns that are counted by source."""
 
 REQUESTS = 2_000
-"""Requests whose complaints are counted, the newest ones."""
+"""Newest requests whose complaints are counted."""
+
+EVENTS = 12
+"""Newest holds and alarms that are listed with the versions."""
 
 
-def sources_view(request: Request, gateway: Gateway) -> Wanted:
-    """All sources of these turns."""
-
-    def read(store: Store) -> Mapping[str, Any]:
-        requests = requests_of(store.all_episodes(limit=REQUESTS))
-        return {
-            "sources": store.source_lines(newest=SOURCE_TURNS),
-            "counted": SOURCE_TURNS,
-            "requests": REQUESTS,
-            "less": {
-                "source": by(requests, lambda each: each.source),
-                "kind of task": by(requests, lambda each: each.kind),
-            },
-        }
-
-    return Wanted(template="sources.html", read=read)
+class NotFound(Exception):
+    """There is nothing at this address; the message says so."""
 
 
-def review_view(request: Request, gateway: Gateway) -> Wanted:
-    """The oldest turns that wait, by the rule that the learner goes by."""
+View = Callable[[Request, Gateway, Store], Facts]
+"""Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
+
+
+def before(request: Request) -> int | None:
+    """Where a page of a list continues; None: it begins with the newest."""
+    return number(request.query_params.get("before", ""))
+
+
+MOST_DIGITS = 15
+"""Digits of a number in an address."""
+
+
+def number(given: str) -> int | None:
+    """The whole number in a part of an address; None if it is not one that anything has."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= MOST_DIGITS else None
+
+
+def chosen(request: Request, name: str, kind: type[Member]) -> Member | None:
+    """The member that a query parameter names; None if it names none."""
+    given = request.query_params.get(name, "")
+    return kind(given) if given in {member.value for member in kind} else None
+
+
+def _paged(request: Request, name: str, found: Sequence[Any], key: Callable[[Any], int]) -> dict[str, Any]:
+    """The first `PAGE` rows of what was read, which is one more if there are older ones."""
+    older = key(found[PAGE - 1]) if len(found) > PAGE else None
+    return {name: found[:PAGE], "older": older, "first_page": before(request) is None}
+
+
+def sessions(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """Sessions, the newest first."""
+    found = store.session_lines(before=before(request), limit=PAGE + 1)
+    return _paged(request, "sessions", found, lambda line: line.seq)
+
+
+def session(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """The turns of a session, the newest first."""
+    name, start = request.path_params["session"], before(request)
+    found = store.turn_lines(Filter(session=name), before=start, limit=PAGE + 1)
+    if not found and start is None:
+        raise NotFound("There is no session of this name, or its content was removed.")
+    rows = _paged(request, "turns", found, lambda line: line.seq)
+    return {"session": name, **rows, "excluded": name in store.excluded()}
+
+
+def sources(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """The turns of each source, and whether complaints become fewer."""
+    requests = requests_of(store.all_episodes(limit=REQUESTS))
+    return {
+        "sources": store.source_lines(newest=SOURCE_TURNS),
+        "counted": SOURCE_TURNS,
+        "requests": REQUESTS,
+        "less": {
+            "source": by(requests, lambda each: each.source),
+            "kind of task": by(requests, lambda each: each.kind),
+        },
+    }
+
+
+def review(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """The oldest turns that wait for a person, by the learner's rule."""
     outcome = chosen(request, "outcome", ReviewOutcome)
-
-    def read(store: Store) -> Mapping[str, Any]:
-        rule = with_note(LearnerSettings(), store.note("learn")).teaching
-        found = waiting_for_review(store, rule, now=gateway.now(), limit=PAGE + 1)
-        return {
-            "records": found[:PAGE],
-            "more": len(found) > PAGE,
-            "why": WORDS,
-            "rule": rule.review.value,
-            "outcome": None if outcome is None else WHY[outcome],
-        }
-
-    return Wanted(template="review.html", read=read)
+    rule = with_note(LearnerSettings(), store.note("learn")).teaching
+    found = waiting_for_review(store, rule, now=gateway.now(), limit=PAGE + 1)
+    return {
+        "records": found[:PAGE],
+        "more": len(found) > PAGE,
+        "why": WORDS,
+        "rule": rule.review.value,
+        "outcome": None if outcome is None else WHY[outcome],
+    }
 
 
-def judge_view(request: Request, gateway: Gateway) -> Wanted:
-    """Every check, over the newest judged turns."""
+def judge(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """Every check of the judge, over the newest judged turns."""
+    report = report_of(store)
+    return {"known": list(known_of_judge(report)), "wrong": list(warnings(report)), "turns": report.turns}
 
-    def read(store: Store) -> Mapping[str, Any]:
-        report = report_of(store)
-        return {"known": list(known_of_judge(report)), "wrong": list(warnings(report)), "turns": report.turns}
 
-    return Wanted(template="judge.html", read=read)
+def versions(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """Versions, the newest first, with what was held back and what was taken back."""
+    found, events = store.newest_versions(before=before(request), limit=PAGE + 1), store.events()
+    return {
+        **_paged(request, "versions", found, lambda version: version.number),
+        "served": _served(store, found),
+        "adapters": any(version.adapter != SHARED for version in found),
+        "confirmed": _confirmed(events),
+        "events": [event for event in events if event.kind is not EventKind.CONFIRM][: -EVENTS - 1 : -1],
+        "made": number(request.query_params.get("made", "")),
+    }
+
+
+def version(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """A version: its turns, its metrics, and what it lost of what people had approved."""
+    wanted = number(request.path_params["version"])
+    around = [] if wanted is None else store.newest_versions(before=wanted + 1, limit=PAGE)
+    if not around or around[0].number != wanted:
+        raise NotFound("There is no such version.")
+    found = around[0]
+    earlier = [each for each in around[1:] if each.adapter == found.adapter]
+    return {
+        "version": found,
+        "newest": store.versions(found.adapter)[-1].number,
+        "served": _served(store, [found]),
+        "confirmed": wanted in _confirmed(store.events()),
+        "changes": _changes(found, earlier),
+        "lost": sorted(found.suite.lost.items()) if found.suite else [],
+        "turns": store.turn_lines(Filter(version=wanted), limit=PAGE),
+        "effects": {each.turn: each.effect for each in store.learned(version=wanted) if each.effect},
+    }
+
+
+def _changes(found: VersionRecord, earlier: Sequence[VersionRecord]) -> list[dict[str, Any]]:
+    """Each metric of a version, next to that of the newest earlier version that has any."""
+    last = next((each.metrics for each in earlier if each.metrics), {})
+    return [
+        {"name": name, "before": last.get(name), "after": value}
+        for name, value in sorted(found.metrics.items())
+    ]
+
+
+def _served(store: Store, versions: Sequence[VersionRecord]) -> frozenset[int]:
+    """The newest served version of each of their adapters."""
+    return frozenset(store.latest_published(adapter) for adapter in {each.adapter for each in versions})
+
+
+def _confirmed(events: Sequence[Event]) -> frozenset[int]:
+    return frozenset(event.version for event in events if event.kind is EventKind.CONFIRM)
+
+
+def turns(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """Turns, the newest first, of a state, a reason, a kind or a version."""
+    fields: dict[str, Any] = {
+        "state": chosen(request, "state", State),
+        "reason": chosen(request, "reason", Reason),
+        "kind": chosen(request, "kind", Kind),
+        "version": number(request.query_params.get("version", "")),
+    }
+    where = Filter(**fields)
+    found = store.turn_lines(where, before=before(request), limit=PAGE + 1)
+    return {
+        **_paged(request, "turns", found, lambda line: line.seq),
+        "where": where,
+        "asked": urlencode({name: value for name, value in fields.items() if value is not None}),
+        "states": list(State),
+    }
+
+
+MESSAGES = 4
+"""Messages of the prompt that are shown first; a link shows the others."""
+
+CHARACTERS = 6_000
+"""Characters of one message that are shown: its end."""
+
+TOKENS = 2_000
+"""Tokens of a response that are shown."""
+
+TABLE = 400
+"""Tokens of these that the table lists."""
+
+
+def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """A turn: the end of its prompt, its response token by token, what followed, votes, hints."""
+    whole = "all" in request.query_params
+    record = store.turn(store.resolve(request.path_params["turn"]))
+    found = record.turn
+    messages = found.conversation.messages
+    kept = messages if whole else messages[-MESSAGES:]
+    effects = [(each.version, each.effect) for each in store.learned(turns=[found.id]) if each.effect]
+    taught, advantages = next(
+        ((version, effect.advantages) for version, effect in reversed(effects) if effect.advantages),
+        (None, ()),
+    )
+    followed = record.next_state.messages if record.next_state else ()
+    sampled = found.sampled if isinstance(found, Turn) else None
+    decode = gateway.renderer.decode
+    return {
+        "record": record,
+        "turn": found,
+        "sampled": sampled,
+        "messages": [_cut(message, whole=whole) for message in kept],
+        "earlier": len(messages) - len(kept),
+        "followed": [_cut(message, whole=whole) for message in followed],
+        "tokens": tokens_of(sampled, decode, limit=TOKENS, advantages=advantages) if sampled else [],
+        "taught": taught,
+        "effects": effects,
+        "whole": whole,
+        "most": TABLE,
+    }
+
+
+def _cut(message: Message, *, whole: bool) -> dict[str, Any]:
+    text = message.content or ""
+    left_out = 0 if whole else max(0, len(text) - CHARACTERS)
+    return {"role": message.role, "text": text[left_out:], "left_out": left_out, "calls": message.tool_calls}
+
+
+BROKEN = "\ufffd"
+
+LONGEST_CHARACTER = 4
+"""Tokens of one character at most."""
+
+DOUBTS = (0.9, 0.5, 0.2, 0.05)
+"""A token's doubt is the number of these probabilities that are above its own."""
+
+PUSHES = (0.02, 0.2, 0.8)
+"""A token's push is the number of these that its advantage exceeds, without the sign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """One token, or the few that make one character."""
+
+    text: str
+    first: int
+    """Its place in the response."""
+    logprob: float
+    """The sum, if they are several."""
+    version: int
+    forced: bool
+    advantage: float | None = None
+    """In the update, the strongest of several tokens; None: unknown."""
+
+    @property
+    def probability(self) -> float:
+        return math.exp(min(self.logprob, 0.0))
+
+    @property
+    def doubt(self) -> int:
+        """0: the policy was sure of it, to 4: it was unlikely."""
+        return sum(self.probability < bound for bound in DOUBTS)
+
+    @property
+    def push(self) -> str:
+        """`none`, or `up` or `down` with its strength from 1 to 3."""
+        strength = sum(abs(self.advantage or 0.0) > bound for bound in PUSHES)
+        return f"{'up' if (self.advantage or 0.0) > 0 else 'down'}{strength}" if strength else "none"
+
+
+def tokens_of(
+    sampled: Sampled,
+    decode: Callable[[Sequence[int]], str],
+    *,
+    limit: int,
+    advantages: Sequence[float] = (),
+) -> list[Token]:
+    """The first `limit` tokens, with the advantage of each id if known. Parts of a character are joined."""
+    return [
+        Token(
+            text=text,
+            first=start,
+            logprob=math.fsum(sampled.logprobs[start:end]),
+            version=sampled.versions[start],
+            forced=all(sampled.forced[start:end]),
+            advantage=max(advantages[start:end], key=abs, default=None),
+        )
+        for start, end, text in _pieces(sampled.ids[:limit], decode)
+    ]
+
+
+def _pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[tuple[int, int, str]]:
+    """Start, end and text of the shortest runs of ids that are whole characters."""
+    start = 0
+    while start < len(ids):
+        ends = range(start + 1, min(start + LONGEST_CHARACTER, len(ids)) + 1)
+        whole = (end for end in ends if BROKEN not in decode(ids[start:end]))
+        end = next(whole, start + 1)
+        yield start, end, decode(ids[start:end])
+        start = end

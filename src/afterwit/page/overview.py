@@ -1,4 +1,4 @@
-"""The first page: is it learning, is it helping, what waits, what was not learned from."""
+"""The overview, the curves and the log: is it learning, is it helping, what waits, what happened."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.requests import Request as HttpRequest
 
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.status import health_of
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
+from afterwit.page.lists import REQUESTS, Facts
 from afterwit.page.plot import Band
-from afterwit.page.view import Wanted
 from afterwit.progress import Interval, Trend, difference_interval, wilson_interval
 from afterwit.progress import Request as PersonRequest
 from afterwit.promotion.events import Event, EventKind
@@ -31,48 +30,43 @@ NEWEST = 8
 UPDATES = 50
 
 
-def view(request: Request, gateway: Gateway) -> Wanted:
-    """The overview."""
-
-    def read(store: Store) -> Mapping[str, Any]:
-        counts, outcomes = store.counts(), store.outcomes(limit=TURNS)
-        versions = store.newest_versions(limit=UPDATES)
-        pause = store.paused()
-        stages = health_of(gateway, store.statuses(), pause).stages
-        asked = requests_of(store.all_episodes(limit=TURNS))
-        first = asked if len(asked) < TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
-        return {
-            "learning": learning(versions, counts, stages, pause),
-            "pause": pause,
-            "helping": helping(first, asked, len(asked)),
-            "requests": len(asked),
-            "complaints": complaints(asked),
-            "bad": plot.line(
-                shares([each.reward == -1 for each in outcomes]), title="Turns found bad", share=True
-            ),
-            "good": plot.line(
-                shares([each.reward == 1 for each in outcomes]), title="Turns found good", share=True
-            ),
-            "waits": [
-                (state, counts.states.get(state, 0)) for state in (State.OPEN, State.ANSWERED, State.JUDGED)
-            ],
-            "learned": counts.states.get(State.TRAINED, 0),
-            "skipped": counts.states.get(State.SKIPPED, 0),
-            "refused": refused(counts),
-            "stages": stages,
-            "lines": lines(versions, store.events(), limit=NEWEST),
-            "base_url": f"{request.url.scheme}://{request.url.netloc}/v1",
-            "empty": not counts.states,
-        }
-
-    return Wanted(template="overview.html", read=read)
+def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """Whether it learns and helps, what waits, and what was not learned from."""
+    counts, outcomes = store.counts(), store.outcomes(limit=TURNS)
+    versions = store.newest_versions(limit=UPDATES)
+    pause = store.paused()
+    stages = health_of(gateway, store.statuses(), pause).stages
+    asked = requests_of(store.all_episodes(limit=TURNS))
+    first = asked if len(asked) < TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
+    return {
+        "learning": learning(versions, counts, stages, pause),
+        "pause": pause,
+        "helping": helping(first, asked, len(asked)),
+        "requests": len(asked),
+        "complaints": complaints(asked),
+        "bad": plot.line(
+            shares([each.reward == -1 for each in outcomes]), title="Turns found bad", share=True
+        ),
+        "good": plot.line(
+            shares([each.reward == 1 for each in outcomes]), title="Turns found good", share=True
+        ),
+        "waits": [
+            (state, counts.states.get(state, 0)) for state in (State.OPEN, State.ANSWERED, State.JUDGED)
+        ],
+        "learned": counts.states.get(State.TRAINED, 0),
+        "skipped": counts.states.get(State.SKIPPED, 0),
+        "refused": refused(counts),
+        "stages": stages,
+        "lines": lines(versions, store.events(), limit=NEWEST),
+        "base_url": f"{request.url.scheme}://{request.url.netloc}/v1",
+        "empty": not counts.states,
+    }
 
 
 def learning(
     versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
-    """Whether it learns: a sentence, when it last did, and the status that explains it: of a stage that has a
-    problem, else the learner's."""
+    """Whether it learns, its last update, and the status of the stage with a problem, else the learner's."""
     learner, judge = (_newest(stages, name) for name in ("learn", "judge"))
     updates = [version for version in versions if version.origin is Origin.UPDATE]
     trained = counts.states.get(State.TRAINED, 0)
@@ -116,8 +110,6 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
 
 CURVE_TURNS = 2_000
 
-REQUESTS = 2_000
-
 VERSIONS = 200
 
 FIRST = (
@@ -133,7 +125,7 @@ FIRST = (
     "overlap",
     "grad_norm",
 )
-"""Metrics of an update that come first; the others follow by name."""
+"""Metrics that come first; the others follow by name."""
 
 NAMES: Mapping[str, str] = {
     "rl": "loss of the rewards",
@@ -155,33 +147,29 @@ SAID: Mapping[str, str] = {
 }
 
 
-def curves_view(request: HttpRequest, gateway: Gateway) -> Wanted:
+def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
     """All curves."""
-
-    def read(store: Store) -> Mapping[str, Any]:
-        outcomes = store.outcomes(limit=CURVE_TURNS)
-        requests = requests_of(store.all_episodes(limit=REQUESTS))
-        versions = store.newest_versions(limit=VERSIONS)[::-1]
-        return {
-            "judged": len(outcomes),
-            "requests": len(requests),
-            "bin": BIN,
-            "people": [complaints(requests), approved(versions)],
-            "found": found(outcomes),
-            "metrics": metrics(versions),
-        }
-
-    return Wanted(template="curves.html", read=read)
+    outcomes = store.outcomes(limit=CURVE_TURNS)
+    requests = requests_of(store.all_episodes(limit=REQUESTS))
+    versions = store.newest_versions(limit=VERSIONS)[::-1]
+    return {
+        "judged": len(outcomes),
+        "requests": len(requests),
+        "bin": BIN,
+        "people": [complaints(requests), approved(versions)],
+        "found": found(outcomes),
+        "metrics": metrics(versions),
+    }
 
 
 def complaints(requests: Sequence[PersonRequest]) -> Markup:
-    """The share of requests that people complained of, with its interval."""
+    """The share of requests with a complaint, and its interval."""
     points = shares([each.complaint for each in requests])
     return plot.line(points, title="Requests with a complaint", share=True, band=intervals(points))
 
 
 def approved(versions: Sequence[VersionRecord]) -> Markup:
-    """The preference suite: of what people had approved, the share that each update kept."""
+    """The share of what people had approved that each update kept."""
     kept = []
     for version in versions:
         lost = version.suite.lost.values() if version.suite else ()
@@ -191,7 +179,7 @@ def approved(versions: Sequence[VersionRecord]) -> Markup:
 
 
 def found(outcomes: Sequence[Outcome]) -> list[Markup]:
-    """What the judge found: rewards, and how often there was a hint."""
+    """Rewards, and the share of turns with a hint."""
     good, bad = (shares([each.reward == reward for each in outcomes]) for reward in (1, -1))
     mean = [(x, up - down) for (x, up), (_, down) in zip(good, bad, strict=True)]
     hinted = shares([each.hinted for each in outcomes])
@@ -204,7 +192,7 @@ def found(outcomes: Sequence[Outcome]) -> list[Markup]:
 
 
 def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
-    """A curve for each metric that at least two versions have."""
+    """A curve for each metric of at least two versions."""
     names = {name for version in versions for name in version.metrics}
     ordered = [name for name in FIRST if name in names] + sorted(names - set(FIRST))
     curves = []
@@ -232,17 +220,13 @@ class Line:
     version: int
 
 
-def log_view(request: Request, gateway: Gateway) -> Wanted:
+def log(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The newest lines."""
-
-    def read(store: Store) -> Mapping[str, Any]:
-        return {"lines": lines(store.newest_versions(limit=LINES), store.events(), limit=LINES)}
-
-    return Wanted(template="log.html", read=read)
+    return {"lines": lines(store.newest_versions(limit=LINES), store.events(), limit=LINES)}
 
 
 def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
-    """What happened, the newest first."""
+    """Updates, publications, holds and alarms, the newest first."""
     found = [_decided(event) for event in events[-limit:]]
     for version in versions:
         if version.origin is Origin.BASE:
@@ -290,22 +274,14 @@ ANSWERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """How many of how many."""
-
-    count: int
-    of: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Helping:
-    """The answer, and what it rests on."""
+    """Whether complaints became fewer. A share is (how many, of how many)."""
 
     answer: str
-    first: Share
-    newest: Share
+    first: tuple[int, int]
+    newest: tuple[int, int]
     change: Interval
-    """Of the newest share minus the first, in 95 of 100 cases."""
+    """Of the newest share minus the first (95 %)."""
 
 
 def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], ended: int) -> Helping | None:
@@ -316,23 +292,19 @@ def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], end
     size = min(WINDOW, ended // 2)
     if ended < LEAST:
         return None
-    then, now = _complaints(first[:size]), _complaints(newest[-size:])
-    change = difference_interval((then.count, then.of), (now.count, now.of))
+    then, now = ((sum(each.complaint for each in some), size) for some in (first[:size], newest[-size:]))
+    change = difference_interval(then, now)
     return Helping(answer=ANSWERS[Trend.of(change)], first=then, newest=now, change=change)
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
-    """The share that holds in each run of `size`, by the number of the run's last turn; the newest run is
-    whole, so the first may be left out."""
+    """The share that holds in each run of `size`, by the number of the run's last turn. The newest run is
+    whole; the first turns may be left out."""
     ends = range(len(held), size - 1, -size)
     return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
 
 
 def intervals(points: Sequence[tuple[float, float]]) -> Band:
-    """The interval of each share, in 95 of 100 cases."""
+    """The interval of each share (95 %)."""
     found = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
     return [(x, interval.low, interval.high) for x, interval in found]
-
-
-def _complaints(requests: Sequence[PersonRequest]) -> Share:
-    return Share(count=sum(each.complaint for each in requests), of=len(requests))
