@@ -17,10 +17,11 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
-from afterwit.learning.effect import effects, to_measure, work
+from afterwit.learning.metrics import effects, to_measure, work
+from afterwit.learning.passes import score
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import score, update_state
+from afterwit.learning.update import update_state
 from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode

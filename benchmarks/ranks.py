@@ -23,12 +23,13 @@ import torch
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.joining import joined
-from afterwit.learning.distributed.orders import Update
-from afterwit.learning.distributed.ranks import ALONE
+from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.metrics import measure
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Row
 from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, VOCABULARY, Asked, Shape
 from benchmarks.measure import Row as Figure
@@ -76,18 +77,22 @@ def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Ti
     single, policy = (Policy.load(versions, 0, settings) for _ in range(2))
     frozen = FrozenModels(base, settings)
     items = _items(shape.vocabulary)
-    order = Update(items=items, objective=OBJECTIVE, settings=settings, measured=TURNS)
+
+    def run(policy: Policy, ranks: Ranks) -> None:
+        quiet, ended = (lambda phase: None), (lambda state: measure(state, TURNS))
+        update(policy, frozen, items, OBJECTIVE, settings, quiet, ended, ranks)
+
     times: dict[str, list[float]] = {"alone": [], "shared": []}
     with joined(settings) as group:
         for _ in range(runs + 1):
             began = time.perf_counter()
             if group.rank == 0:
-                order.run(single, frozen, settings, lambda phase: None, ALONE)
+                run(single, ALONE)
             times["alone"].append(time.perf_counter() - began)
             with group.together():
                 """The other waits."""
             began = time.perf_counter()
-            order.run(policy, frozen, settings, lambda phase: None, group)
+            run(policy, group)
             times["shared"].append(time.perf_counter() - began)
     return Times(*(tuple(each[1:]) for each in times.values()))
 

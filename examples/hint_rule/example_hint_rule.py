@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates
 from afterwit.objective.choices import HintRule
+from afterwit.objective.target import Candidates
 
 
 def score(candidates: Candidates) -> Tensor:

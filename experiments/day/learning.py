@@ -14,7 +14,7 @@ from afterwit.teaching.sources import largest_share
 from experiments.day.traffic import HOUR_S, HOURS, Day
 
 TRAINED = 3
-"""Work of a token that is trained on, in tokens that are only read: as `learning/effect.py` counts."""
+"""Work of a token that is trained on, in tokens that are only read: as `learning/metrics.py` counts."""
 
 
 ROUNDING = 1e-6

@@ -87,7 +87,7 @@ class Recipe:
     """The position of hints in prompts."""
     digests: Mapping[str, str]
     """Turn -> a digest of everything that the update read about it."""
-    anew: bool = False
+    fresh_optimizer: bool = False
     """Whether it started a new optimiser, because the state of the version before it was not stored."""
     groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Turn -> the rewards of all turns with its prompt, if the baseline uses them."""

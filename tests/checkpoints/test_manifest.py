@@ -34,7 +34,8 @@ def test_a_file_has_a_plain_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", "learner.index", "__0_0.distcp", "vocab (1).json", "grüße.txt", "...json"]
+    "name",
+    ["model.safetensors", "learner.index", "learner-0.shard", "vocab (1).json", "grüße.txt", "...json"],
 )
 def test_files_as_people_name_them_pass(name: str) -> None:
     assert manifest.parse(text(files={name: DIGEST}), 2).files == {name: DIGEST}

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from afterwit.judging.settings import JudgeSettings
-from afterwit.learning import effect as work
+from afterwit.learning import metrics as work
 from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.schedule import largest_batch
 from afterwit.learning.settings import LearnerSettings

@@ -19,11 +19,11 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError, VersionDamaged
-from afterwit.learning.lora import name_of
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Packing
 from afterwit.learning.score import probe, response_logits
 from afterwit.learning.settings import LearnerSettings, Precision
+from afterwit.learning.trained import name_of
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS

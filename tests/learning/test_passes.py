@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import shares
-from afterwit.learning.distributed.ranks import ALONE, Alone
+from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.rows import Packing, Row
 from afterwit.learning.update import BACKWARD, own_passes
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 
 
-class Rank(Alone):
+class Rank(Ranks):
     """One of several, as far as shares go."""
 
     def __init__(self, rank: int, size: int) -> None:

@@ -10,7 +10,7 @@ from afterwit.objective import evaluate
 from .batches import batches, sample
 from .batches import settings as objective_settings
 
-COMBINE = {"objective": "combine", "beta": 0}
+COMBINE = {"objective": "combine", "w_RL": 1, "beta": 0}
 
 
 def rng(seed=0):

@@ -84,7 +84,8 @@ def test_what_is_absent_or_none_is_left_out():
     made = sample(rng(), hints=0)
     least = {name: made[name] for name in ("logits_current", "ids", "reward")}
     absent = {"logits_old": None, "logits_teacher": None, "logits_base": None, "behaviour": None, "tau": None}
-    got, same = evaluate([least], {"beta": 0}), evaluate([least | absent], {"beta": 0})
+    alone = {"w_rl": 1, "beta": 0}
+    got, same = evaluate([least], alone), evaluate([least | absent], alone)
     assert got.loss == same.loss == pytest.approx(-1.0)
     with pytest.raises(ValueError, match="reference's logits are missing"):
         evaluate([least], {})
@@ -101,7 +102,7 @@ def test_what_is_absent_or_none_is_left_out():
 def test_groups_and_the_running_mean_reach_the_advantage():
     pair = [sample(rng(n), hints=0, reward=reward, group="p") for n, reward in enumerate((1.0, -1.0))]
     on_policy = [made | {"logits_old": None, "behaviour": None} for made in pair]
-    settings = {"objective": "rl", "beta": 0}
+    settings = {"objective": "rl", "w_rl": 1, "beta": 0}
     assert evaluate(on_policy, settings | {"baseline": "group"}).loss == pytest.approx(0, abs=1e-12)
     shifted = evaluate(on_policy[:1], settings | {"baseline": "running"}, running_mean=0.25)
     assert shifted.loss == pytest.approx(-0.75)

@@ -20,7 +20,7 @@ STATE = "learner.safetensors"
 WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""
 
-SHARD = ".distcp"
+SHARD = ".shard"
 """Suffix of a part of the state that one process of the learner wrote."""
 
 INDEX = "learner.index"

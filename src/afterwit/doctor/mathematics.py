@@ -136,7 +136,8 @@ class _Paths:
     def _live(self, *teachers: Sequence[Row]) -> list[HintTargets]:
         """What the first phase of an update gets from teachers with the policy's weights."""
         from afterwit.learning.batch import Item
-        from afterwit.learning.update import score, update_state
+        from afterwit.learning.passes import score
+        from afterwit.learning.update import update_state
         from afterwit.objective import ObjectiveSettings
 
         items = [

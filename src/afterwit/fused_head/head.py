@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradients:
-    """Where the gradients of a head add up, in the precision of its logits; `None`: that part is frozen."""
+    """Buffers for the gradients of a head, in the precision of its logits; `None`: that part is frozen."""
 
     weight_VD: Tensor | None = None
     bias_V: Tensor | None = None
@@ -152,12 +152,8 @@ class LowRank:
 
 BLOCK = 8192
 """Rows of a half-precision weight that are converted to fp32 at a time."""
-
-
 AMPERE = (8, 0)
 """The compute capability from which tensor cores know bfloat16."""
-
-
 Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
 """(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
 
@@ -228,8 +224,6 @@ def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
 
 
 UPCAST = Matmuls(_upcast_forward, _upcast_backward)
-
-
 MIXED = mixed(_on_tensor_cores)
 
 
@@ -242,11 +236,9 @@ class Sizes(NamedTuple):
 
 CPU = Sizes(chunk=256, tile_bytes=1 << 21)
 """Several passes over a tile are cheap while it is in the cache."""
-
-
 GPU = Sizes(chunk=1024, tile_bytes=1 << 28)
 """dW is read and written once a chunk: below about 1000 rows that takes longer than the products. A tile is
-work enough to hide its launch, and three of them are little beside a chunk."""
+work enough to hide its launch, and three tiles are small next to a chunk."""
 
 
 def sizes_on(device: torch.device) -> Sizes:

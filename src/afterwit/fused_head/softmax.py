@@ -1,4 +1,4 @@
-"""What turns a row's logits into log-probs at its temperature."""
+"""Log-probs of a row's logits at its temperature."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) 
 
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
 
 
@@ -116,7 +114,7 @@ def tiles(logits_NV: Tensor) -> Iterator[slice]:
 
 def buffers(logits_NV: Tensor, count: int) -> list[Tensor | None]:
     """Uninitialised tiles to work in, the same for all tiles: fresh memory costs a CPU more than the work on
-    it. Elsewhere none: what is asked for there comes from memory that torch keeps.
+    it. Elsewhere none: there torch reuses its own memory.
     """
     if logits_NV.device.type != "cpu":
         return [None] * count

@@ -16,12 +16,18 @@ from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import Rows, Scores, joined, score, select, zeros
 from afterwit.fused_head.softmax import Softmax
 from afterwit.objective.advantage import Denominators
-from afterwit.objective.candidates import Candidates, given_candidates
 from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Sample
+from afterwit.objective.sample_loss import token_weights
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.surrogate import truncated_weight
-from afterwit.objective.target import Target, hint_targets_of, token_targets
+from afterwit.objective.target import (
+    Candidates,
+    Target,
+    given_candidates,
+    hint_targets_of,
+    token_targets,
+    truncated_weight,
+)
 
 GATHERED = 1024
 """Rows of the head's weight gathered at a time: 16 MiB of fp32 if they are 4096 wide."""
@@ -194,7 +200,7 @@ def collect_rows(
     parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
     pairs = list(zip(samples, parts, strict=True))
     tau_N = torch.cat([torch.full_like(part.old_N, sample.tau) for sample, part in pairs])
-    dense_N = torch.cat([_weight(sample.mask_T, over.of("entropy"), part.old_N) for sample, part in pairs])
+    dense_N = torch.cat([token_weights(sample, "entropy", over, part.old_N) for sample, part in pairs])
     at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
     return Rows(
         at_N=at_N,
@@ -214,7 +220,7 @@ def _sparse_weights(
     return {
         name: torch.cat(
             [
-                _weight(sample.mask_of(name), over.of(name), part.old_N)
+                token_weights(sample, name, over, part.old_N)
                 if name in terms
                 else torch.zeros_like(part.old_N)
                 for (sample, part), terms in zip(pairs, carried, strict=True)
@@ -228,8 +234,3 @@ def _all_with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
     """All with kept ids if any has them; those of a sample without a hint are zeros, which no term reads."""
     kept = next((part.kept for part in parts if part.kept is not None), None)
     return [part if part.kept else replace(part, kept=zeros(kept, len(part.ids_N))) for part in parts]
-
-
-def _weight(mask_T: Tensor, over: int, like_T: Tensor) -> Tensor:
-    """The weight of each token in the mean over those of the mask, divided by the term's denominator."""
-    return mask_T.to(like_T.dtype) / (mask_T.sum() * over)

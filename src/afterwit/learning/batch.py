@@ -43,7 +43,7 @@ class Item:
     hints: tuple[str, ...]
     """The hints of `teachers`."""
     given: tuple[TeacherRow | None, ...] | None = None
-    """What a teacher that ran elsewhere says of each token, None where it is not distilled; None: nothing."""
+    """The scores of each token by a teacher that ran elsewhere, None where it is not distilled."""
     reward: float | None
     """None: no RL term."""
     group: tuple[float, ...] = ()
@@ -133,7 +133,7 @@ def _learned(sample: JudgedTurn, objective: ObjectiveSettings, *, opd: bool) -> 
 
 
 def _staleness(turn: Turn, limits: TurnLimits) -> int:
-    """What another adapter sampled is of none of this one's versions, and never too old."""
+    """A turn that another adapter sampled belongs to none of these versions, and is never too old."""
     if turn.adapter != limits.adapter:
         return 1
     return versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
@@ -159,7 +159,7 @@ class Behaviour:
     """Tuples are as long as the response."""
 
     forced: tuple[bool, ...]
-    """Tokens that are in no loss: nobody sampled them from the policy."""
+    """Tokens that are in no loss: they were not sampled from the policy."""
     logprobs: tuple[float, ...] | None
     """log pi_b; None: they are not known, so nothing is corrected by them."""
     basis: Basis = Basis.PROCESSED

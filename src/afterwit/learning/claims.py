@@ -20,20 +20,16 @@ from afterwit.turn import JudgedTurn
 from afterwit.version import Version
 
 STAGE: Final = "learn"
-
-
 DAY_S = 86_400.0
-
-
 DIED = "the learner died in the turn's update"
 
 
 class Stopped(Exception):
-    """The stage was told to stop in the middle of an update, which is given up."""
+    """The stage stops in the middle of an update, which is given up."""
 
 
 class Claims:
-    """What one learner, `owner`, does with turns."""
+    """The turns that one learner, `owner`, holds, and the moves it makes with them."""
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class Claims:
         return self._store.paused()
 
     def choose(self, *, drain: bool) -> NextBatch:
-        """What to do with the turns that wait. Ends those that are too old to train."""
+        """The next batch of the turns that wait. Ends those that are too old to train."""
         now = self._now()
         waiting = in_their_chains(self._store.waiting(now=now), self._versions.chains())
         stale = [turn.turn for turn in waiting if is_stale(turn, self._settings, NOW)]
@@ -96,7 +92,7 @@ class Claims:
         return next_of_all(self._settings, fresh, self._store.paused_adapters(), now=now, drain=drain)
 
     def take(self, choice: NextBatch) -> list[Record]:
-        """Hold the turns of the update that is due, without those that somebody else took meanwhile.
+        """Hold the turns of the update that is due, without those that another learner took meanwhile.
 
         Nothing is taken once a person has paused learning.
         """
@@ -165,7 +161,7 @@ class Claims:
         self._passed_over.update(_ids(records))
 
     def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
-        """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
+        """Commit the version to the store; delete the weights of versions too old to keep.
 
         Those of `keep` stay, however old, and those that are served. Without `sweep`, weights that hold a
         forgotten turn stay too: other adapters follow.
@@ -183,7 +179,7 @@ class Claims:
         self._versions.remove_forgotten(turns)
 
     def together(self) -> AbstractContextManager[None]:
-        """What follows is stored as one, or not at all."""
+        """One transaction."""
         return self._store.transaction()
 
     def refuse(self, refused: Sequence[Refused]) -> None:
@@ -199,7 +195,7 @@ class Claims:
         self._store.skip(_ids(records), reason, now=self._now(), owner=self._owner, error=error)
 
     def end_abandoned(self, record: Record) -> None:
-        """End a turn that a dead learner held and nobody holds now."""
+        """End a turn that a dead learner held."""
         self._store.skip([record.turn.id], Reason.LEARNER_FAILED, now=self._now(), error=DIED)
 
     def give_back(
@@ -210,7 +206,7 @@ class Claims:
             _ids(records), owner=self._owner, now=self._now(), retry_in_s=retry_in_s, error=error
         )
 
-    def blame(self, record: Record, error: str) -> None:
+    def count_failure(self, record: Record, error: str) -> None:
         """Count a failed attempt against a turn: it is tried again later, or ends after `max_attempts`."""
         if record.attempts + 1 >= self._settings.max_attempts:
             self.end([record], Reason.LEARNER_FAILED, error)

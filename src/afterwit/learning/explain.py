@@ -1,4 +1,5 @@
-"""What an update computes for one turn: by the update's own code, with the weights that it starts from."""
+"""The advantages that an update computes for one turn, by its own code and the weights that it starts
+from."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor
 
 from afterwit.learning.batch import Item
+from afterwit.learning.passes import score
 from afterwit.learning.policy import Policy
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import score, update_state
+from afterwit.learning.update import update_state
 from afterwit.lifecycle import Reason
 from afterwit.objective.target import token_targets
 from afterwit.objective.terms import advantages
@@ -28,7 +30,7 @@ class Advantage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What one turn teaches."""
+    """The lesson of one turn."""
 
     weights: int
     """The version whose weights were used."""
@@ -43,7 +45,7 @@ class Explained:
 
 
 def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Explained | Reason:
-    """What the turn taught in version `trained_in`; None: what it would teach now. A reason: it cannot train.
+    """The lesson of the turn in version `trained_in`, or now if that is None; a reason if it cannot train.
 
     If the weights of that update are gone, the newest version's are used, and `exact` is False.
     """

@@ -17,7 +17,7 @@ from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Again, settings_of
+from afterwit.learning.rerun import UpdateReplay, settings_of
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate
@@ -73,11 +73,11 @@ class Forgetter:
         return [f"session {order.session} is forgotten{how}" for order in orders]
 
     def _forget(self, orders: Sequence[ForgetOrder], made: list[Version], progress: Progress) -> bool:
-        """Write a version without these sessions for each adapter whose newest weights hold anything of them,
+        """Write a version without these sessions for each adapter whose newest weights were trained on one,
         and add it to `made`; False if a rollback came first.
 
-        The last of them is the commit: it names the sessions. Until then the orders stand, and an adapter
-        that is rid of them already is passed over the next time.
+        The last version is the commit: it names the sessions. Until then the orders stand, and the next
+        attempt passes over adapters that have forgotten already.
         """
         sessions = tuple(order.session for order in orders)
         turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
@@ -109,7 +109,7 @@ class Forgetter:
     def _written(
         self, found: Plan, forgets: tuple[str, ...], turns: Sequence[str], progress: Progress, *, again: bool
     ) -> Version:
-        """The adapter's version without these turns. VersionTaken if there is one behind the plan's."""
+        """The adapter's version without these turns. VersionTaken if another one followed the plan's."""
         trainer = self._trainer
         trained = {each.turn for each in self._store.learned(turns=turns)}
         earlier = {turn for version in trainer.versions.of(None).all() for turn in version.without}
@@ -125,7 +125,7 @@ class Forgetter:
             )
         number = trainer.versions.next()
         if trainer.versions.newest() != found.newest:
-            raise VersionTaken(f"version {trainer.versions.newest()} came behind version {found.newest}")
+            raise VersionTaken(f"version {trainer.versions.newest()} followed version {found.newest}")
         policy = trainer.rerun(found.start, found.steps, self._again(len(found.steps)), progress=progress)
         version = Version(
             number=number,
@@ -144,16 +144,14 @@ class Forgetter:
         progress(Phase.WRITTEN)
         return written
 
-    def _again(self, count: int) -> Callable[[int, Step], Again]:
-        """Gives a step, the first being 1, with its samples. NotRepeatable if something of it is gone."""
-
-        def again(at: int, step: Step) -> Again:
+    def _again(self, count: int) -> Callable[[int, Step], UpdateReplay]:
+        def again(at: int, step: Step) -> UpdateReplay:
             self._say(f"forgetting: update {at} of {count}")
             return self._with_samples(step)
 
         return again
 
-    def _with_samples(self, step: Step) -> Again:
+    def _with_samples(self, step: Step) -> UpdateReplay:
         version, recipe = step.version, step.version.recipe
         if recipe is None or version.parent is None:
             raise NotRepeatable(
@@ -161,7 +159,7 @@ class Forgetter:
                 " learned from an Atropos server, or was written by an older Afterwit"
             )
         settings, _, _ = settings_of(recipe)
-        return Again(
+        return UpdateReplay(
             number=version.number,
             parent=version.parent,
             recipe=recipe,
@@ -180,7 +178,7 @@ class Forgetter:
         return sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings)
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
-        """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
+        """The approved turns that the version lost. It serves in any case: at worst it is doubtful."""
         gate = self._gate_of(self._trainer.adapter)
         items = gate.items(turns, work=0, shared=self._trainer.packs(policy))
         found = gate.result(self._trainer.kept(policy, items))

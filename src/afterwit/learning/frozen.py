@@ -1,9 +1,9 @@
-"""The models that an update reads beside the policy: teacher and reference. They do not train."""
+"""Teacher and reference: the models that an update reads next to the policy. They do not train."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -13,19 +13,13 @@ from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import require_same_tokenizer
 from afterwit.errors import SettingError
+from afterwit.learning.distributed.sharded import mesh_of, shard
 from afterwit.learning.load import device_of, load_model
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.score import fused_head
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.sharded import mesh_of, shard
 from afterwit.teacher import TeacherServer
 from afterwit.weights.lora import twin
-
-
-class Base(Protocol):
-    @property
-    def base(self) -> PreTrainedModel | None:
-        """The frozen base, if the policy shares it."""
 
 
 class HasTeachers(Protocol):
@@ -35,7 +29,7 @@ class HasTeachers(Protocol):
     def model(self) -> PreTrainedModel: ...
 
     @property
-    def trained(self) -> Base: ...
+    def base(self) -> PreTrainedModel | None: ...
 
     @property
     def ema(self) -> Ema | None: ...
@@ -83,8 +77,14 @@ class FrozenModels:
         return self._model(self._settings.reference, self._settings.reference_device, policy)
 
     def _model(self, name: str, device: str | None, policy: HasTeachers) -> PreTrainedModel:
-        if name in TEACHERS:
-            return TEACHERS[name](self, policy)
+        if name == "base":
+            return self.base(policy)
+        if name == "live":
+            return policy.model
+        if name == "ema":
+            if policy.ema is None:
+                raise ValueError("the teacher is the policy's mean, but the policy has none")
+            return policy.ema.model
         model = self.load(Path(name), device_of(device or self._settings.device))
         _fit_vocabulary(model, policy.model, name)
         if model not in self._checkpoints:
@@ -98,44 +98,20 @@ class FrozenModels:
 
     def base(self, policy: HasTeachers) -> PreTrainedModel:
         """The base: under an adapter the model without it, under full weights a second model."""
-        if policy.trained.base is not None:
-            return policy.trained.base
+        if policy.base is not None:
+            return policy.base
         return self.load(self._base, device_of(self._settings.device))
 
     def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
         """The model in a folder, loaded once per device."""
         key = (folder.resolve(), device)
         if key not in self._loaded:
-            dtype = getattr(torch, self._settings.dtype)
-            mesh = mesh_of(self._settings)
+            mesh, dtype = mesh_of(self._settings), getattr(torch, self._settings.dtype)
             place = device if mesh is None else torch.device("cpu")
-            model = load_model(folder, dtype=dtype, device=place).requires_grad_(False)
+            self._loaded[key] = load_model(folder, dtype=dtype, device=place).requires_grad_(False)
             if mesh is not None:
-                shard(model, mesh)
-            self._loaded[key] = model
+                shard(self._loaded[key], mesh)
         return self._loaded[key]
-
-
-def _base(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
-    return frozen.base(policy)
-
-
-def _live(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
-    return policy.model
-
-
-def _ema(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
-    if policy.ema is None:
-        raise ValueError("the teacher is the policy's mean, but the policy has none")
-    return policy.ema.model
-
-
-TEACHERS: dict[str, Callable[[FrozenModels, HasTeachers], PreTrainedModel]] = {
-    "base": _base,
-    "live": _live,
-    "ema": _ema,
-}
-"""By the value of `teacher` or `reference`. Any other value is the folder of a checkpoint."""
 
 
 def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:

@@ -1,14 +1,15 @@
-"""The learn stage's health: stored for /readyz and the doctor, and logged, whenever it changes."""
+"""The learn stage's health: kinds of failure, and the messages for /readyz, the doctor and the log."""
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
+from enum import Enum, auto
 
 from afterwit.adapters import SHARED
-from afterwit.errors import AfterwitError
+from afterwit.errors import AfterwitError, EngineUnavailable, VersionsUnavailable
 from afterwit.learning.claims import STAGE
-from afterwit.learning.failures import FailureKind
 from afterwit.learning.schedule import NextBatch, duration, next_update
 from afterwit.learning.schedule import turns as _turns
 from afterwit.learning.settings import LearnerSettings
@@ -61,11 +62,57 @@ class LearnHealth:
             self._reported = (ok, message)
 
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
+NO_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "failed to map segment",  # the dynamic linker, loading torch
+)
+
+
+class FailureKind(Enum):
+    """Kinds of failure, by what would help."""
+
+    MEMORY = auto()
+    DISK = auto()
+    VERSIONS = auto()
+    """The folder that machines share versions in cannot be written."""
+    TEACHER = auto()
+    """The server with the teacher cannot be reached."""
+    OTHER = auto()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it lasts whichever turns are in the batch: no disk, no place for versions, no teacher."""
+        return self in (FailureKind.DISK, FailureKind.VERSIONS, FailureKind.TEACHER)
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """The kind of a failure, wherever in its chain of causes it shows."""
+    if isinstance(error, VersionsUnavailable):
+        return FailureKind.VERSIONS
+    if isinstance(error, EngineUnavailable):
+        return FailureKind.TEACHER
+    seen: BaseException | None = error
+    while seen is not None:
+        text = str(seen).lower()
+        if isinstance(seen, MemoryError) or any(words in text for words in NO_MEMORY_WORDS):
+            return FailureKind.MEMORY
+        full = isinstance(seen, OSError) and seen.errno in NO_SPACE
+        if full or any(words in text for words in NO_SPACE_WORDS):
+            return FailureKind.DISK
+        seen = seen.__cause__ or seen.__context__
+    return FailureKind.OTHER
+
+
 NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
 
 
 def of_adapter(adapter: str, words: str) -> str:
-    """A sentence that says whose adapter it is about, unless it is the shared one."""
+    """The words after the name of the adapter, unless it is the shared one."""
     return words if adapter == SHARED else f"{adapter}: {words}"
 
 
@@ -88,9 +135,9 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
             " model the same?"
         )
-    anew = "; its optimiser began anew" if version.recipe is not None and version.recipe.anew else ""
+    fresh = version.recipe is not None and version.recipe.fresh_optimizer
     turns = _turns(len(version.turns) or len(version.replayed))
-    words = f"wrote version {version.number} from {turns}{anew}"
+    words = f"wrote version {version.number} from {turns}{'; its optimiser began anew' if fresh else ''}"
     return True, of_adapter(version.adapter, words)
 
 
@@ -108,7 +155,7 @@ def on_lag(choice: NextBatch, *, stale: int) -> str:
 
 
 def on_refusal(error: Exception, *, turns: int) -> str:
-    """Why an update of `turns` turns was not finite, and what becomes of them."""
+    """The reason that an update of `turns` turns was not finite, and their fate."""
     return f"{error}; {turns} turns are set aside as not_finite"
 
 
@@ -130,7 +177,7 @@ def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn
 
 
 def on_death(*, turns: int, longest: Turn) -> str:
-    """What is done about an update of `turns` turns in which the learner died again and again."""
+    """The fate of an update of `turns` turns in which the learner died again and again."""
     return (
         f"the learner died again and again in an update of {turns} turns (out of memory?); the longest,"
         f" {longest.id} of {tokens(longest)} tokens, is set aside as learner_failed; lower"
@@ -144,7 +191,6 @@ def sentence(error: Exception) -> str:
 
 
 def tokens(turn: Turn) -> int:
-    """Tokens of prompt and response."""
     return len(turn.prompt_ids) + len(turn.sampled.ids)
 
 

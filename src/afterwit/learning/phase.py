@@ -1,4 +1,4 @@
-"""How far an update has come. The learn stage renews its leases by it, and tests watch it."""
+"""The phases of an update. The learn stage renews its leases by them, and tests watch them."""
 
 from __future__ import annotations
 

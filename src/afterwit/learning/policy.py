@@ -15,29 +15,24 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
 from afterwit.learning import optimizer as adamw
+from afterwit.learning.distributed.sharded import Sharded, mesh_of
+from afterwit.learning.distributed.state_files import read_state, write_state
 from afterwit.learning.frozen import Ema
-from afterwit.learning.full import FullWeights
 from afterwit.learning.load import REMEDY, recompute_activations
-from afterwit.learning.lora import Adapter
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.sharded import Sharded, mesh_of
-from afterwit.learning.state_files import read_state, write_state
+from afterwit.learning.trained import Adapter, FullWeights
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of
 
 MASTER = "master."
-
-
 MEAN = "ema."
-
-
 REWARD_MEAN = "reward_mean"
 
 
 class Trained(Protocol):
-    """The part of a model that trains: all of it, or an adapter."""
+    """The part of a model that trains: every weight, or an adapter."""
 
     @property
     def model(self) -> PreTrainedModel: ...
@@ -58,7 +53,7 @@ class Trained(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Policy:
-    """What an update moves. `reward_mean` is the running mean of the RL baseline.
+    """The state that an update moves. `reward_mean` is the running mean of the RL baseline.
 
     `head` is the model's head, fused with the loss; None: the loss is computed from whole logits. `ema` is
     the teacher that follows the policy; None: the settings name another teacher.
@@ -70,7 +65,7 @@ class Policy:
     optimizer: AdamW
     reward_mean: float
     number: int
-    anew: bool = False
+    fresh_optimizer: bool = False
     """Whether the version's state was kept nowhere, so that the optimiser is a new one."""
 
     @classmethod
@@ -83,7 +78,7 @@ class Policy:
         verified: bool = False,
         base: PreTrainedModel | None = None,
     ) -> Policy:
-        """The policy at a version. If the version has no optimiser state (the base), the optimiser is new.
+        """The policy at a version. The optimiser is new if the version has no state of one (the base).
 
         `base` is the frozen base of an earlier policy with these settings, for an adapter: it is not loaded
         again.
@@ -109,7 +104,7 @@ class Policy:
             else:
                 trained = FullWeights.load(folder, below(MASTER, tensors), settings)
             policy = cls.of(trained, tensors, versions.base, number, settings)
-        policy.anew = not tensors and folder != versions.base
+        policy.fresh_optimizer = not tensors and folder != versions.base
         return policy
 
     @classmethod
@@ -139,11 +134,15 @@ class Policy:
         ema = _ema(trained, base, below(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
+        if fused is None:
+            head = fused_head(trained.model) if settings.loss_backend == "fused" else None
+        else:
+            head = head_of(trained.model) if fused else None
         optimizer = adamw.build(trained.masters, settings.settled(width_of(trained.model.config)))
         adamw.restore(optimizer, trained.masters, state)
         return cls(
             trained=trained,
-            head=_head(trained.model, settings) if fused is None else _unchecked(trained.model, fused=fused),
+            head=head,
             ema=ema,
             optimizer=optimizer,
             reward_mean=float(state.get(REWARD_MEAN, torch.tensor(0.0))),
@@ -155,6 +154,11 @@ class Policy:
         return self.trained.model
 
     @property
+    def base(self) -> PreTrainedModel | None:
+        """The frozen base, if the policy shares it."""
+        return self.trained.base
+
+    @property
     def masters(self) -> Masters:
         return self.trained.masters
 
@@ -164,7 +168,7 @@ class Policy:
         return width_of(self.model.config)
 
     def whole_head(self) -> Head:
-        """The head with its weight whole; of weights in shards, behind a forward pass.
+        """The head with its weight whole; of weights in shards, after a forward pass.
 
         ValueError if it cannot be fused.
         """
@@ -173,7 +177,7 @@ class Policy:
         return head_of(self.model) if isinstance(self.trained, Sharded) else self.head
 
     def state(self) -> dict[str, Tensor]:
-        """What the next update needs beside the weights: optimiser, master weights and running means."""
+        """Optimiser, master weights and running means, which the next update needs next to the weights."""
         tensors = adamw.state(self.optimizer, self.masters)
         if self.masters.separate or isinstance(self.trained, Sharded):
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
@@ -183,16 +187,7 @@ class Policy:
         return tensors
 
     def save_state(self, folder: Path) -> None:
-        """Write the state."""
         write_state(self.state(), folder)
-
-
-def _head(model: PreTrainedModel, settings: LearnerSettings) -> Head | None:
-    return fused_head(model) if settings.loss_backend == "fused" else None
-
-
-def _unchecked(model: PreTrainedModel, *, fused: bool) -> Head | None:
-    return head_of(model) if fused else None
 
 
 def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

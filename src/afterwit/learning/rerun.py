@@ -21,6 +21,7 @@ from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.phase import Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
@@ -28,7 +29,7 @@ from afterwit.version import Origin, Probe, Recipe, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class UpdateReplay:
     """An update to run again, with the samples that stay in it."""
 
     number: int
@@ -39,14 +40,14 @@ class Again:
     new: Sequence[JudgedTurn]
     replayed: Sequence[JudgedTurn]
     probe: Probe | None = None
-    """What the policy must say after it, to the bit: nothing was left out so far. None: something was."""
+    """The log-probs of the policy after it, to the bit; None if a turn was left out so far."""
 
 
-def run_again(
+def replay_updates(
     versions: Versions,
     start: int,
     steps: Sequence[Step],
-    again: Callable[[int, Step], Again],
+    again: Callable[[int, Step], UpdateReplay],
     rendering: Rendering,
     frozen: FrozenModels,
     settings: LearnerSettings,
@@ -76,7 +77,7 @@ def run_again(
                 policy = load(versions, start, then, ranks)
             elif not then.alike(present):
                 policy = _reloaded(policy, versions, then, ranks)
-            if step.recipe.anew:
+            if step.recipe.fresh_optimizer:
                 policy = _reloaded(policy, versions, then, ranks, state=False)
             models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
             limits = TurnLimits(
@@ -90,9 +91,8 @@ def run_again(
             if refused:
                 raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
             _check_unchanged(items, step.recipe)
-            order = Update(items=items, objective=objective, settings=then, measured=0)
-            with ranks.leading(order):
-                order.run(policy, models, then, progress, ranks)
+            with ranks.leading(Update(items=items, objective=objective, settings=then)):
+                update(policy, models, items, objective, then, progress, ranks=ranks)
             if step.probe is not None and probed(policy, ranks) != step.probe:
                 raise NotRepeatable(_differs(then.processes, ranks.size))
         except NotRepeatable as error:
@@ -127,7 +127,7 @@ def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
 def _reloaded(
     policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks, *, state: bool = True
 ) -> Policy:
-    """The policy as a learner finds it that starts anew: through its files, those of its state or without."""
+    """The policy as a learner finds it after a restart: from files, with those of its state or without."""
     with versions.scratch() as scratch:
         version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
@@ -141,8 +141,6 @@ def _reloaded(
 
 
 DIGEST_BYTES = 16
-
-
 Settings = TypeVar("Settings")
 
 
@@ -152,10 +150,9 @@ def recipe_of(
     settings: LearnerSettings,
     placement: Placement,
     *,
-    anew: bool,
+    fresh_optimizer: bool,
 ) -> Recipe | None:
-    """The recipe of an update; None if it learned from anything that is no turn of the store. `anew`: its
-    optimiser began with it."""
+    """The recipe of an update; None if it learned from anything but turns of the store."""
     turns = {item.turn: item for item in items if item.turn is not None}
     if len(turns) != len(items):
         return None
@@ -163,7 +160,7 @@ def recipe_of(
         learner=asdict(settings),
         objective=asdict(objective),
         placement=placement.value,
-        anew=anew,
+        fresh_optimizer=fresh_optimizer,
         digests={turn: digest(item) for turn, item in turns.items()},
         groups={turn: item.group for turn, item in turns.items() if item.group},
     )
@@ -200,14 +197,12 @@ def _value(kind: Any, value: Any) -> Any:
 
 
 FOLDER = ".forgetting"
-
-
 EVERY = 8
-"""The policy is kept after so many updates each: with full weights it is as large as a version."""
+"""The policy is kept after every eighth update: with full weights it is as large as a version."""
 
 
 class Halfway:
-    """What an earlier run of these steps left, if anything."""
+    """The progress of an earlier run of these steps."""
 
     def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
         self._kept = Versions(root=versions.root / FOLDER, base=versions.base)
@@ -231,7 +226,7 @@ class Halfway:
         return load(self._kept, self._kept.newest(), settings, ranks)
 
     def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
-        """Keep the policy, in place of what was kept before, if so many steps are a reason to."""
+        """Keep the policy after every `EVERY` steps, in place of the one before."""
         if done % EVERY or done == len(self._names) - 1:
             return
         older = self._kept.newest()

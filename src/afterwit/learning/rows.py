@@ -34,7 +34,7 @@ class Row:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What the model reads: all ids except the last, which predicts nothing that is scored."""
+        """The ids that the model reads: all but the last, which predicts nothing that is scored."""
         return (*self.prompt, *self.response[:-1])
 
     @property

@@ -18,19 +18,15 @@ from afterwit.turn import Waiting
 from afterwit.version import versions_between
 
 LONGEST_RETRY_S = 3600.0
-
-
 SHARE_OF_BACKLOG = 4
 """A larger update takes one in this many of the waiting turns, so that a short queue keeps `batch`."""
-
-
 Group = Sequence[Waiting]
 """Turns of one session that train in one update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextBatch:
-    """What the learner does now."""
+    """The update that the learner starts now, if any, and the turns that wait."""
 
     turns: tuple[int, ...]
     """The turns, by `seq`, of the update that is due; empty if none is due."""
@@ -45,13 +41,11 @@ class NextBatch:
     lags: bool
     """Not all ready turns can train in time, so the newest go first."""
     adapter: str = SHARED
-    """What the update trains."""
+    """The adapter that the update trains."""
 
 
 NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
 """No turn waits."""
-
-
 NOW = 0
 """The version that turns `in_their_chains` are compared with."""
 
@@ -77,8 +71,8 @@ def next_of_all(
     now: float,
     drain: bool = False,
 ) -> NextBatch:
-    """What a learner of several adapters does now: of the updates that are due the one whose oldest turn has
-    waited longest. If none is due, how much waits for any.
+    """The next batch of a learner of several adapters: of the updates that are due the one whose oldest turn
+    has waited longest. If none is due, how much waits for any.
 
     `waiting` are `in_their_chains`. Adapters that are `paused` learn nothing.
     """
@@ -281,11 +275,11 @@ def note_of(settings: LearnerSettings) -> str:
 
 
 def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
-    """The settings with what the learner itself says; as they are if it never ran."""
-    said = orjson.loads(note or "{}")
-    if "review" in said:
-        said["review"] = Review(said["review"])
-    return replace(settings, **{name: said[name] for name in CHOOSE if name in said})
+    """The settings with those that the learner noted; unchanged if it never ran."""
+    noted = orjson.loads(note or "{}")
+    if "review" in noted:
+        noted["review"] = Review(noted["review"])
+    return replace(settings, **{name: noted[name] for name in CHOOSE if name in noted})
 
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:

@@ -25,8 +25,6 @@ from afterwit.version import AMPLIFIED, Probe
 from afterwit.weights.widened import widened
 
 PROBE_TOKENS = 256
-
-
 ROWS = 64
 """Rows of logits that are turned into log-probs at a time, in double precision."""
 
@@ -76,8 +74,8 @@ def stream_states(
 def probe(model: PreTrainedModel) -> Probe:
     """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree.
 
-    They are computed at full precision, so that what is told apart is not hidden by rounding of the
-    learner's own (`widened`); the adapter's also as `core.agreement` wants it.
+    They are computed at full precision (`widened`), so that the learner's own rounding hides no difference;
+    those of an adapter also amplified, for `agreement`.
     """
     layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
     config, random = model.config.get_text_config(), Random(0)
@@ -102,7 +100,6 @@ def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]
 
 @contextmanager
 def _amplified(layers: Sequence[Any]) -> Iterator[None]:
-    """Within the body PEFT's layers add `AMPLIFIED` times what they do."""
     before = [dict(layer.scaling) for layer in layers]
     for layer in layers:
         layer.scaling = {name: AMPLIFIED * scale for name, scale in layer.scaling.items()}
@@ -146,7 +143,7 @@ class Layout:
 
 
 def padded_layout(rows: Sequence[Row], device: torch.device) -> Layout:
-    """The rows side by side, padded_layout on the right, where causal attention does not look."""
+    """The rows side by side, padded on the right, where causal attention does not look."""
     ids_BL = torch.zeros((len(rows), max(map(len, rows)) - 1), dtype=torch.int64)
     for index, row in enumerate(rows):
         ids_BL[index, : len(row) - 1] = torch.tensor(row.inputs)
@@ -166,8 +163,6 @@ def packed_layout(rows: Sequence[Row], device: torch.device) -> Layout:
 
 CLOSE = 0.02
 """Share of the largest logit. Half precision differs from itself by less, another head by more."""
-
-
 log = logging.getLogger(__name__)
 
 
@@ -184,7 +179,7 @@ def head_of(model: PreTrainedModel) -> Head:
 
 def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
     """A linear layer and what PEFT adds to it; None if that is switched off."""
-    from peft.tuners.lora import Linear  # importing takes seconds, and most heads have no LoRA
+    from peft.tuners.lora import Linear  # a slow import, which most heads do not need
 
     if not isinstance(layer, Linear) or type(layer.base_layer) is not nn.Linear:
         raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")

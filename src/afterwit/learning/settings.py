@@ -11,28 +11,16 @@ from afterwit.ranges import above, at_least, below, one_of_its_choices, within
 from afterwit.teaching.review import Review, Rule
 
 NAMED_MODELS = ("base", "live", "ema")
-"""What `teacher` and `reference` may be; any other value names a checkpoint."""
-
-
+"""Values of `teacher` and `reference` that do not name a checkpoint."""
 SERVER = "server"
-"""What `teacher` may be beside them."""
-
-
+"""One more value of `teacher`."""
 Precision = Literal["float32", "bfloat16", "float64"]
-
-
 ADAPTER_RATE, MEASURED_WIDTH, NARROWING = 5e-4, 576, 0.8
 """The step size at which an adapter of a model so wide learned best, and the power by which it falls with the
 width."""
-
-
 WHOLE_SHARE = 0.1
 """Whole weights want a tenth of an adapter's step (LoRA Without Regret)."""
-
-
 LossBackend = Literal["fused", "plain"]
-
-
 PackingChoice = Literal["auto", "off"]
 
 
@@ -53,22 +41,23 @@ class LearnerSettings:
     them."""
     lr: float | None = None
     """Step size of AdamW, constant without warm-up. Not given: 5e-4 * (576 / width)^0.8 for an adapter of a
-    model with hidden states so wide, a tenth of it for whole weights: 2.1e-3 at a width of 96, 5e-4 at 576,
+    model with hidden states so wide, a tenth for whole weights: 2.1e-3 at a width of 96, 5e-4 at 576,
     1.5e-4 at 2560, 1e-4 at 4096. Measured at 96 and 576; 1e-4 and 1e-5 are published for 4 to 8 billion
     weights. A rate that is too small is silent: at 1e-4 a model of width 576 learned next to nothing."""
     adapters: Division = "shared"
-    """Whose weights learn. `shared`: one adapter, or the whole weights, for everybody. `per_key`: each API
+    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: each API
     key has an adapter of its own, which it alone teaches and is served by. `per_session_group`: within a key,
     each group of sessions that the client names (header `X-Session-Group`) has one; sessions without a group
     have the key's."""
     shared_keys: tuple[str, ...] = ()
-    """Names of keys that have no adapter of their own: they teach the shared one and are served by it."""
+    """Names of keys that teach the shared adapter and are served by it, instead of an adapter of their
+    own."""
     teaches: Literal["own", "both"] = "own"
-    """What learns from somebody who has an adapter of their own. `own`: that adapter alone. `both`: what
-    trained it trains the shared one once too, as a replayed turn, a batch at a time."""
+    """The adapters that learn from a key with its own. `own`: that adapter alone. `both`: turns that trained
+    it also train the shared one once, as replayed turns, a batch at a time."""
     lora_rank: int = 16
     """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
-    which takes the optimiser's memory for all of them, and a second model for the base."""
+    which needs optimiser state for every weight, and a second model for the base."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
@@ -81,7 +70,7 @@ class LearnerSettings:
     """The gradient's global norm is clipped to this; as published."""
     batch: int = 4
     """New turns per update; an update starts when this many are judged. Published is 16, for many people at
-    once. One person would see next to nothing of it in 50 conversations, and most of what they taught with 4
+    once. With 16 one person would see almost no effect in 50 conversations, with 4 most of what they taught
     (the demo's page has figures). Where turns pile up, an update takes up to `batches_per_update` batches."""
     min_batch: int = 2
     """Turns that are enough once the oldest has waited `max_wait_s`. Fewer would make a noisy step."""
@@ -98,7 +87,7 @@ class LearnerSettings:
     epochs: int = 1
     """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
     replay: int = 4
-    """Turns with hints that trained before and join each update, pi_old computed anew; 0 as published. They
+    """Turns with hints that trained before and join each update, pi_old computed again; 0 as published. They
     keep what was learned where the teacher is: thanks alone pull it back to the base, or drive it on. Without
     them a published model went from 0.69 of a preference to 0.22 (`w_rl` 0.2), or from 0.72 to 0.97 with five
     times the KL to the base (`w_rl` 1); with four it stayed. An update takes up to twice as long."""
@@ -114,28 +103,29 @@ class LearnerSettings:
     """New turns of one source that train within 24 hours; the rest waits, or becomes too old. 0: no limit,
     because an agent may make thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
-    """Which judged turns train only once you accepted them (`afterwit review`): `all`, those with a doubtful
-    hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several other
-    sources said waits in any case."""
+    """The judged turns that train only once you accepted them (`afterwit review`): `all`, those with a
+    doubtful hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several
+    other sources said waits in any case."""
     tool_hints: bool = False
     """Whether a hint may come from what tools returned alone, as published. Off: such a turn trains by its
     reward, and by its hint only once a person accepted it or approved what came of it. A web page is no
     teacher."""
     teacher: str = "base"
-    """Whose weights read the hint: the frozen ones that the policy began with (`base`), the policy's at the
-    start of the update (`live`), or their running mean (`ema`), which begins at the base.
-    `server`: a vLLM or SGLang server scores the hints (`teacher_url`), for the objectives that need no more
-    than its top-K. Any other value is the folder or hub id of a checkpoint with the same tokenizer, which is
-    loaded frozen."""
+    """The weights that read the hint: the frozen ones that the policy began with (`base`), the policy's at
+    the start of the update (`live`), or their running mean (`ema`), which begins at the base. `server`: a
+    vLLM or SGLang server scores the hints (`teacher_url`), for the objectives that need no more than its
+    top-K. Any other value is the folder or hub id of a checkpoint with the same tokenizer, which is loaded
+    frozen."""
     teacher_url: str | None = None
-    """Where the server of `teacher = "server"` answers, without `/v1`; its model has the same tokenizer. Not
+    """URL of the server of `teacher = "server"`, without `/v1`; its model has the same tokenizer. Not
     given: `engine.url`, whose model without adapter is the base."""
     teacher_key_env: str | None = None
-    """Environment variable that holds the API key of `teacher_url`, if it wants one."""
+    """Environment variable that holds the API key of `teacher_url`, if it needs one."""
     teacher_device: str | None = None
     """Device of a teacher that is another checkpoint. Not given: `learner.device`."""
     reference: str = "base"
-    """Whose distribution the reference KL (`objective.beta`) keeps the policy near; as `teacher`."""
+    """The weights whose distribution the reference KL (`objective.beta`) keeps the policy near; as
+    `teacher`."""
     reference_device: str | None = None
     """Device of a reference that is another checkpoint. Not given: `learner.device`."""
     ema_decay: float = 0.99
@@ -145,7 +135,7 @@ class LearnerSettings:
     """Most tokens of prompt, hint and response of a turn that trains; it bounds the learner's memory. The
     model's own context bounds them too."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass: all of padded rows; of packed rows, those beside the longest.
+    """Tokens of one forward and backward pass: all of padded rows; of packed rows, those besides the longest.
     It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (a session's turns, hints, retries) run through the model once, if that
@@ -166,7 +156,7 @@ class LearnerSettings:
     """Whether an update measures what it did to its turns, for `afterwit ledger`: one more forward pass over
     their responses, those with hints first, for a tenth of the update's work or 4,096 tokens."""
     keep_versions: int = 5
-    """Newest versions whose weights stay on disk, to roll back to; beside them one at each doubling of the
+    """Newest versions whose weights stay on disk, to roll back to; in addition one at each doubling of the
     distance (the ladder), so that `forget` and `rollback` reach back. Manifests are never deleted."""
     mismatch_alarm: float = 0.2
     """Nats. There is an alarm if the mean |log pi_old - log pi_b| of tokens that the same weights sampled is
@@ -183,8 +173,8 @@ class LearnerSettings:
     All need the home on a disk that they share. 1: every process holds all."""
     patience_s: float = 600.0
     """Seconds that the processes of a learner wait for each other within an update. After that one of them
-    hangs: all end, and `serve` starts them again. A learner of one process that gives no sign for so long is
-    said to hang by `/readyz` and `status`, and is left alone: its pass may be a long one."""
+    hangs: all end, and `serve` starts them again. `/readyz` and `status` report a
+    learner of one process without a sign for so long as hanging, and leave it alone: a pass may take long."""
     lease_s: float = 900.0
     """Seconds until another learner may take over claimed turns; renewed while the update runs."""
     retry_s: float = 30.0
@@ -239,7 +229,7 @@ class LearnerSettings:
 
     @property
     def adapter_policy(self) -> AdapterPolicy:
-        """Which adapter serves whom, and learns from them."""
+        """The rule by which a key or a group of sessions has an adapter."""
         return AdapterPolicy(division=self.adapters, shared_keys=self.shared_keys)
 
     def _require_shardable(self) -> None:
@@ -256,7 +246,7 @@ class LearnerSettings:
 
     @property
     def teaching(self) -> Rule:
-        """What may be learned without a person's review."""
+        """The rule by which turns train without a person's review."""
         return Rule(review=self.review, tool_hints=self.tool_hints)
 
     def settled(self, width: int) -> LearnerSettings:
@@ -276,7 +266,7 @@ class LearnerSettings:
         return self.lr
 
     def alike(self, other: LearnerSettings) -> bool:
-        """Whether they differ in nothing but the step size, which each update sets anew."""
+        """Whether they differ in nothing but the step size, which each update sets."""
         return replace(self, lr=other.lr) == other
 
     @property

@@ -15,12 +15,12 @@ from afterwit.adapters import SHARED
 from afterwit.errors import RankLost, UpdateRefused, VersionHeld, VersionsUnavailable, VersionTaken
 from afterwit.learning.batch import Item
 from afterwit.learning.claims import STAGE, Claims, Stopped
-from afterwit.learning.effect import work
-from afterwit.learning.failures import FailureKind, failure_kind
 from afterwit.learning.forgetting import Forgetter
 from afterwit.learning.health import (
     NOTHING_TO_LEARN,
+    FailureKind,
     LearnHealth,
+    failure_kind,
     of_adapter,
     on_death,
     on_drained,
@@ -33,6 +33,7 @@ from afterwit.learning.health import (
     sentence,
     tokens,
 )
+from afterwit.learning.metrics import work
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.schedule import NOTHING, NextBatch, note_of
@@ -81,7 +82,6 @@ class Learn:
         )
         self._store = store
         self._gate_of = partial(Gate, store, trainer.versions, promotion)
-        self._attempts = Attempts(trainer, self._claims, self._health, self._gate_of, now=now)
         self._forgetter = Forgetter(
             store, trainer, self._claims, self._gate_of, now=now, say=self._say_forgetting
         )
@@ -141,92 +141,31 @@ class Learn:
         if self._pause is not None:
             return False
         self._choice = self._claims.choose(drain=not follow)
-        records = self._claims.take(self._choice)
-        if not records:
-            return self._pass_on(stop, drain=not follow)
-        progress = self._claims.progress(records, stop, self._watch)
-        progress(Phase.CLAIMED)
-        self._attempts.attempt(records, self._choice, progress)
-        return True
-
-    def _pass_on(self, stop: Callable[[], bool], *, drain: bool) -> bool:
-        """What trained somebody's own adapter trains the shared one too, if it is to; whether it did."""
-        records = self._claims.to_pass_on(drain=drain)
-        if records:
-            self._attempts.pass_on(records, self._claims.progress([], stop, self._watch))
-        return bool(records)
-
-    def forget(self, stop: Callable[[], bool] = lambda: False) -> list[str]:
-        """Forget the sessions that people ordered to forget; a sentence for each.
-
-        Raises Stopped if `stop` returns True before that is done: the next call goes on with it.
-        """
-        found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
-        for words in found:
-            log.info("learn: %s", words)
-        if found:
-            self._say_forgetting(found[-1])
-        return found
-
-    def _say_forgetting(self, words: str) -> None:
-        self._health.waits(words, what="forgetting")
-
-    def begin(self) -> None:
-        """Load the model and follow the folder of versions: what comes before `forget` outside of `run`."""
-        self._trainer.begin(now=self._now())
-        self._catch_up()
-
-    def _fall_back(self) -> bool:
-        """Return to an earlier version of an adapter if a hold or an alarm wants it; whether it did."""
-        for adapter in dict.fromkeys(event.adapter for event in self._store.events()):
-            gate = self._gate_of(adapter)
-            if (found := gate.fall_back(now=self._now())) is not None:
-                version, words = found
-                self._watch(Phase.WRITTEN)
-                self._claims.commit(version, keep=gate.keep())
-                self._watch(Phase.COMMITTED)
-                self._health.report(False, of_adapter(adapter, words), lasting=True)
-                return True
+        if records := self._claims.take(self._choice):
+            progress = self._claims.progress(records, stop, self._watch)
+            progress(Phase.CLAIMED)
+            self._learn(records, progress)
+            return True
+        if records := self._claims.to_pass_on(drain=not follow):
+            self._pass_on(records, self._claims.progress([], stop, self._watch))
+            return True
         return False
 
-    def _report_waiting(self, *, follow: bool) -> None:
-        if self._pause is not None:
-            self._health.waits(on_person(self._pause), what=self._pause)
-            return
-        version = self._trainer.versions.of(None).newest()
-        message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
-        self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
+    def _learn(self, records: Sequence[Record], progress: Progress) -> None:
+        """Train on the claimed turns. Every turn ends trained, skipped or given back.
 
-    def _catch_up(self) -> None:
-        """Follow the folder of versions. If the last learner kept dying, end the turn that is to blame."""
-        died_in = self._claims.catch_up()
-        if (record := deadly(died_in, self._settings.max_attempts)) is not None:
-            self._claims.end_abandoned(record)
-            self._health.report(False, on_death(turns=len(died_in), longest=record.sampled_turn))
-
-
-class Attempts:
-    """Trains batches. Every end of an attempt leaves each of its turns trained, skipped or given back."""
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        claims: Claims,
-        health: LearnHealth,
-        gate_of: Callable[[str], Gate],
-        *,
-        now: Callable[[], float],
-    ) -> None:
-        self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
-        self._gate_of = gate_of
-        self._settings = trainer.settings
-
-    def attempt(self, records: Sequence[Record], choice: NextBatch, progress: Progress) -> None:
-        """Train on a choice's claimed turns. Raises Stopped if told to stop before anything is written."""
-        gate = self._gate_of(choice.adapter)
-        self._trainer.turn_to(choice.adapter)
+        Raises Stopped if `progress` does so before anything is written.
+        """
+        gate = self._gate_of(self._choice.adapter)
+        self._trainer.turn_to(self._choice.adapter)
         try:
-            version = self._train(records, gate, progress)
+            new, refused = self._trainer.build(self._claims.samples(records))
+            self._claims.refuse(refused)
+            replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
+            if not new and (self._settings.update_gate or not replayed):
+                self._health.report(True, NOTHING_TO_LEARN)
+                return
+            version = self._updated(records, new, replayed, gate, progress)
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
             self._health.report(False, on_refusal(error, turns=len(records)))
@@ -238,7 +177,7 @@ class Attempts:
         except Stopped:
             self._claims.give_back(records)
             raise
-        except RankLost:  # as if this process had died: the next learner finds what it held
+        except RankLost:  # as if this process had died: the next learner finds the turns that it held
             raise
         except VersionTaken as error:
             log.info("learn: %s: a rollback came first, and the turns train on top of it", error)
@@ -246,26 +185,17 @@ class Attempts:
         except Exception as error:  # a failure of this batch; the stage goes on
             self._failed(records, error)
         else:
-            if version is not None:
-                self._commit(version, gate, choice, progress)
+            self._commit(version, gate, self._choice, progress)
 
-    def _train(self, records: Sequence[Record], gate: Gate, progress: Progress) -> Version | None:
-        """The version that the update made; None if the turns hold nothing to learn."""
-        new, refused = self._trainer.build(self._claims.samples(records))
-        self._claims.refuse(refused)
-        replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
-        if not new and (self._settings.update_gate or not replayed):
-            self._health.report(True, NOTHING_TO_LEARN)
-            return None
-        return self._updated(records, new, replayed, gate, progress)
-
-    def pass_on(self, records: Sequence[Record], progress: Progress) -> None:
-        """Have the shared adapter learn from turns that trained others. Their states stay as they are."""
+    def _pass_on(self, records: Sequence[Record], progress: Progress) -> None:
+        """Let the shared adapter learn from turns that trained others. Their states stay as they are."""
         gate = self._gate_of(SHARED)
         self._trainer.turn_to(SHARED)
+        version = None
         try:
             replayed, _ = self._trainer.build(self._claims.samples(records))
-            version = self._updated(records, [], replayed, gate, progress) if replayed else None
+            if replayed:
+                version = self._updated(records, [], replayed, gate, progress)
         except (Stopped, RankLost):
             raise
         except VersionTaken as error:
@@ -275,11 +205,9 @@ class Attempts:
             with self._claims.together():
                 gate.held(error.evidence, str(error), now=self._now())
             self._health.report(False, str(error))
-            version = None
         except Exception as error:  # a failure of this batch; the stage goes on
             log.warning("learn: the shared adapter's update failed: %s%s", described(error), frames(error))
             self._health.report(False, sentence(error))
-            version = None
         if version is None:
             self._claims.pass_over(records)
         else:
@@ -328,17 +256,65 @@ class Attempts:
             self._health.report(ok, message)
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
-        """Report the failure and give the turns back, those to blame with a failed attempt."""
+        """Report the failure and give the turns back; a failed attempt counts for those that may cause it."""
         log.warning("learn: the update failed: %s%s", described(error), frames(error))
         kind = failure_kind(error)
         self._health.report(
             False, on_failure(kind, error, turns=len(records), longest=longest(records).sampled_turn)
         )
-        guilty = blamed(records, kind)
-        for record in guilty:
-            self._claims.blame(record, sentence(error))
-        wait_s = self._settings.retry_s if kind in ELSEWHERE else 0.0
-        self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)
+        suspects = poison_turns(records, kind)
+        for record in suspects:
+            self._claims.count_failure(record, sentence(error))
+        wait_s = self._settings.retry_s if kind.elsewhere else 0.0
+        self._claims.give_back([record for record in records if record not in suspects], retry_in_s=wait_s)
+
+    def forget(self, stop: Callable[[], bool] = lambda: False) -> list[str]:
+        """Forget the sessions that people ordered to forget; a sentence for each.
+
+        Raises Stopped if `stop` returns True before that is done: the next call goes on with it.
+        """
+        found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
+        for words in found:
+            log.info("learn: %s", words)
+        if found:
+            self._say_forgetting(found[-1])
+        return found
+
+    def _say_forgetting(self, words: str) -> None:
+        self._health.waits(words, what="forgetting")
+
+    def begin(self) -> None:
+        """Load the model and follow the folder of versions; call it before `forget` outside of `run`."""
+        self._trainer.begin(now=self._now())
+        self._catch_up()
+
+    def _fall_back(self) -> bool:
+        """Return to an earlier version of an adapter after a hold or an alarm; whether it did."""
+        for adapter in dict.fromkeys(event.adapter for event in self._store.events()):
+            gate = self._gate_of(adapter)
+            if (found := gate.fall_back(now=self._now())) is not None:
+                version, words = found
+                self._watch(Phase.WRITTEN)
+                self._claims.commit(version, keep=gate.keep())
+                self._watch(Phase.COMMITTED)
+                self._health.report(False, of_adapter(adapter, words), lasting=True)
+                return True
+        return False
+
+    def _report_waiting(self, *, follow: bool) -> None:
+        if self._pause is not None:
+            self._health.waits(on_person(self._pause), what=self._pause)
+            return
+        version = self._trainer.versions.of(None).newest()
+        message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
+        self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
+
+    def _catch_up(self) -> None:
+        """Follow the folder of versions. If the last learner kept dying, end the poison turn."""
+        died_in = self._claims.catch_up()
+        if (record := deadly(died_in, self._settings.max_attempts)) is not None:
+            self._claims.end_abandoned(record)
+            self._health.report(False, on_death(turns=len(died_in), longest=record.sampled_turn))
 
 
 def _complaints(records: Sequence[Record], items: Sequence[Item]) -> list[Complaint]:
@@ -351,13 +327,10 @@ def _complaints(records: Sequence[Record], items: Sequence[Item]) -> list[Compla
     ]
 
 
-ELSEWHERE = (FailureKind.DISK, FailureKind.VERSIONS, FailureKind.TEACHER)
-"""Failures that last whichever turns are in the batch: no disk, no place for versions, no teacher."""
-
-
-def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
-    """No turn if what is missing is elsewhere, the longest for a lack of memory, all for anything else."""
-    if kind in ELSEWHERE:
+def poison_turns(records: Sequence[Record], kind: FailureKind) -> list[Record]:
+    """The turns that may make the update fail: none if the cause is elsewhere, the longest for a lack of
+    memory, else all."""
+    if kind.elsewhere:
         return []
     return [longest(records)] if kind is FailureKind.MEMORY else list(records)
 
@@ -369,5 +342,4 @@ def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
 
 
 def longest(records: Sequence[Record]) -> Record:
-    """The one with the most tokens of prompt and response."""
     return max(records, key=lambda record: tokens(record.sampled_turn))

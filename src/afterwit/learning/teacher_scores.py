@@ -1,4 +1,4 @@
-"""What teachers that ran elsewhere say of a batch: rows that came with it, or that a server is asked for."""
+"""Scores of teachers that ran elsewhere: rows that came with a batch, or those of a server."""
 
 from __future__ import annotations
 
@@ -15,30 +15,26 @@ from afterwit.teacher import Ids, TeacherScores, TeacherServer
 from afterwit.turn import scoring_temperature
 
 
-def told(
+def server_scores(
     items: Sequence[Item],
-    served: TeacherServer | None,
+    server: TeacherServer,
     ranks: Ranks,
     at: Callable[[Sequence[Row]], list[Sequence[Ids]]] | None = None,
-) -> list[Sequence[TeacherScores]] | None:
-    """What the server says after each item's hints; each rank asks for its share. None without a server.
+) -> list[Sequence[TeacherScores]]:
+    """The server's scores after each item's hints; each rank requests its share.
 
-    `at` gives, for responses, the ids of each place that it is asked about too. EngineError if the server
-    cannot be asked.
+    `at` gives, for responses, the ids of each place that it scores too. EngineError if the server
+    does not answer.
     """
-    if served is None:
-        return None
-    with ranks.together():
-        mine = ranks.share([sum(map(len, item.teachers)) for item in items])
-        hinted = [index for index in mine if items[index].teachers]
-        asked = [(row.prompt, row.response) for index in hinted for row in items[index].teachers]
-        wanted = None
-        if at is not None:
-            ids = at([items[index].student for index in hinted])
-            wanted = [each for index, each in zip(hinted, ids, strict=True) for _ in items[index].teachers]
-        scores = iter(served.score(asked, wanted) if asked else ())
-        own = {index: [next(scores) for _ in items[index].teachers] for index in mine}
-    found = ranks.gathered(own)
+    mine = ranks.share([sum(map(len, item.teachers)) for item in items])
+    hinted = [index for index in mine if items[index].teachers]
+    asked = [(row.prompt, row.response) for index in hinted for row in items[index].teachers]
+    wanted = None
+    if at is not None:
+        ids = at([items[index].student for index in hinted])
+        wanted = [each for index, each in zip(hinted, ids, strict=True) for _ in items[index].teachers]
+    scores = iter(server.score(asked, wanted) if asked else ())
+    found = ranks.gathered({index: [next(scores) for _ in items[index].teachers] for index in mine})
     return [found[index] for index in range(len(items))]
 
 
@@ -47,7 +43,7 @@ def given_rows(
 ) -> list[tuple[TeacherRows, ...]]:
     """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
 
-    `scores` are what a server told: the rows have `k` of its ids, at the item's `temperature_of`. None: rows
+    `scores` are those of a server: the rows have `k` of its ids, at the item's `temperature_of`. None: rows
     came with the items, or there are none.
     """
     dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
@@ -79,11 +75,12 @@ def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype
 
 
 def log_mass(logprobs_TK: Tensor, tau: float) -> Tensor:
-    """log of the sum of p^(1/tau) over the vocabulary, of distributions of which the likeliest ids are told.
+    """log of the sum of p^(1/tau) over the vocabulary, of distributions of which only the likeliest ids are
+    known.
 
     Scores at temperature tau are log p / tau less this. `logprobs_TK` fall, and tau is 1 at most. The rest
     of the mass, m, is taken to fall as a power of the rank: p_r = p_K (r/K)^-a, where m = K p_K / (a - 1)
-    gives a. At tau = 1 that is exact, as it is where all ids are told.
+    gives a. At tau = 1 that is exact, as it is where all ids are known.
     """
     power, k = 1.0 / tau, logprobs_TK.shape[-1]
     told_TK = logprobs_TK.double()
@@ -96,7 +93,7 @@ def log_mass(logprobs_TK: Tensor, tau: float) -> Tensor:
 
 
 def _padded(item: Item, width: int, device: torch.device, dtype: torch.dtype) -> tuple[TeacherRows, ...]:
-    """The item's own rows, padded to `width`; none if no token of it is distilled.
+    """The item's own rows, padded to `width`; none if no token is distilled.
 
     ValueError for a row of another token, or of one that does not train.
     """

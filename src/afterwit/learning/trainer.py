@@ -17,27 +17,28 @@ from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build
 from afterwit.learning.distributed.orders import Examine as ExamineOrder
-from afterwit.learning.distributed.orders import Follower, Prepare, Update, load, probed, write
+from afterwit.learning.distributed.orders import Follower, OpenTeacher, Update, load, probed, write
 from afterwit.learning.distributed.ranks import ALONE, Ranks
-from afterwit.learning.effect import read
 from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.metrics import measure, read
+from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Again, context_of, drop, recipe_of, run_again
+from afterwit.learning.rerun import UpdateReplay, context_of, drop, recipe_of, replay_updates
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.update import Epoch
+from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.items import Doubt
 from afterwit.promotion.items import Item as SuiteItem
 from afterwit.promotion.suite import SuiteResult
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Effect, Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
 
 Examine = Callable[[Policy], SuiteResult | None]
-"""What an updated policy lost of what people had approved; None: it was not asked."""
+"""The approved turns that an updated policy lost; None: it was not asked."""
 
 
 class Trainer:
@@ -47,7 +48,7 @@ class Trainer:
     """
 
     epoch: Epoch | None = None
-    """What makes the optimiser's steps, if not the learner itself."""
+    """Takes the optimiser's steps in the learner's place; None: the learner itself."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Trainer:
         teacher: TeacherServer | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """`teacher` is the server that scores hints, if `settings.teacher` says so. SettingError if it cannot
-        do so for the objective. `ranks` are the processes that share this learner's work."""
+        """`teacher` is the server that scores hints, for `settings.teacher = "server"`. SettingError if it
+        cannot do so for the objective. `ranks` are the processes that share this learner's work."""
         if settings.teacher == SERVER:
             require_servable(objective)
         self.versions = versions.of(versions.adapter or SHARED)
@@ -80,9 +81,9 @@ class Trainer:
         Call it while `versions.learning()`. SettingError if one cannot be loaded, or if the server with the
         teacher is not fit; VersionsUnavailable if they cannot be shared.
         """
-        prepare = Prepare(teacher=self._served is not None)
-        with self._ranks.leading(prepare):
-            prepare.run(self.frozen, self._ranks)
+        if (server := self._served) is not None:
+            with self._ranks.leading(OpenTeacher()):
+                server.open()
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         self.versions.share()
@@ -166,7 +167,7 @@ class Trainer:
         """One update and its version, whose manifest is on disk on return.
 
         `objective` replaces the trainer's own; `settings` replace its own but for the models; `metrics` stand
-        in the manifest beside the update's own.
+        in the manifest next to the update's own.
         `examine` is called with the updated policy before anything is written; what it raises gives the
         update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
         first. After any error the next update starts from the newest version on disk.
@@ -174,10 +175,16 @@ class Trainer:
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
         items, chosen, how = [*new, *replayed], objective or self.objective, settings or self.settings
         count = len(new) if self.settings.measure_effects else 0
-        order = Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
+        effects = list[Effect]()
+
+        def ended(state: UpdateState) -> None:
+            effects.extend(measure(state, count))
+
         try:
-            with self._ranks.leading(order):
-                found, measured = order.run(policy, self.frozen, how, times, self._ranks)
+            with self._ranks.leading(
+                Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
+            ):
+                found = update(policy, self.frozen, items, chosen, how, times, ended, self._ranks, self.epoch)
             times.done("effects")
             suite = examine(policy)
             times.done("suite")
@@ -190,8 +197,8 @@ class Trainer:
                 replayed=_turns(replayed),
                 probe=probed(policy, self._ranks),
                 metrics={**found, **times.metrics(), **metrics},
-                recipe=recipe_of(items, chosen, how, self._placement, anew=policy.anew),
-                effects=measured,
+                recipe=recipe_of(items, chosen, how, self._placement, fresh_optimizer=policy.fresh_optimizer),
+                effects=tuple(effects),
                 suite=suite,
                 adapter=self.adapter,
             )
@@ -199,7 +206,7 @@ class Trainer:
         except BaseException:
             self.drop()
             raise
-        policy.number, policy.anew = number, False
+        policy.number, policy.fresh_optimizer = number, False
         progress(Phase.WRITTEN)
         return written
 
@@ -208,7 +215,7 @@ class Trainer:
         return Packing.of(self.settings, policy.model).allowed
 
     def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
-        """Each item with whether the policy still says it."""
+        """Each item with whether the policy still gives its response."""
         return [
             (item, item.kept(found)) for item, found in zip(items, self._read(policy, items), strict=True)
         ]
@@ -241,11 +248,11 @@ class Trainer:
             return read(policy, items, self.settings, self._ranks)
 
     def probe(self, policy: Policy) -> Probe:
-        """What an engine with the policy's weights must say."""
+        """The log-probs that an engine with the policy's weights must reproduce."""
         return probed(policy, self._ranks)
 
     def follower(self, ranks: Ranks, watch: Progress) -> Follower:
-        """What this process holds if another one is the first of its ranks."""
+        """The state of this process if it is not the first of its ranks."""
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         return Follower(
@@ -261,7 +268,7 @@ class Trainer:
         self,
         start: int,
         steps: Sequence[Step],
-        again: Callable[[int, Step], Again],
+        again: Callable[[int, Step], UpdateReplay],
         *,
         progress: Progress,
     ) -> Policy:
@@ -273,7 +280,7 @@ class Trainer:
         forgotten.
         """
         self.drop()
-        return run_again(
+        return replay_updates(
             self.versions,
             start,
             steps,

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -18,26 +16,24 @@ from torch import Tensor
 from afterwit.engines.teacher import given_ids
 from afterwit.errors import UpdateRefused
 from afterwit.fused_head.score import score as fused_score
-from afterwit.learning import fused_pass as fused
-from afterwit.learning import metrics
 from afterwit.learning import optimizer as adamw
-from afterwit.learning import plain_pass as plain
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import ALONE, Ranks, padded, streamed
+from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
 from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.metrics import figures
+from afterwit.learning.passes import UpdateState, accumulate, accumulate_nothing
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
 from afterwit.learning.score import stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import given_rows, temperature_of, told
-from afterwit.learning.update_state import UpdateState
+from afterwit.learning.teacher_scores import given_rows, server_scores, temperature_of
 from afterwit.objective.advantage import advantages, denominators
 from afterwit.objective.choices import Rewarded
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Sample, TeacherRows
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import Ids, TeacherScores
+from afterwit.teacher import Ids
 
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
@@ -56,17 +52,17 @@ def update(
 ) -> dict[str, float]:
     """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
 
-    All ranks of the learner call it with the same items and the same weights, and return the same.
-    `ended` is called with the update's state once the weights have moved. `epoch` makes each step of the
-    optimiser in the place of this module's own.
-    Raises UpdateRefused if loss or gradient is not finite. After any error load the policy anew: an earlier
+    All ranks of the learner call it with the same items and the same weights, and return the same. `ended` is
+    called with the update's state once the weights have moved. `epoch` takes each step of the optimiser in
+    the place of this module's own.
+    Raises UpdateRefused if loss or gradient is not finite. After any error load the policy again: an earlier
     epoch may have moved it.
     """
     state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
     adamw.set_rate(policy.optimizer, settings.settled(policy.width).rate)
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
-    found = {**terms, "grad_norm": norm} | metrics.batch(items, metrics.everywhere(state), state.samples)
+    found = {**terms, "grad_norm": norm} | figures(state)
     for _ in range(settings.epochs - 1):
         terms, _ = step(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
@@ -78,6 +74,37 @@ def update(
     return found
 
 
+def _epoch(
+    state: UpdateState, settings: LearnerSettings, progress: Progress
+) -> tuple[dict[str, float], float]:
+    policy, ranks = state.policy, state.ranks
+    policy.masters.clear()
+    counted: Counter[str] = Counter()
+    for micro_batch in ranks.passes(state.passes, progress):
+        if micro_batch is None:
+            accumulate_nothing(state)
+        else:
+            counted.update(accumulate(state, micro_batch))
+    terms = ranks.totals(counted)
+    ranks.add_up(policy.masters)
+    norm = adamw.gradient_norm(policy.masters)
+    length = adamw.number(norm)
+    require_finite(terms["loss"], length, policy)
+    adamw.clip(policy.masters, norm, settings.clip)
+    policy.optimizer.step()
+    policy.masters.clear()
+    policy.masters.publish()
+    progress(Phase.STEPPED)
+    return terms, length
+
+
+def require_finite(loss: float, norm: float, policy: Policy) -> None:
+    """UpdateRefused unless loss and gradient are finite; the gradient is forgotten then."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        policy.masters.clear()
+        raise UpdateRefused(f"the loss is {loss}, the gradient's norm {norm}: no step was taken")
+
+
 def update_state(
     policy: Policy,
     frozen: FrozenModels,
@@ -87,36 +114,18 @@ def update_state(
     ranks: Ranks = ALONE,
 ) -> tuple[UpdateState, float]:
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
-    runs = objective.needs_teacher and any(item.teachers for item in items)
-    served = frozen.served if runs else None
-    scores = told(items, served, ranks, _asked(policy, objective, settings, ranks))
-    with ranks.together():
-        return _state(policy, frozen, items, objective, settings, ranks, scores)
-
-
-def _asked(
-    policy: Policy, objective: ObjectiveSettings, settings: LearnerSettings, ranks: Ranks
-) -> Callable[[Sequence[Row]], list[Sequence[Ids]]] | None:
-    """What a teacher on a server is asked about beside its own ids; None: nothing."""
-    if not (k := given_ids(objective)):
-        return None
-    return partial(likeliest, policy, k=k, limit=settings.micro_batch_tokens, ranks=ranks)
-
-
-def _state(
-    policy: Policy,
-    frozen: FrozenModels,
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
-    ranks: Ranks,
-    scores: Sequence[Sequence[TeacherScores]] | None,
-) -> tuple[UpdateState, float]:
-    """`update_state`, once the teacher on a server has said its `scores`; None: there is no such teacher."""
-    runs, served = objective.needs_teacher and any(item.teachers for item in items), scores is not None
+    limit, runs = (
+        settings.micro_batch_tokens,
+        objective.needs_teacher and any(item.teachers for item in items),
+    )
+    scores = None
+    if runs and frozen.served is not None:
+        k = given_ids(objective)
+        at = (lambda rows: likeliest(policy, rows, k, limit, ranks)) if k else None
+        scores = server_scores(items, frozen.served, ranks, at)
     given = given_rows(items, scores, policy.model.get_input_embeddings().weight, k=objective.ids_kept)
-    samples, reward_mean = _samples(items, given, objective, policy, served=served)
-    teacher = frozen.teacher(policy) if runs and not served else None
+    samples, reward_mean = _samples(items, given, objective, policy, served=scores is not None)
+    teacher = frozen.teacher(policy) if runs and scores is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     packing = Packing.of(settings, policy.model, teacher, reference)
     state = UpdateState(
@@ -127,20 +136,13 @@ def _state(
         samples=samples,
         over=denominators(samples, objective),
         objective=objective,
-        limit=settings.micro_batch_tokens,
+        limit=limit,
         packing=packing,
-        passes=own_passes(items, packing, settings.micro_batch_tokens, ranks),
+        passes=own_passes(items, packing, limit, ranks),
         ranks=ranks,
         fused=policy.head is not None and frozen.fusable(),
     )
     return state, reward_mean
-
-
-@torch.no_grad()
-def score(state: UpdateState) -> None:
-    """Fill all targets as the first epoch of an update does. Nothing is learned."""
-    for micro_batch in state.passes:
-        _way(state).score(state, micro_batch)
 
 
 def _samples(
@@ -185,46 +187,6 @@ def sample_of(
     )
 
 
-def _epoch(
-    state: UpdateState, settings: LearnerSettings, progress: Progress
-) -> tuple[dict[str, float], float]:
-    """One optimiser step over the whole batch: its loss terms and the gradient's norm."""
-    policy, ranks = state.policy, state.ranks
-    policy.masters.clear()
-    counted: Counter[str] = Counter()
-    with ranks.running():
-        for micro_batch in padded(state.passes, ranks):
-            if micro_batch is None:
-                _way(state).accumulate_nothing(state)
-            else:
-                counted.update(_way(state).accumulate(state, micro_batch))
-            with ranks.in_step():
-                progress(Phase.SCORING)
-    terms = ranks.totals(counted)
-    ranks.add_up(policy.masters)
-    norm = adamw.gradient_norm(policy.masters)
-    length = adamw.number(norm)
-    require_finite(terms["loss"], length, policy)
-    with ranks.together():
-        adamw.clip(policy.masters, norm, settings.clip)
-        policy.optimizer.step()
-        policy.masters.clear()
-        policy.masters.publish()
-        progress(Phase.STEPPED)
-    return terms, length
-
-
-def require_finite(loss: float, norm: float, policy: Policy) -> None:
-    """UpdateRefused unless loss and gradient are finite; the gradient is forgotten then."""
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        policy.masters.clear()
-        raise UpdateRefused(f"the loss is {loss}, the gradient's norm {norm}: no step was taken")
-
-
-def _way(state: UpdateState) -> ModuleType:
-    return fused if state.fused else plain
-
-
 BACKWARD = 3
 """Work of a token that is trained on, in tokens that a teacher reads."""
 
@@ -255,10 +217,7 @@ def _work(items: Sequence[Item]) -> int:
 
 @torch.no_grad()
 def likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> list[Sequence[Ids]]:
-    """At each place of each response `k` ids, or all that there are. `limit`: tokens of a pass.
-
-    In lockstep every rank calls it at the same time.
-    """
+    """The `k` likeliest ids, or all, at each place of each response. `limit`: tokens of a pass."""
     wanted = min(k, policy.model.config.get_text_config().vocab_size)
     return [tuple(map(tuple, ids_TK.tolist())) for ids_TK in _ids(policy, rows, wanted, limit, ranks)]
 

@@ -1,4 +1,4 @@
-"""What the policy learns from a judged turn: pure functions of logits, described in `docs/algorithm.md`.
+"""The loss of judged turns: pure functions of logits, described in `docs/algorithm.md`.
 
     settings            what is minimised; each default declared once
     choices             what settings may name: a table of objectives, of rules that choose a hint, and so on

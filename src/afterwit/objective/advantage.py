@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterwit.objective.choices import AGGREGATIONS, BASELINES, Rewarded
-from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
+
+if TYPE_CHECKING:
+    from afterwit.objective.sample import Sample
 
 
 class Advantages(NamedTuple):

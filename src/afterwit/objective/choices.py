@@ -14,7 +14,7 @@ from afterwit import plugins
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from afterwit.objective.candidates import Candidates
+    from afterwit.objective.target import Candidates
 
 TERMS = ("rl", "opd", "combine", "entropy", "reference_kl")
 """The terms as they are reported. `opd` is any distillation, `combine` reads reward and hint together."""
@@ -88,11 +88,7 @@ def _overlap(candidates: Candidates, hint_T: Tensor) -> Members:
 
 Subset = Callable[["Candidates", "Tensor"], Members]
 """(candidates, the chosen hint [T]) -> the ids that learn."""
-
-
 SUBSETS: dict[str, Subset] = {"student": _student, "teacher": _teacher, "overlap": _overlap}
-
-
 Aggregation = Callable[[Sequence[Sequence[str]], Iterable[str]], dict[str, int]]
 """(the terms of each sample in the global batch, the objective's terms) -> each term's denominator."""
 
@@ -141,7 +137,7 @@ def _running(sample: Rewarded, mean: float) -> float:
 def _group(sample: Rewarded, mean: float) -> float:
     """(r - mean) / standard deviation (n - 1) of the group (GRPO, Shao et al. 2024).
 
-    A sample without company keeps its reward. A group whose rewards agree says nothing: 0.
+    A sample without company keeps its reward. A group whose rewards agree has no signal: 0.
     """
     if len(sample.group) < 2:
         return sample.reward

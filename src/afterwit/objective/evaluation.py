@@ -22,7 +22,7 @@ from afterwit.terms import Carried, TurnFacts, confidence, terms_of
 
 
 class Evaluation(NamedTuple):
-    """What `evaluate` returns: tensors for tensors, else NumPy arrays, in the dtype of the logits."""
+    """The result of `evaluate`: tensors for tensors, else NumPy arrays, in the dtype of the logits."""
 
     loss: Any
     terms: dict[str, Any]
@@ -205,8 +205,6 @@ ARRAYS = (
     "basis",
     "hint_lengths",
 )
-
-
 SYMBOLS = {"c": "logprob_diff_clip", "c_h": "entropy_coef"}
 """Symbols of the algorithm page that are not a setting's name in lower case."""
 

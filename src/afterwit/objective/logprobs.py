@@ -1,4 +1,4 @@
-"""Log-probabilities from logits, and what every objective needs of them.
+"""Log-probabilities from logits, and the sums that every objective takes.
 
 Axes here: T tokens of a response, V vocabulary, K kept ids, S the same and perhaps the tail, H hints.
 """
@@ -65,7 +65,7 @@ def _lower_of_equals(logits_TV: Tensor, edge_T1: Tensor, k: int) -> Tensor:
 
 
 def expected(probabilities: Tensor, values: Tensor) -> Tensor:
-    """Sum over the last axis of p * value, where 0 log 0 is 0: what has no probability counts for nothing."""
+    """Sum over the last axis of p * value, where 0 log 0 is 0."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
 
 
@@ -81,7 +81,7 @@ def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
 
 
 class KeptIds(Protocol):
-    """What a term keeps of the chosen teacher, without gradient; a data class of tensors [N, ...]."""
+    """Scores of the chosen teacher that a term keeps, without gradient: a data class of tensors [N, ...]."""
 
     @property
     def ids_TK(self) -> Tensor:
@@ -90,7 +90,7 @@ class KeptIds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTargets:
-    """What tokens learn from, without gradient."""
+    """The targets of tokens, without gradient."""
 
     ids_N: Tensor
     """The sampled ids."""

@@ -60,12 +60,12 @@ class Sample:
 
     @property
     def carried(self) -> Carried:
-        """Which terms its reward and its hints can become."""
+        """The terms that its reward and its hints can become."""
         return Carried(rl=self.advantage is not None, opd=self.taught)
 
     @property
     def taught(self) -> bool:
-        """Whether a teacher says something on it."""
+        """Whether a teacher scores it."""
         return self.hints > 0 or bool(self.given)
 
     def mask_of(self, term: str) -> Tensor:
@@ -143,7 +143,8 @@ class TeacherRows:
         return replace(self, logprobs_TK=self.logprobs_TK.to(dtype), asked_TJ=asked_TJ)
 
     def at(self, ids_TJ: Tensor) -> Tensor:
-        """Its log-probs at other ids; NaN where it said nothing, so that nothing can be learned from it."""
+        """Its log-probs at other ids; NaN at ids that it did not score, so that they cannot be learned
+        from."""
         found_TJ = _at(ids_TJ, self.ids_TK, self.logprobs_TK, self._valid_TK)
         if self.asked_ids_TJ is None or self.asked_TJ is None:
             return found_TJ

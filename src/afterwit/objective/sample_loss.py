@@ -81,7 +81,15 @@ def weighted(
     loss = zero
     terms = dict.fromkeys(TERMS, zero.detach())
     for name, loss_T in losses.items():
-        term = loss_T[sample.mask_of(name)].mean() / over.of(name)
+        mask_T = sample.mask_of(name)
+        term = (token_weights(sample, name, over, loss_T.detach()) * loss_T)[mask_T].sum()
         terms[name] = term.detach()
         loss = loss + settings.weights[name] * term
     return SampleLoss(loss=loss, terms=terms)
+
+
+def token_weights(sample: Sample, term: str, over: Denominators, like_T: Tensor) -> Tensor:
+    """The weight [T] of each token in a term of the batch: the mean over the sample's tokens, divided by the
+    term's denominator."""
+    mask_T = sample.mask_of(term)
+    return mask_T.to(like_T.dtype) / (mask_T.sum() * over.of(term))

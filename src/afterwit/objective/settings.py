@@ -17,7 +17,7 @@ RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveSettings:
-    """What is minimised. The symbols are those of the algorithm page."""
+    """The loss that an update minimises. The symbols are those of the algorithm page."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -31,9 +31,9 @@ class ObjectiveSettings:
     """The table whose keys a setting accepts."""
 
     objective: str = "hybrid"
-    """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `hybrid_token` RL and token OPD,
-    `hybrid_distill` RL and top-K distillation, `combine` one surrogate of both at the sampled tokens;
-    `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
+    """The terms that a turn's reward and hint become: `hybrid` is RL and top-K OPD, `hybrid_token` RL and
+    token OPD, `hybrid_distill` RL and top-K distillation, `combine` one surrogate of both at the sampled
+    tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
     w_rl: float = 0.2
     """Weight of RL, or of the reward in `combine`; 0 leaves OPD only. 1 as published, where a published model
     began to repeat itself in 3 of 48 answers; at 0.2 it did in none, and learned as much."""
@@ -43,9 +43,9 @@ class ObjectiveSettings:
     """Ids kept per position, of the student's and of the teacher's most likely. Not given: 4, and 50 in
     top-K distillation, as published."""
     subset: str = "student"
-    """Which of the kept ids learn in top-K OPD: the student's, the teacher's, or those of both."""
+    """The kept ids that learn in top-K OPD: the student's, the teacher's, or those of both."""
     hint_selection: str = "sequence_optimal"
-    """Which hint teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score only that
+    """The hint that teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score only that
     one. `sequence_optimal` takes the hint whose teacher agrees most with the student over the response,
     `token_optimal` the one that does so at each token."""
     routing: Literal["all", "routed"] = "all"
@@ -67,7 +67,7 @@ class ObjectiveSettings:
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD, which is published with symmetric clipping."""
     baseline: str = "none"
-    """What is taken off the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
+    """Subtracted from the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
     baseline_decay: float = 0.9
     """Share of the running mean that an update keeps: a memory of about ten updates."""
     is_cap: float = 2.0
@@ -124,7 +124,7 @@ class ObjectiveSettings:
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each reported term is multiplied by. The weights of `combine` are inside its advantage."""
+        """The factor of each reported term. The weights of `combine` are inside its advantage."""
         return {
             "rl": self.w_rl,
             "opd": self.w_opd,
@@ -145,7 +145,7 @@ class ObjectiveSettings:
 
     @property
     def reads(self) -> Reads:
-        """What the objective reads of a verdict: terms of weight 0 are not read."""
+        """The parts of a verdict that the objective reads: not those of terms with weight 0."""
         return Reads(
             rl=self.has_rl and self.w_rl > 0,
             opd=self.needs_teacher,

@@ -1,26 +1,27 @@
-"""Phase one, without gradient: what the old policy and the teachers say, kept as a compact target."""
+"""Phase one, without gradient: what the old policy and the teachers predict, kept as a compact target.
+
+Every field separates by rows and by hints, so logits may come in chunks and one teacher at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates, candidates, given_candidates
 from afterwit.objective.choices import HINT_RULES
-from afterwit.objective.logprobs import KeptIds, TokenTargets, at, logprobs, top_k
-from afterwit.objective.sample import Sample
+from afterwit.objective.logprobs import KeptIds, TokenTargets, at, logprobs, same_shape, top_k
+from afterwit.objective.sample import Sample, TeacherRows
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.surrogate import mismatch, truncated_weight
 from afterwit.objective.terms import corrected, keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintTargets:
-    """What the chosen hint's teacher says."""
+    """The scores of the chosen hint's teacher."""
 
     hint_T: Tensor
     """h*: the candidate that teaches at each position."""
@@ -34,7 +35,7 @@ class HintTargets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What `sample_loss` needs of a sample besides its current logits. No V axis, no gradient."""
+    """The part of a sample that `sample_loss` needs besides its current logits. No V axis, no gradient."""
 
     old_T: Tensor
     """log pi_old(y)."""
@@ -68,37 +69,33 @@ def prepare(
     weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
     hint_targets = None
     if settings.has_opd and sample.taught:
-        found = _candidates(sample, logits_old_TV, old_TV, old_T, teachers, k=settings.ids_kept)
+        k = settings.ids_kept
+        if sample.given:
+            found = given_candidates(sample.given, top_k(logits_old_TV, k), old_T, partial(at, old_TV))
+        else:
+            found = candidates(sample, logits_old_TV, old_TV, teachers, k=k)
         hint_targets = hint_targets_of(sample, found, old_T, settings)
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
 
 
-def _candidates(
-    sample: Sample,
-    logits_old_TV: Tensor,
-    old_TV: Tensor,
-    old_T: Tensor,
-    teachers: Iterable[Tensor],
-    *,
-    k: int,
-) -> Candidates:
-    """Of the teachers that run, or of the rows of one that ran elsewhere."""
-    if not sample.given:
-        return candidates(sample, logits_old_TV, old_TV, teachers, k=k)
-    student_TK = top_k(logits_old_TV, k)
-    return given_candidates(
-        sample.given,
-        student_ids_TK=student_TK,
-        student_old_TK=at(old_TV, student_TK),
-        old_T=old_T,
-        old_at=partial(at, old_TV),
-    )
+def mismatch(sample: Sample, old_T: Tensor, logits_old_TV: Tensor) -> Tensor | None:
+    """log pi_old(y) - log pi_b(y), [T], both on the basis of the engine's values; `None` without those."""
+    if sample.behaviour_T is None:
+        return None
+    if sample.basis == "raw":
+        old_T = at(logprobs(logits_old_TV, 1.0), sample.ids_T)
+    return old_T - sample.behaviour_T
+
+
+def truncated_weight(mismatch_T: Tensor, cap: float) -> Tensor:
+    """min(pi_old / pi_b, cap), [T]."""
+    return mismatch_T.exp().clamp(max=cap)
 
 
 def hint_targets_of(
     sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings
 ) -> HintTargets:
-    """Which candidate teaches, and what."""
+    """The choice of a hint, and the scores of its teacher."""
     hint_T = HINT_RULES[settings.hint_selection].choose(found, sample.mask_T)
     return HintTargets(
         hint_T=hint_T,
@@ -109,7 +106,7 @@ def hint_targets_of(
 
 
 def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:
-    """What the tokens of one response learn from."""
+    """The targets of one response's tokens."""
     old_T, hint_targets = target.old_T, target.hint_targets
     weighted = corrected(settings.terms_of(sample.carried), settings)
     return TokenTargets(
@@ -119,4 +116,116 @@ def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -
         advantage_N=torch.full_like(old_T, sample.advantage or 0.0),
         gap_N=torch.zeros_like(old_T) if hint_targets is None else hint_targets.gap_T,
         kept=None if hint_targets is None else hint_targets.kept,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The top-K of pi_old and of every teacher, each scored by the other. No gradient."""
+
+    student_ids_TK: Tensor
+    """The likeliest first."""
+    student_old_TK: Tensor
+    """log pi_old at the student's ids."""
+    student_teacher_HTK: Tensor
+    """log pi_T^h at the student's ids."""
+    asked: bool = True
+    """Whether the teachers scored the student's ids; else NaN stands for each id that they did not score."""
+    native_ids_HTK: Tensor
+    """Each teacher's own top-K, the likeliest first."""
+    native_teacher_HTK: Tensor
+    """log pi_T^h at the teacher's ids."""
+    sampled_teacher_HT: Tensor
+    """log pi_T^h at the sampled ids."""
+    old_at: Callable[[Tensor], Tensor]
+    """log pi_old at any ids [T, K]."""
+    native_valid_HTK: Tensor | None = None
+    """False where the teacher's ids are padded; None: they are not."""
+
+    @property
+    def shared_HTK(self) -> Tensor:
+        """The mask of the student's ids that are among the teacher's."""
+        if not self.asked:
+            return ~self.student_teacher_HTK.isnan()
+        hints = len(self.native_ids_HTK)
+        return shared(self.student_ids_TK.expand(hints, -1, -1), self.native_ids_HTK)
+
+    @property
+    def overlap_HT(self) -> Tensor:
+        """How many of the student's ids are among the teacher's."""
+        return self.shared_HTK.sum(dim=-1)
+
+    def native_valid_TK(self, hint_T: Tensor) -> Tensor:
+        """The mask of the chosen hint's native ids that are no padding."""
+        if self.native_valid_HTK is None:
+            return torch.ones_like(self.native_ids_HTK[0], dtype=torch.bool)
+        return self.pick(self.native_valid_HTK, hint_T)
+
+    def pick(self, values_HT: Tensor, hint_T: Tensor) -> Tensor:
+        """The chosen hint's values: [H, T, ...] and [T] give [T, ...]."""
+        return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
+
+
+def shared(ids: Tensor, among: Tensor) -> Tensor:
+    """The mask of the ids [..., K] that are in the same row of the others. Sorts, since K times K may be
+    large."""
+    ordered = among.sort(dim=-1).values
+    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=among.shape[-1] - 1)
+    return ordered.gather(-1, place) == ids
+
+
+def candidates(
+    sample: Sample, logits_old_TV: Tensor, old_TV: Tensor, teachers: Iterable[Tensor], *, k: int
+) -> Candidates:
+    """Score the teachers, whose logits [T, V] are read one by one, against the old policy.
+
+    `old_TV` are the log-probs of `logits_old_TV`. The order of ids is read off the logits themselves.
+    ValueError unless there is one teacher per hint.
+    """
+    student_TK = top_k(logits_old_TV, k)
+    outputs = []
+    for teacher_TV in teachers:
+        same_shape(logits_old_TV, "teacher", teacher_TV)
+        logprobs_TV, native_TK = logprobs(teacher_TV, sample.tau), top_k(teacher_TV, student_TK.shape[-1])
+        read = (at(logprobs_TV, ids) for ids in (student_TK, native_TK, sample.ids_T))
+        outputs.append((native_TK, *read))
+    if len(outputs) != sample.hints:
+        raise ValueError(f"{sample.hints} hints but {len(outputs)} teachers")
+    native, at_student, native_teacher, sampled = map(torch.stack, zip(*outputs, strict=True))
+    return Candidates(
+        student_ids_TK=student_TK,
+        student_old_TK=at(old_TV, student_TK),
+        student_teacher_HTK=at_student,
+        native_ids_HTK=native,
+        native_teacher_HTK=native_teacher,
+        sampled_teacher_HT=sampled,
+        old_at=partial(at, old_TV),
+    )
+
+
+def given_candidates(
+    given: Sequence[TeacherRows],
+    student_ids_TK: Tensor,
+    old_T: Tensor,
+    old_at: Callable[[Tensor], Tensor],
+    student_old_TK: Tensor | None = None,
+) -> Candidates:
+    """The candidates of teachers that ran elsewhere, one per hint, whose own ids are the rows'.
+
+    A token without a row has no gap: there the teacher agrees with the old policy.
+    """
+    rows = [each.to(old_T.dtype) for each in given]
+    valid = [each.valid_TK for each in rows if each.valid_TK is not None]
+    return Candidates(
+        student_ids_TK=student_ids_TK,
+        student_old_TK=old_at(student_ids_TK) if student_old_TK is None else student_old_TK,
+        student_teacher_HTK=torch.stack([each.at(student_ids_TK) for each in rows]),
+        asked=all(each.asked_TJ is not None for each in rows),
+        native_ids_HTK=torch.stack([each.ids_TK for each in rows]),
+        native_teacher_HTK=torch.stack([each.logprobs_TK for each in rows]),
+        native_valid_HTK=torch.stack(valid) if valid else None,
+        sampled_teacher_HT=torch.stack(
+            [torch.where(each.distilled_T, each.sampled_T.to(old_T.dtype), old_T) for each in rows]
+        ),
+        old_at=old_at,
     )

@@ -22,8 +22,6 @@ from afterwit.packing.flash import Gradients, Inputs, Kernel, kernel_for
 from afterwit.packing.pack import Block, Path, inputs, pack
 
 NAME = "afterwit_tree"
-
-
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Options of attention that some models use, and this one does not have."""
 
@@ -153,16 +151,10 @@ def _backward(
 
 
 Widened = Callable[[PreTrainedModel], AbstractContextManager[None]]
-
-
 ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
-"""A trunk, a branch, a branch on it, one beside it, and another tree."""
-
-
+"""A trunk, a branch, a branch on it, one next to it, and another tree."""
 BY_LENGTH = ("dynamic", "longrope")
 """Kinds of rotary embedding that depend on the longest row of a pass."""
-
-
 _known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
@@ -180,7 +172,7 @@ def unsupported_reason(
 
 
 def _reason_in_config(model: PreTrainedModel) -> str | None:
-    """What the config rules out."""
+    """A reason in the config."""
     config = model.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
     if kinds:
@@ -225,8 +217,8 @@ def _alone(model: PreTrainedModel) -> list[Tensor]:
 
 
 def _difference(packed: Sequence[Tensor], alone: Sequence[Tensor], exact: Sequence[Tensor]) -> str | None:
-    """What packed rows are off, if it is more than rounding: three times what single ones are off, where
-    that was measured."""
+    """The error of packed rows, if it is more than rounding: three times that of single ones, where that was
+    measured."""
     off, noise = _apart(packed, exact), _apart(alone, exact)
     rounding = torch.finfo(alone[0].dtype).eps ** 0.5 * max(float(each.abs().max()) for each in alone)
     if off <= (MULTIPLE * noise if noise else rounding):

@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 HALVES = (torch.bfloat16, torch.float16)
-
-
 AMPERE = (8, 0)
 """The compute capability from which CUDA has flash attention."""
-
-
 WIDEST = 192
 """The widest head whose backward every such device has."""
 
@@ -95,30 +91,24 @@ class Kernel(NamedTuple):
 
 
 FLASH_CPU = Kernel(_cpu_forward, _cpu_backward)
-
-
 FLASH_CUDA = grouped(
     torch.ops.aten._scaled_dot_product_flash_attention,
     torch.ops.aten._scaled_dot_product_flash_attention_backward,
 )
-
-
 CHUNK = 256
 """Queries whose scores the portable kernel holds at a time."""
-
-
 Gradients = tuple[Tensor, Tensor, Tensor]
 """Of query, key and value. Those of key and value by group, or summed over the groups."""
 
 
 class Inputs(NamedTuple):
-    """What one block attends with. Queries [G, H, Lq, E], keys and values [G, H, Lk, E]."""
+    """The inputs of one block. Queries [G, H, Lq, E], keys and values [G, H, Lk, E]."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     causal: bool
-    """The last query sees the last key, and each query no key behind its own place."""
+    """The last query sees the last key, and each query no key after its own place."""
     scale: float
     """The factor of the scores."""
 
@@ -174,7 +164,6 @@ def _portable_backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) 
 
 
 def _precise(tensor: Tensor) -> torch.dtype:
-    """What scores are computed in."""
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 

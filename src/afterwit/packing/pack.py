@@ -1,4 +1,4 @@
-"""Rows as one packed sequence, and which part of it attends to which. Pure.
+"""Rows as one packed sequence, and the blocks of its attention. Pure.
 
 A trunk is the longest path down the trie. Branches leave it, and each is a trunk with branches of its own. A
 trunk attends to itself causally. The branches that leave it at one node lie side by side, and attend to all
@@ -201,7 +201,7 @@ def ratio(rows: Sequence[Ids]) -> float:
 
 
 def groups(rows: Sequence[Ids], limit: int) -> list[list[int]]:
-    """Indices of neighbouring rows to pack together: beside its longest row, at most `limit` tokens.
+    """Indices of neighbouring rows to pack together: besides its longest row, at most `limit` tokens.
 
     The turns of a session that only grows count as one row, the longest.
     """

@@ -21,8 +21,7 @@ from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, Setti
 from afterwit.home.home import refuse_another_home
 from afterwit.home.model import model_folder
 from afterwit.learning.distributed.placed import Placed
-from afterwit.learning.failures import FailureKind, failure_kind
-from afterwit.learning.health import on_person
+from afterwit.learning.health import FailureKind, failure_kind, on_person
 from afterwit.running.logs import log_plainly
 from afterwit.running.ranks import launch, member, starts_ranks
 

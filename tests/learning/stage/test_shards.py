@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.load import load_model
-from afterwit.learning.state_files import read_state
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import JudgedTurn
 from tests.fakes.models import tiny_starcoder2

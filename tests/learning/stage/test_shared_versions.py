@@ -115,7 +115,7 @@ def test_a_session_is_forgotten_here_and_there_though_an_optimiser_began_anew(
     fill(place, samples(*range(8, 16)))
     place.drain()
     recipes = [version.recipe for version in place.versions.all()[1:]]
-    assert [recipe and recipe.anew for recipe in recipes] == [False, False, True, False]
+    assert [recipe and recipe.fresh_optimizer for recipe in recipes] == [False, False, True, False]
     gone = place.versions.all()[4].turns[-1]
     with place.store() as store:
         session = store.turn(gone).turn.session

@@ -12,8 +12,7 @@ from typing import Any
 from afterwit.config import Settings
 from afterwit.errors import RankLost, UpdateRefused, VersionTaken
 from afterwit.learning.batch import Behaviour, Item
-from afterwit.learning.failures import FailureKind, failure_kind
-from afterwit.learning.health import LearnHealth, on_person
+from afterwit.learning.health import FailureKind, LearnHealth, failure_kind, on_person
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Row
 from afterwit.learning.trainer import Trainer

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.teacher import given_ids
-from afterwit.learning import plain_pass as plain
 from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.passes import accumulate
 from afterwit.learning.update import update_state
 from afterwit.objective import logprobs
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, PLAIN, made
@@ -69,7 +69,7 @@ def test_the_loss_of_a_batch_is_the_learners(
     policy = policy_of(student, PLAIN)
     server = FromLogits(exact, objective.ids_kept)
     state, _ = update_state(policy, FrozenModels(exact, PLAIN, server=server), items, objective, PLAIN)
-    loss = sum(plain.accumulate(state, part)["loss"] for part in state.passes)
+    loss = sum(accumulate(state, part)["loss"] for part in state.passes)
     expected = {name: own.grad for name, own in policy.masters.named.items() if own.grad is not None}
     for found, theirs in outcomes_of(processes, ranks, gradients, student, lessons):
         assert theirs == pytest.approx(loss, abs=1e-12)

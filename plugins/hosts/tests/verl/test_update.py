@@ -13,12 +13,11 @@ from torch import Tensor
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import SettingError, UpdateRefused
-from afterwit.learning import plain_pass as plain
 from afterwit.learning.batch import Item
+from afterwit.learning.passes import UpdateState, accumulate
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update, update_state
-from afterwit.learning.update_state import UpdateState
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit_hosts.verl.settings import Options
 from tests.fakes.models import reweighted
@@ -80,7 +79,7 @@ def test_gradient_and_terms_are_the_learners(
     items = batch(renderer, objective)
     ours, theirs = policy_of(student, SINGLE), in_verl(student)
     mine = state_of(ours, base, items, objective)
-    terms = [plain.accumulate(mine, part) for part in mine.passes]
+    terms = [accumulate(mine, part) for part in mine.passes]
     state, engine = state_of(theirs, base, items, objective), engine_in(theirs)
     loss = UpdateLoss(state, quiet)
     with engine.train_mode(zero_grad_on_exit=False):

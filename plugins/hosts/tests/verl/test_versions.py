@@ -19,8 +19,8 @@ from afterwit.cli.app import main
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import fingerprint
+from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.load import load_model
-from afterwit.learning.state_files import read_state
 from afterwit.lifecycle import State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.publish.publisher import Publisher

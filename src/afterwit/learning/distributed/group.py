@@ -6,7 +6,7 @@ Two groups: in an update ranks wait for each other for `patience_s`, for an orde
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 from typing import Any, TypeVar
@@ -16,92 +16,92 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from afterwit.errors import AfterwitError, RankFailed, RankLost, UpdateRefused
+from afterwit.errors import AfterwitError, RankFailed, RankLost
+from afterwit.learning.distributed.ranks import Ranks
+from afterwit.learning.distributed.sharded import ShardedMasters
 from afterwit.learning.optimizer import Masters
-from afterwit.learning.sharded import ShardedMasters
+from afterwit.learning.phase import Progress
 
 T = TypeVar("T")
-
-
 FOR_EVER = timedelta(days=365)
-
-
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 """Whole numbers as wide as a weight, by bytes."""
 
 
-class Group:
-    """Implements `Ranks`. Make it in every process, once `dist.init_process_group` returned."""
+class Group(Ranks):
+    """One of several processes. Make it in every process, once `dist.init_process_group` returned."""
 
     def __init__(self, *, lockstep: bool = False) -> None:
         self.lockstep = lockstep
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._orders = dist.new_group(backend="gloo", timeout=FOR_EVER)
+        self._in_lockstep = False
         self._shared: Exception | None = None
-        """The last failure that every rank knows of."""
+        """The last failure that was shared with every rank."""
+
+    def every(self, mine: T) -> list[T]:
+        return self._exchanged(mine, None)
+
+    def _exchanged(self, mine: T, failure: Exception | None) -> list[T]:
+        """The value of each rank. If one gives a failure all raise: that rank its own, others RankFailed."""
+        found: list[Any] = [None] * self.size
+        with _collective():
+            dist.all_gather_object(found, (None if failure is None else _words(failure), mine))
+        failed = next((rank for rank, (words, _) in enumerate(found) if words is not None), None)
+        if failed is not None:
+            self._shared = failure or RankFailed(f"rank {failed} of {self.size}: {found[failed][0]}")
+            raise self._shared
+        return [value for _, value in found]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Done by all ranks or by none: an exception of one is raised in every rank.
+
+        RankLost if it cannot be shared, because the others are in a pass that waits for this rank.
+        """
+        self._in_lockstep = False
+        try:
+            yield
+        except RankLost:
+            raise
+        except Exception as error:
+            if error is self._shared:
+                raise
+            if self._in_lockstep:
+                words = _words(error)
+                raise RankLost(f"rank {self.rank} failed in a pass that all run: {words}") from error
+            self._exchanged(None, error)
+        else:
+            self.every(None)
+
+    def is_shared(self, error: Exception) -> bool:
+        """Whether every rank raised it: then they are still in step."""
+        return error is self._shared
 
     def share(self, work: Sequence[int]) -> list[int]:
         return shares(work, self.size)[self.rank]
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        mine: Exception | None = None
-        try:
-            yield
-        except RankLost:
-            raise
-        except Exception as error:
-            mine = error
-        said = self.every(None if mine is None else _words(mine))
-        failed = next((rank for rank, words in enumerate(said) if words is not None), None)
-        if failed is None:
-            return
-        self._shared = mine or RankFailed(f"rank {failed} of {self.size}: {said[failed]}")
-        raise self._shared
+    def passes(self, mine: Sequence[T], progress: Progress) -> Iterator[T | None]:
+        most = max(self.every(len(mine))) if self.lockstep else len(mine)
+        with self.in_lockstep():
+            yield from super().passes([*mine, *[None] * (most - len(mine))], progress)
+
+    def passed(self, progress: Progress) -> None:
+        self._in_lockstep = False
+        super().passed(progress)
+        if self.lockstep:
+            self.every(None)
+        self._in_lockstep = self.lockstep
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        if not self.lockstep:
-            with self.together():
-                yield
-            return
-        with self._lost_alone("in a pass that all run"):
-            yield
-
-    @contextmanager
-    def _lost_alone(self, where: str) -> Iterator[None]:
-        """RankLost for a failure that the other ranks do not know of: they would wait for this one."""
-        try:
-            yield
-        except RankLost:
-            raise
-        except Exception as error:
-            if self.is_shared(error):
-                raise
-            raise RankLost(f"rank {self.rank} failed {where}: {_words(error)}") from error
-
-    def in_step(self) -> AbstractContextManager[None]:
-        return self.together() if self.lockstep else nullcontext()
-
-    def most(self, mine: int) -> int:
-        return max(self.every(mine)) if self.lockstep else mine
-
-    def is_shared(self, error: Exception) -> bool:
-        """Whether all ranks raise it, or know of it: then they are still in step."""
-        return error is self._shared or isinstance(error, UpdateRefused)
-
-    def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
-        every = self.every(dict(mine))
-        return dict(sorted((key, value) for part in every for key, value in part.items()))
-
-    def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
-        every = self.every(dict(mine))
-        names = dict.fromkeys(name for part in every for name in part)
-        return {name: sum(part.get(name, 0.0) for part in every) for name in names}
+    def in_lockstep(self) -> Iterator[None]:
+        outer, self._in_lockstep = self._in_lockstep, self.lockstep
+        yield
+        self._in_lockstep = outer
 
     def add_up(self, masters: Masters) -> None:
         if isinstance(masters, ShardedMasters):  # each backward pass has summed all but the head's
-            made = any(self.every(masters.made_head))
+            made = any(self.every(bool(masters.made_head)))
             with _collective():
                 masters.gather_head(made)
             return
@@ -125,6 +125,7 @@ class Group:
                 raise RankLost(f"rank {rank} of {self.size} computes other weights than rank {alike}")
 
     def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        self.every(None)
         shapes = [(name, tensor.shape, tensor.dtype, tensor.device.type) for name, tensor in tensors.items()]
         found: dict[str, Tensor] = {}
         for name, shape, dtype, kind in self._of_first(shapes):
@@ -138,26 +139,19 @@ class Group:
     @contextmanager
     def leading(self, order: object) -> Iterator[None]:
         self._of_first(order, self._orders)
-        with self._lost_alone("while the others went on"):
+        with self.together():
             yield
 
-    def end(self) -> None:
-        self._of_first(None, self._orders)
-
-    def orders(self) -> Iterator[object]:
-        """What rank 0 tells this rank to do, until it ends. RankLost if it ends otherwise."""
+    def orders(self) -> Iterator[Any]:
+        """The orders of rank 0 to this rank, until it ends. RankLost if it ends otherwise."""
         while (order := self._of_first(None, self._orders)) is not None:
             yield order
 
-    def every(self, mine: T) -> list[T]:
-        """What each rank gives, by rank."""
-        found: list[Any] = [None] * self.size
-        with _collective():
-            dist.all_gather_object(found, mine)
-        return found
+    def end(self) -> None:
+        """Tell the other ranks that no order follows."""
+        self._of_first(None, self._orders)
 
     def _of_first(self, mine: T, group: dist.ProcessGroup | None = None) -> T:
-        """What rank 0 gives."""
         found: list[Any] = [mine]
         with _collective():
             dist.broadcast_object_list(found, src=0, group=group, device=torch.device("cpu"))
@@ -174,7 +168,7 @@ def _collective() -> Iterator[None]:
 
 
 def _words(error: BaseException) -> str:
-    """What an exception says, in a line; by its words the others know a lack of memory or of space."""
+    """The message of an exception, by which the other ranks recognise a lack of memory or of space."""
     if isinstance(error, AfterwitError):
         return str(error)
     said = "out of memory" if isinstance(error, MemoryError) else str(error).partition("\n")[0]
@@ -182,7 +176,7 @@ def _words(error: BaseException) -> str:
 
 
 def _place(master: Tensor) -> int:
-    """Which shard of a tensor this rank holds; 0 if it holds all of it."""
+    """The shard of a tensor that this rank holds; 0 if it holds the whole tensor."""
     return master.device_mesh.get_local_rank(-1) if isinstance(master, DTensor) else 0
 
 

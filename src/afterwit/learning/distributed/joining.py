@@ -16,18 +16,18 @@ import transformers
 
 from afterwit.errors import RankLost, SettingError
 from afterwit.learning.distributed.group import Group
-from afterwit.learning.distributed.orders import OF_A_MACHINE, Order
+from afterwit.learning.distributed.orders import OF_A_MACHINE
 from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.distributed.sharded import mesh_of
 from afterwit.learning.load import device_of
 from afterwit.learning.phase import Progress
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.sharded import mesh_of
 from afterwit.learning.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What must be the same for every rank, by name, so that all compute the same weights."""
+    """Values, by name, that must agree in every rank, so that all compute the same weights."""
 
     host: str
     values: dict[str, str]
@@ -74,9 +74,9 @@ def placed_settings(settings: LearnerSettings, placed: Placed) -> LearnerSetting
 
 @contextmanager
 def joined(settings: LearnerSettings) -> Iterator[Group]:
-    """The group of all ranks; `settings` are `placed_settings`. At the end rank 0 tells the others.
+    """The group of all ranks; `settings` are `placed_settings`. At the end rank 0 ends the others.
 
-    RankLost if not all of them come.
+    RankLost if one does not come.
     """
     on_gpu = settings.device.startswith("cuda")
     if on_gpu:
@@ -109,8 +109,7 @@ def _ended(group: Group) -> None:
 def agreed(group: Group, facts: Callable[[], Facts]) -> None:
     """SettingError in all ranks if something differs between them, with what it is on both machines."""
     with group.together():
-        mine = facts()
-    every = group.every(mine)
+        every = group.every(facts())
     first = every[0]
     for rank, other in enumerate(every):
         for name, value in first.values.items():
@@ -132,7 +131,8 @@ def follow(trainer: Trainer, group: Group, watch: Progress = lambda phase: None)
     at = trainer.follower(group, watch)
     for order in group.orders():
         try:
-            _as_order(order).follow(at)
+            with group.together():
+                order.follow(at)
         except Exception as error:
             if not group.is_shared(error):
                 raise
@@ -140,7 +140,3 @@ def follow(trainer: Trainer, group: Group, watch: Progress = lambda phase: None)
             at.policy = None
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-
-
-def _as_order(order: object) -> Order:
-    return order  # type: ignore[return-value]  # what rank 0 sends are orders

@@ -1,4 +1,4 @@
-"""Which of a learner's processes this one is, as torchrun says in the environment. Imports no torch."""
+"""The place of this process among a learner's, from torchrun's environment. Imports no torch."""
 
 from __future__ import annotations
 

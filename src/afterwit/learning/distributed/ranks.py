@@ -1,62 +1,66 @@
-"""What an update needs of the other ranks. Alone it is nothing, and costs nothing."""
+"""The processes of one learner, as an update uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learning.optimizer import Masters
+from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Packing, Row
 from afterwit.learning.score import response_states
 
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
-    """All ranks call the same methods in the same order."""
+class Ranks:
+    """A learner of one process. `Group` is one of several, which all call the same methods in the same order.
 
-    @property
-    def rank(self) -> int: ...
+    If a rank fails, the others raise at their next exchange: code between two exchanges needs no care. Only a
+    failure within `in_lockstep` cannot be shared.
+    """
 
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-
-    @property
-    def lockstep(self) -> bool:
-        """Whether each rank holds a part of the model only, so that all run their passes at the same time."""
-
-    def share(self, work: Sequence[int]) -> list[int]:
-        """The pieces of work, by index, that are this rank's; `work` is what each costs, in any unit."""
-
-    def together(self) -> AbstractContextManager[None]:
-        """What follows is done by all ranks or by none: an exception of one rank is raised in all of them.
-
-        The others raise RankFailed.
-        """
-
-    def running(self) -> AbstractContextManager[None]:
-        """`together` for passes. In lockstep there is no way back from a rank that fails: RankLost."""
-
-    def in_step(self) -> AbstractContextManager[None]:
-        """`together` between two passes in lockstep; else nothing: ranks have unequal numbers of passes."""
-
-    def most(self, mine: int) -> int:
-        """In lockstep the largest of all ranks' numbers, else this one's."""
+    rank = 0
+    size = 1
+    lockstep = False
+    """Whether each rank holds a part of the model only, so that all run their passes at the same time."""
 
     def every(self, mine: T) -> list[T]:
-        """What each rank gives, by rank."""
+        """An exchange: the value of each rank, by rank."""
+        return [mine]
 
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
-        """The entries of all ranks, in the order of their keys; what is gathered travels as CPU tensors."""
+        """The entries of all ranks, in the order of their keys. Tensors among them are on the CPU."""
+        return dict(sorted((key, value) for part in self.every(dict(mine)) for key, value in part.items()))
 
     def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
         """The sum over all ranks of each number."""
+        every = self.every(dict(mine))
+        names = dict.fromkeys(name for part in every for name in part)
+        return {name: sum(part.get(name, 0.0) for part in every) for name in names}
+
+    def share(self, work: Sequence[int]) -> list[int]:
+        """The pieces of work, by index, that this rank does; `work` is what each costs, in any unit."""
+        return list(range(len(work)))
+
+    def passes(self, mine: Sequence[T], progress: Progress) -> Iterator[T | None]:
+        """This rank's passes, with `progress` after each; in lockstep None follows while others have more."""
+        for each in mine:
+            yield each
+            self.passed(progress)
+
+    def passed(self, progress: Progress) -> None:
+        """Report a pass. In lockstep all ranks do so at the same time, and may fail together here."""
+        progress(Phase.SCORING)
+
+    def in_lockstep(self) -> AbstractContextManager[None]:
+        """Around passes that all ranks run at the same time: a failure in one ends the learner."""
+        return nullcontext()
 
     def add_up(self, masters: Masters) -> None:
         """Every master's gradient becomes the sum over all ranks."""
@@ -66,72 +70,17 @@ class Ranks(Protocol):
 
     def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of rank 0; what the others give is not read."""
-
-    def leading(self, order: object) -> AbstractContextManager[None]:
-        """Rank 0 does what follows, and the others do it by this order."""
-
-    def end(self) -> None:
-        """Tell the others that nothing will follow."""
-
-
-class Alone:
-    """A learner of one process."""
-
-    rank, size, lockstep = 0, 1, False
-
-    def share(self, work: Sequence[int]) -> list[int]:
-        return list(range(len(work)))
-
-    def together(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def running(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def in_step(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def most(self, mine: int) -> int:
-        return mine
-
-    def every(self, mine: T) -> list[T]:
-        return [mine]
-
-    def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
-        return dict(mine)
-
-    def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
-        return dict(mine)
-
-    def add_up(self, masters: Masters) -> None:
-        """Its gradients are the sum."""
-
-    def require_alike(self, masters: Masters) -> None:
-        """There is one copy."""
-
-    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
 
     def leading(self, order: object) -> AbstractContextManager[None]:
+        """Rank 0 does what follows, and the others do it by this order: all, or none."""
         return nullcontext()
 
-    def end(self) -> None:
-        """Nobody follows."""
 
-
-ALONE = Alone()
-
-
+ALONE = Ranks()
 Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
-
-
 NOTHING = Row(prompt=(0,), response=(0,))
 """The row of an empty pass."""
-
-
-def padded(passes: Sequence[T], ranks: Ranks) -> list[T | None]:
-    """This rank's passes; in lockstep with None at the end for those that other ranks have more."""
-    return [*passes, *[None] * (ranks.most(len(passes)) - len(passes))]
 
 
 def streamed(
@@ -141,14 +90,9 @@ def streamed(
     if not ranks.lockstep:
         return stream(model, rows, limit, packing)
     mine = len(packing.cut(rows, limit, in_order=True))
-    most = ranks.most(mine)
-    found = list(stream(model, rows, limit, packing))
-    for _ in range(most - mine):
-        empty_pass(model)
+    with ranks.in_lockstep(), torch.no_grad():
+        most = max(ranks.every(mine))
+        found = list(stream(model, rows, limit, packing))
+        for _ in range(most - mine):
+            response_states(model, [NOTHING])
     return iter(found)
-
-
-@torch.no_grad()
-def empty_pass(model: PreTrainedModel) -> None:
-    """A pass without a row."""
-    response_states(model, [NOTHING])

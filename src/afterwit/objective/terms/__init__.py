@@ -1,4 +1,4 @@
-"""The terms of the loss, one file each. `TERMS` holds those that a few ids of each token make up.
+"""The terms of the loss. `TERMS` holds those that read a few ids of each token, one file each.
 
 rl, token_opd, combine      read the sampled id
 topk_opd, topk_distill      read ids kept of the chosen teacher
@@ -16,12 +16,11 @@ from afterwit import plugins
 from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import combine, rl, token_opd, topk_distill, topk_opd
-from afterwit.objective.terms.entropy import entropy
-from afterwit.objective.terms.reference_kl import reference_kl
 from afterwit.objective.terms.term import Term
+from afterwit.objective.terms.whole import entropy, reference_kl
 
 if TYPE_CHECKING:
-    from afterwit.objective.candidates import Candidates
+    from afterwit.objective.target import Candidates
 
 __all__ = ["TERMS", "Term", "advantages", "corrected", "entropy", "keep", "reference_kl", "term_loss"]
 
@@ -49,7 +48,7 @@ def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) ->
 
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> KeptIds | None:
-    """What the objective keeps of the chosen hint's teacher; `None`: it reads the sampled ids alone."""
+    """The ids kept of the chosen hint's teacher; `None`: the objective reads the sampled ids alone."""
     keeps = [term.keep for name in settings.terms if (term := _term(name, settings)).keep is not None]
     return keeps[0](found, hint_T, settings) if keeps else None
 

@@ -1,15 +1,19 @@
-"""What a term of the loss is made of."""
+"""The interface of a term, and the clipped surrogate that RL and both forms of OPD share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates
 from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
+
+if TYPE_CHECKING:
+    from afterwit.objective.target import Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +33,17 @@ class Term:
 def of_sampled(targets: TokenTargets, advantage_N: Tensor) -> tuple[Tensor, Tensor]:
     """The sampled ids with their advantage, each [N, 1]."""
     return targets.ids_N[:, None], advantage_N[:, None]
+
+
+LOG_RATIO_BOUND = 20.0
+"""Nats. exp(20) is finite in every dtype used here and far outside any clipping range."""
+
+
+def ppo(advantage: Tensor, current: Tensor, old: Tensor, *, eps_lo: float, eps_hi: float) -> Tensor:
+    """max(-A rho, -A clip(rho, 1 - eps_lo, 1 + eps_hi)), rho = pi / pi_old, elementwise.
+
+    PPO (Schulman et al. 2017, eq. 7) as a loss, with a range that may be asymmetric. `advantage` and `old`
+    carry no gradient.
+    """
+    rho = torch.exp((current - old).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+    return torch.maximum(-advantage * rho, -advantage * rho.clamp(1 - eps_lo, 1 + eps_hi))

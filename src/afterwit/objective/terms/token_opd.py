@@ -6,8 +6,7 @@ from torch import Tensor
 
 from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.surrogate import ppo
-from afterwit.objective.terms.term import Term, of_sampled
+from afterwit.objective.terms.term import Term, of_sampled, ppo
 
 
 def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:

@@ -8,14 +8,17 @@ renormalised, the minimum would be a policy that gives them no probability.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates
 from afterwit.objective.logprobs import TokenTargets, expected, with_tail
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms.term import Term, of_sampled
+
+if TYPE_CHECKING:
+    from afterwit.objective.target import Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
 
 
 def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    """How far the teacher is above the policy at the sampled ids: a divergence has no advantages."""
+    """The gap to the teacher at the sampled ids: a divergence itself has no advantages."""
     return of_sampled(targets, targets.gap_N)
 
 

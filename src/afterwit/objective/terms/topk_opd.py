@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates
 from afterwit.objective.choices import SUBSETS
 from afterwit.objective.logprobs import TokenTargets, with_tail
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.surrogate import ppo
-from afterwit.objective.terms.term import Term
+from afterwit.objective.terms.term import Term, ppo
+
+if TYPE_CHECKING:
+    from afterwit.objective.target import Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import given_candidates
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, weighted
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.surrogate import truncated_weight
-from afterwit.objective.target import HintTargets, Target, hint_targets_of, token_targets
+from afterwit.objective.target import (
+    HintTargets,
+    Target,
+    given_candidates,
+    hint_targets_of,
+    token_targets,
+    truncated_weight,
+)
 from afterwit.objective.terms import term_loss
 from afterwit_hosts.slime.data import lesson_of
 from afterwit_hosts.slime.lesson import Lesson

@@ -12,10 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.nn.functional import pad
 
-from afterwit.learning import plain_pass as plain
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import UpdateState, losses, teacher_outputs
+from afterwit.learning.phase import Progress
 from afterwit.learning.score import stream_logits
-from afterwit.learning.update_state import UpdateState, teacher_outputs
 from afterwit_hosts.verl.batch import ITEM, NO_ITEM
 
 LOSS = "afterwit_loss"
@@ -51,8 +50,7 @@ class UpdateLoss:
         """The loss of a pass [N], all of it at the first token: verl wants a number for each."""
         loss = self._part(logits_NV, data) + 0.0 * logits_NV[0, 0]
         self.terms.update({"loss": loss.item()})
-        with self._state.ranks.in_step():
-            self._progress(Phase.SCORING)
+        self._state.ranks.passed(self._progress)
         return pad(loss[None], (0, len(logits_NV) - 1))
 
     def _part(self, logits_NV: Tensor, data: TensorDict) -> Tensor:
@@ -66,6 +64,6 @@ class UpdateLoss:
         if not chosen:  # the other ranks' teachers run now
             teacher_outputs(self._state, (), stream_logits)
             return logits_NV.new_zeros(())
-        loss, terms = plain.losses(self._state, chosen, logits)
+        loss, terms = losses(self._state, chosen, logits)
         self.terms.update(terms)
         return loss

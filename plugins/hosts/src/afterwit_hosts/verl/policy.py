@@ -10,10 +10,10 @@ from torch import Tensor
 from verl.workers.engine import FSDPEngineWithLMHead
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
+from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.policy import MASTER, Policy, below
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.sharded import Sharded, ShardedMasters
-from afterwit.learning.state_files import read_state
 from afterwit_hosts.verl.engine import engine_of
 from afterwit_hosts.verl.settings import Options
 
@@ -49,7 +49,7 @@ def load(versions: Versions, number: int, settings: LearnerSettings, options: Op
     tensors = read_state(folder, trained.masters.named)
     trained.restore(below(MASTER, tensors))
     policy = Policy.of(trained, tensors, versions.base, number, settings, fused=False)
-    policy.anew = not tensors and folder != versions.base
+    policy.fresh_optimizer = not tensors and folder != versions.base
     engine.optimizer = policy.optimizer
     return policy
 

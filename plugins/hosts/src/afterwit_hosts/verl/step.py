@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from afterwit.learning.distributed.ranks import NOTHING
+from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Row
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import require_finite
-from afterwit.learning.update_state import UpdateState
 from afterwit_hosts.verl.batch import NO_ITEM, batch_of
 from afterwit_hosts.verl.loss import UpdateLoss
 from afterwit_hosts.verl.policy import engine_in
@@ -19,13 +19,13 @@ def epoch(
     """The batch's loss terms, and the gradient's norm before clipping. UpdateRefused if they are not finite.
 
     verl takes no step if the gradient is not finite. If the loss alone is not, it has taken one: load the
-    policy anew, as after any error.
+    policy again, as after any error.
     """
     engine, ranks = engine_in(state.policy), state.ranks
     rows = rows_of(state)
     longest = max(ranks.every(max(len(row) for _, row in rows)))
     loss = UpdateLoss(state, progress)
-    with ranks.running(), engine.train_mode():
+    with ranks.in_lockstep(), engine.train_mode():
         found = engine.train_batch(batch_of(rows, max(longest, settings.micro_batch_tokens)), loss)
     terms, norm = ranks.totals(loss.terms), float(found["metrics"]["grad_norm"])
     require_finite(terms["loss"], norm, state.policy)

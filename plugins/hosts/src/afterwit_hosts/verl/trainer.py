@@ -15,7 +15,7 @@ from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.phase import Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Again
+from afterwit.learning.rerun import UpdateReplay
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit_hosts.verl.policy import load
@@ -40,7 +40,7 @@ class VerlTrainer(Trainer):
         self,
         start: int,
         steps: Sequence[Step],
-        again: Callable[[int, Step], Again],
+        again: Callable[[int, Step], UpdateReplay],
         *,
         progress: Progress,
     ) -> Policy:
@@ -59,10 +59,10 @@ class Load:
 
     def run(self, base: Path, settings: LearnerSettings, ranks: Ranks) -> Policy:
         versions = replace(self.versions, base=base)
-        with ranks.together():
-            if ranks.rank == 0:
-                Policy.require(versions, self.number, settings)
-        with ranks.running():
+        if ranks.rank == 0:
+            Policy.require(versions, self.number, settings)
+        ranks.every(None)
+        with ranks.in_lockstep():
             return load(versions, self.number, settings, self.options)
 
     def follow(self, at: Follower) -> None:

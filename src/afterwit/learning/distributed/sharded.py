@@ -16,10 +16,10 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial
 from transformers import PreTrainedModel
 
-from afterwit.learning.full import ONE_FILE, copy_configuration
 from afterwit.learning.load import load_model
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trained import ONE_FILE, copy_configuration
 
 
 class ShardedMasters(Masters):
@@ -104,7 +104,7 @@ class Sharded:
         raise ValueError("the mean of sharded weights is not kept")
 
     def gathered(self) -> dict[str, Tensor]:
-        """The whole weights as they are written, in the first process; call it in all of them."""
+        """The whole weights as they are written, in the first process; call it in every process."""
         first, found = dist.get_rank() == 0, {}
         for name, master in self.masters.named.items():
             assert isinstance(master, DTensor)
@@ -114,11 +114,11 @@ class Sharded:
         return found
 
     def write(self, folder: Path, base: Path) -> None:
-        """Write the model as an ordinary folder, from the first process; call it in all of them."""
+        """Write the model as an ordinary folder, from the first process; call it in every process."""
         self.save(self.gathered(), folder, base)
 
     def save(self, tensors: Mapping[str, Tensor], folder: Path, base: Path) -> None:
-        """What `write` does once the weights are `gathered`."""
+        """Write weights that are `gathered`."""
         if dist.get_rank() == 0:
             self.model.save_pretrained(folder, state_dict=dict(tensors), max_shard_size=ONE_FILE)
             copy_configuration(folder, base)

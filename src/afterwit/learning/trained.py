@@ -1,10 +1,12 @@
-"""LoRA in the learner: an adapter trains over a frozen base, which is in memory once."""
+"""The weights that train in one process: all of a model, or an adapter (LoRA) over a frozen base."""
 
 from __future__ import annotations
 
 import copy
 import math
+import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,29 +17,70 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.errors import VersionDamaged
-from afterwit.learning.full import copy_configuration
 from afterwit.learning.load import REMEDY, device_of, load_model, read_tensors
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.settings import LearnerSettings
 from afterwit.weights.lora import TENSORS, twin
 
+CONFIGURATION = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
+ONE_FILE = "10TB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWeights:
+    """All weights train, and a version is an ordinary Hugging Face folder. Implements `policy.Trained`."""
+
+    model: PreTrainedModel
+    masters: Masters
+    base: None = None
+
+    @classmethod
+    def load(cls, folder: Path, precise: Mapping[str, Tensor], settings: LearnerSettings) -> Self:
+        """The model in a folder. `precise`: the values its weights were rounded from, if kept."""
+        rounds = settings.dtype == "bfloat16"
+        model = load_model(folder, dtype=getattr(torch, settings.dtype), device=device_of(settings.device))
+        if precise and not rounds:
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(precise[name])
+        return cls(model=model, masters=Masters(model, (precise or _precise(folder)) if rounds else None))
+
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
+        """The master weights at the base, as a copy for the caller."""
+        return {name: tensor.to(self.masters.named[name]) for name, tensor in _precise(base).items()}
+
+    def write(self, folder: Path, base: Path) -> None:
+        """Write the model with the base's tokenizer, templates and configuration."""
+        self.model.save_pretrained(folder, max_shard_size=ONE_FILE)
+        copy_configuration(folder, base)
+
+
+def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = ()) -> None:
+    """Copy the base's tokenizer, templates and configuration."""
+    for pattern in CONFIGURATION:
+        for path in base.glob(pattern):
+            if not path.name.endswith(".index.json") and path.name not in without:
+                shutil.copyfile(path, folder / path.name)
+
+
+def _precise(folder: Path) -> dict[str, Tensor]:
+    model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
 SEED = 0
-"""Seed of the factor A: every adapter of a model begins alike."""
-
-
+"""Seed of the factor A: every adapter of a model starts from the same values."""
 OF_MODELS = ("config.json", "generation_config.json")
 """Files that make a folder a model. A version that is an adapter does not get them."""
-
-
 HUB = "models--"
 """How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """Implements `policy.Trained`: only the adapter's factors train.
+    """Only the factors of an adapter train, over a frozen base that is in memory once.
 
-    `base` shares the tensors of `model`, without the adapter.
+    `base` shares the tensors of `model`, without the adapter. Implements `policy.Trained`.
     """
 
     base: PreTrainedModel
@@ -73,7 +116,6 @@ class Adapter:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The adapted model."""
         return self.peft.get_base_model()
 
     def initial_masters(self, base: Path) -> dict[str, Tensor]:
@@ -97,7 +139,6 @@ class Adapter:
         copy_configuration(folder, base, without=OF_MODELS)
 
     def _tensors(self) -> dict[str, Tensor]:
-        """The adapter's tensors, by the names that PEFT gives them in a file."""
         from peft import get_peft_model_state_dict
 
         found: dict[str, Tensor] = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
@@ -106,8 +147,8 @@ class Adapter:
     @torch.no_grad()
     def _restore(self, path: Path) -> None:
         own, read = self._tensors(), read_tensors(path)
-        wrong = [name for name in own.keys() | read.keys() if _shape(own, name) != _shape(read, name)]
-        if wrong:
+        shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (own, read)]
+        if wrong := {name for name, _ in shapes[0].items() ^ shapes[1].items()}:
             raise VersionDamaged(f"{path} is not an adapter of this model: {min(wrong)} differs; {REMEDY}")
         for name, tensor in own.items():
             tensor.copy_(read[name])
@@ -140,7 +181,3 @@ def name_of(base: Path) -> str:
     whole = base.resolve()
     kept = next((part for part in whole.parts if part.startswith(HUB)), None)
     return whole.name if kept is None else kept.removeprefix(HUB).replace("--", "/")
-
-
-def _shape(tensors: dict[str, Tensor], name: str) -> torch.Size | None:
-    return tensors[name].shape if name in tensors else None
