@@ -15,7 +15,7 @@ from afterwit.binding.stored import Candidate, Recent, Shape
 from afterwit.ids import turn_of_call
 from afterwit.judging.voting import parse_evaluation, parse_hint, quotes, select_candidates, speaks_of_hints
 from afterwit.message import Conversation, Message, ToolCall
-from afterwit.thoughts import outside_thoughts
+from afterwit.text import outside_thoughts
 from afterwit.turn import Kind
 from tests.timing import check_linear
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.chat_format.convention import Convention
-from afterwit.chat_format.families import CONVENTIONS, holds_unread_call
+from afterwit.chat_format.families import CONVENTIONS, Convention, holds_unread_call
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.message import Message

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from afterwit.chat_format.convention import THINK
-from afterwit.chat_format.families import CONVENTIONS, HERMES, LLAMA
+from afterwit.chat_format.families import CONVENTIONS, HERMES, LLAMA, THINK
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.response import ParsedCall, ReasoningDelta, TextDelta
 

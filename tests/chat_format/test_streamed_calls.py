@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from afterwit import ids
 from afterwit.chat_format.arguments import JsonBeginning
-from afterwit.chat_format.convention import Convention
-from afterwit.chat_format.families import CONVENTIONS
+from afterwit.chat_format.families import CONVENTIONS, Convention
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.request import ModelRequest

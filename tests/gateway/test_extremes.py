@@ -20,7 +20,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import RequestError
 from afterwit.gateway.prepare import SLICE, encode_within, prepare
 from afterwit.message import Conversation, Message, ToolCall
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 from afterwit.turn import Sampling
 from tests.gateway.serving import TOOL, USER, Serving, serving
 from tests.gateway.test_fuzz import WHOLE, paths, put

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from afterwit.chat_format.convention import Convention
-from afterwit.chat_format.families import CONVENTIONS, NO_CALLS
+from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, Convention
 from afterwit.chat_format.render import Renderer
 from afterwit.gateway.settings import GatewaySettings
 from tests.chat_format.families.transcripts import TOOLS, Transcript, transcripts

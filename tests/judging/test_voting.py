@@ -23,7 +23,7 @@ from afterwit.judging.voting import (
     reward,
     tally,
 )
-from afterwit.thoughts import outside_thoughts
+from afterwit.text import outside_thoughts
 from afterwit.verdict import Question, Source, Vote
 
 RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 from afterwit.turn import Kind
 
 _SESSION_HEADERS = (

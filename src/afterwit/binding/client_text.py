@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from afterwit.scan import without_blocks, without_named_blocks
+from afterwit.text import without_blocks, without_named_blocks
 
 _BLOCKS = (
     ("<system-reminder>", "</system-reminder>"),

@@ -19,9 +19,8 @@ from typing import Any
 import jinja2
 from tokenizers import Tokenizer
 
-from afterwit.chat_format.convention import Convention
 from afterwit.chat_format.encode import Encoder, Literal, byte_pairs_of
-from afterwit.chat_format.families import AUTO, convention_of
+from afterwit.chat_format.families import AUTO, Convention, convention_of
 from afterwit.chat_format.folder import end_ids, read_json, special_tokens
 from afterwit.chat_format.template import (
     REASONING_KEYS,

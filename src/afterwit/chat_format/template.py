@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from afterwit.errors import SettingError
 from afterwit.message import SYSTEM, Message
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 
 
 class _Generation(Extension):

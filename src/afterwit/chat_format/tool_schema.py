@@ -12,7 +12,7 @@ import orjson
 from afterwit.chat_format.calls import schemas_of
 from afterwit.chat_format.families import holds_unread_call
 from afterwit.message import Message, ToolCall
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:

@@ -27,7 +27,7 @@ from afterwit.dialects.response import (
 )
 from afterwit.errors import RequestError
 from afterwit.ids import with_prefix
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 from afterwit.turn import Finish
 
 PING: JsonObject = {"type": "ping"}

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Send
 
 from afterwit.dialects.dialect import Dialect
 from afterwit.errors import RequestError
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 
 
 class InFlight:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from afterwit.binding.request import IncomingRequest
-from afterwit.chat_format.convention import Convention, Thought
+from afterwit.chat_format.families import Convention, Thought
 from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint

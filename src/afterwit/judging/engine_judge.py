@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
-from afterwit.chat_format.convention import THINK
 from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.families import THINK
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Generate, Step, Weights

@@ -9,7 +9,7 @@ from afterwit.judging.polarity import Borders
 from afterwit.judging.questions import JudgePrompts, JudgeView
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.message import Message
-from afterwit.thoughts import outside_thoughts
+from afterwit.text import outside_thoughts
 from afterwit.verdict import Question
 
 TRIES = 2

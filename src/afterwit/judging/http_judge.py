@@ -13,7 +13,7 @@ from afterwit.errors import JudgeRefused, JudgeUnavailable, SettingError
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.message import Message
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses that speak of the question. Every other failure speaks of the judge: the turn waits."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from afterwit.ranges import at_least
 from afterwit.terms import Reads
-from afterwit.thoughts import outside_thoughts
+from afterwit.text import outside_thoughts
 from afterwit.verdict import Question, Source, Verdict, Vote
 
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")

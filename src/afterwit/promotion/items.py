@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.message import Message
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 from afterwit.turn import Basis, Turn, scoring_temperature
 
 SURE = 0.9

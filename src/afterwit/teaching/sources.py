@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from afterwit.message import Message, ToolCall
-from afterwit.surrogates import without_halves
+from afterwit.text import without_halves
 
 OTHERS = 2
 """Other sources that must have said the opposite of a kind of call."""

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.chat_format.convention import THINK, Convention, Thought
-from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, convention_of
+from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, THINK, Convention, Thought, convention_of
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 from afterwit.ids import MOST_CALLS, call_id

@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from afterwit.chat_format.convention import Convention, Thought
-from afterwit.chat_format.families import CONVENTIONS
+from afterwit.chat_format.families import CONVENTIONS, Convention, Thought
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,0 +1,88 @@
+"""Foreign text: blocks between marks, thoughts, and halves of surrogate pairs. All scans take linear time."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+
+def without_blocks(text: str, *marks: tuple[str, str]) -> str:
+    """The text without its blocks. `marks`: opening and closing texts. An opening without a closing stays."""
+    kept: list[str] = []
+    at = 0
+    begins = {mark: text.find(mark[0]) for mark in marks}
+    while begun := {mark: begin for mark, begin in begins.items() if begin >= 0}:
+        mark = min(begun, key=lambda each: begun[each])
+        end = text.find(mark[1], begun[mark] + len(mark[0]))
+        if end < 0:
+            del begins[mark]
+            continue
+        kept.append(text[at : begun[mark]])
+        at = end + len(mark[1])
+        begins |= {each: text.find(each[0], at) for each, begin in begun.items() if begin < at}
+    return "".join([*kept, text[at:]])
+
+
+def without_named_blocks(text: str, tag: re.Pattern[str], instead: str) -> str:
+    """The text with each block replaced by `instead`. `tag` matches opening and closing tags: group 1 is the
+    slash of a closing one, group 2 the name. An opening tag without a closing one of its name stays."""
+    tags = list(tag.finditer(text))
+    closings: dict[str, deque[tuple[int, int]]] = {}
+    for found in tags:
+        if found[1]:
+            closings.setdefault(found[2], deque()).append(found.span())
+    kept: list[str] = []
+    at = 0
+    for found in tags:
+        ends = closings.get(found[2], deque())
+        if found[1] or found.start() < at:
+            continue
+        while ends and ends[0][0] < found.end():
+            ends.popleft()
+        if ends:
+            kept += [text[at : found.start()], instead]
+            at = ends[0][1]
+    return "".join([*kept, text[at:]])
+
+
+_NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
+_TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
+"""`<think>`, `[THINK]`, `<seed:think>` and the like."""
+
+_CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>")
+"""The beginning of a channel of harmony or Gemma, or the end of Gemma's thought."""
+
+_BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
+"""Harmony whose marks a server left out: `analysisThe person thanks.assistantfinal\boxed{1}`."""
+
+
+def outside_thoughts(words: str) -> str:
+    """The text outside the thoughts. One of a thought's two marks may be missing: without the first, the
+    thought is all text before the second; without the second, all text after the first."""
+    said = _BARE.sub("", words)
+    channels = list(_CHANNEL.finditer(said))
+    if channels:
+        last = channels[-1]
+        said = said[last.end() :] if last[1] in (None, "final") else ""
+    said = without_named_blocks(said, _TAG, "")
+    ends = [tag.end() for tag in _TAG.finditer(said) if tag[1]]
+    said = said[ends[-1] :] if ends else said
+    begun = _TAG.search(said)
+    return said if begun is None else said[: begun.start()]
+
+
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
+    re.DOTALL,
+)
+"""An escape in JSON text: a whole surrogate pair, half of one, or any other."""
+
+
+def without_halves(json_text: str) -> str:
+    r"""The JSON text with `\ufffd` for each escaped half of a surrogate pair.
+
+    `"\ud83d"` alone is valid JSON, but not a character: no tokenizer, hash or UTF-8 accepts it. Clients write
+    it when they cut a text inside an emoji, and models can write it too.
+    """
+    half = len(r"\ud800")
+    return _ESCAPE.sub(lambda escape: r"\ufffd" if len(escape[0]) == half else escape[0], json_text)
