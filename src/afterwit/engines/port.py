@@ -5,13 +5,14 @@ An engine handles tokens only. Rendering, detokenising, stop strings and tool ca
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from afterwit.adapters import SHARED
 from afterwit.errors import ContextExceeded, RequestRefused
@@ -112,6 +113,21 @@ class Constraint:
     """Begin and end of reasoning that the response may open itself. The JSON begins after the end."""
     call_openings: tuple[str, ...] = ()
     """Texts that tool calls begin with. A response that begins with one of them is not constrained."""
+
+
+LONGEST_MARK = 24
+"""Tokens that the end of the reasoning takes at most."""
+MOST_SPACES = 2
+"""Tokens of white space before the JSON: models are trained to write some there."""
+WHITE_SPACE = r"[ \t\r\n]{1,40}"
+"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
+OPTIONS = "x-guidance"
+"""The schema key with options for llguidance, which servers with other libraries ignore."""
+
+
+def guided_schema(schema: str, *, lenient: bool) -> dict[str, Any]:
+    """A JSON schema with our options. A client's own are removed."""
+    return {**json.loads(schema), OPTIONS: {"whitespace_pattern": WHITE_SPACE, "lenient": lenient}}
 
 
 class TopLogprobs(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,15 +14,11 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from afterwit.engines.port import Constraint, Facts
+from afterwit.engines.port import LONGEST_MARK, MOST_SPACES, Constraint, Facts, guided_schema
 from afterwit.errors import RequestRefused
 
 CACHED = 16
 """Compiled grammars that are cached. One may take 20 MB."""
-OPTIONS = "x-guidance"
-"""The schema key with options for the library. A client's own is removed."""
-WHITE_SPACE = r"[ \t\r\n]{1,40}"
-"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
 LONGEST_MESSAGE = 200
 LIMITS = LLParserLimits(
     initial_lexer_fuel=250_000,
@@ -38,10 +33,6 @@ LIMITS = LLParserLimits(
 
 The first is also the memory of a pattern before its first token: four times as much allows 200 MB. A state of
 the lexer takes up to 2 kB."""
-LONGEST_MARK = 24
-"""Tokens that the end of the reasoning takes at most."""
-MOST_SPACES = 2
-"""Tokens of white space between the reasoning and the JSON: models are trained to write some there."""
 
 
 class Grammars:
@@ -88,11 +79,7 @@ class Grammars:
         return Grammar(matcher.deep_copy(), self._facts, forget=lambda: self._cached.pop(key, None))
 
     def _compiled(self, schema: str, lenient: bool) -> LLMatcher:
-        fields = json.loads(schema)
-        fields.pop(OPTIONS, None)
-        grammar = LLMatcher.grammar_from_json_schema(
-            fields, overrides={"whitespace_pattern": WHITE_SPACE, "lenient": lenient}
-        )
+        grammar = LLMatcher.grammar_from_json_schema(guided_schema(schema, lenient=lenient))
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise _refused("The schema cannot be followed", matcher)

@@ -10,20 +10,22 @@ from math import inf, isfinite
 
 import jsonschema_rs
 
-from afterwit.engines.port import Constraint, Facts, Generate, Step, TopLogprobs
+from afterwit.engines.port import (
+    LONGEST_MARK,
+    MOST_SPACES,
+    OPTIONS,
+    Constraint,
+    Facts,
+    Generate,
+    Step,
+    TopLogprobs,
+    guided_schema,
+)
 from afterwit.engines.server.server import CUT, NOTHING, SampleRequest, StreamChunk
 from afterwit.errors import EngineError, RequestRefused
 
 SEEDS = 2**31
 """Servers accept 32 bits with a sign, or more."""
-LONGEST_MARK = 24
-"""Tokens that the end of the reasoning takes at most."""
-MOST_SPACES = 2
-"""Tokens of white space before the JSON or a marker."""
-WHITE_SPACE = r"[ \t\r\n]{1,40}"
-"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
-OPTIONS = "x-guidance"
-"""The schema key with options for the grammar library. A client's own is removed."""
 BARRED = -100.0
 LITERALS = ("true", "false", "null")
 
@@ -235,13 +237,10 @@ def begins_json(mark: str) -> bool:
 
 
 def _schema(constraint: Constraint) -> str:
-    """The schema with our options, which servers with other grammar libraries ignore."""
-    fields = json.loads(constraint.schema)
-    fields.pop(OPTIONS, None)
+    schema = guided_schema(constraint.schema, lenient=constraint.lenient)
     try:
-        jsonschema_rs.meta.validate(fields)
+        jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
     except (jsonschema_rs.ValidationError, ValueError) as error:
         message = str(getattr(error, "message", error))[:200]
         raise RequestRefused(f"The schema cannot be followed: {message}", field="constraint") from error
-    options = {"whitespace_pattern": WHITE_SPACE, "lenient": constraint.lenient}
-    return json.dumps({**fields, OPTIONS: options})
+    return json.dumps(schema)

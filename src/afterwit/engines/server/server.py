@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from afterwit.engines.port import TopLogprobs
 from afterwit.turn import Sampling
@@ -30,6 +30,23 @@ class SampleRequest:
     """A JSON schema that constrains the response from its first id on."""
     top: int | None = None
     """Return this many alternatives of each id; None: return none."""
+
+
+def sampling_params(request: SampleRequest) -> dict[str, Any]:
+    """The parameters that vLLM and SGLang have in common."""
+    sampling, greedy = request.sampling, request.sampling.greedy
+    params: dict[str, Any] = {
+        "temperature": 0.0 if greedy else sampling.temperature,
+        "top_p": 1.0 if greedy else sampling.top_p,
+        "min_p": 0.0 if greedy else sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "stop_token_ids": sorted(request.end_ids),
+    }
+    if sampling.logit_bias:
+        params["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
+    return params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

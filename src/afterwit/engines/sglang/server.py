@@ -14,7 +14,14 @@ from uuid import uuid4
 from afterwit.checkpoints.files import STATE
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed
-from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined, top_logprobs
+from afterwit.engines.server.server import (
+    CUT,
+    SampleRequest,
+    StreamChunk,
+    joined,
+    sampling_params,
+    top_logprobs,
+)
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
 
@@ -221,25 +228,16 @@ def _truncates(sampling: Sampling) -> bool:
 
 def params_of(request: SampleRequest, own: frozenset[int]) -> dict[str, Any]:
     """The server's own end ids are ignored unless all are ours. The server does not detokenise."""
-    sampling, ends, greedy = request.sampling, request.end_ids, request.sampling.greedy
-    params: dict[str, Any] = {
+    sampling = request.sampling
+    params = sampling_params(request) | {
         "max_new_tokens": sampling.max_tokens,
-        "temperature": 0.0 if greedy else sampling.temperature,
-        "top_p": 1.0 if greedy else sampling.top_p,
-        "top_k": -1 if greedy or sampling.top_k == 0 else sampling.top_k,
-        "min_p": 0.0 if greedy else sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
-        "stop_token_ids": sorted(ends),
-        "ignore_eos": not own <= ends,
+        "top_k": -1 if sampling.greedy or sampling.top_k == 0 else sampling.top_k,
+        "ignore_eos": not own <= request.end_ids,
     }
     if request.schema is not None:
         params["json_schema"] = request.schema
     if sampling.seed is not None:
         params["sampling_seed"] = sampling.seed
-    if sampling.logit_bias:
-        params["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
     return params
 
 

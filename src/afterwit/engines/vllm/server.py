@@ -16,7 +16,14 @@ from typing import Any
 from afterwit.engines.fingerprint import weights_of
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
-from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined, top_logprobs
+from afterwit.engines.server.server import (
+    CUT,
+    SampleRequest,
+    StreamChunk,
+    joined,
+    sampling_params,
+    top_logprobs,
+)
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 
 GENERATE = "/inference/v1/generate"
@@ -168,17 +175,10 @@ def _schema_refused(message: str) -> RequestRefused:
 
 def _params(request: SampleRequest) -> dict[str, Any]:
     """The server's own end ids are ignored: ours are named. The server does not detokenise."""
-    sampling, greedy = request.sampling, request.sampling.greedy
-    params: dict[str, Any] = {
+    sampling = request.sampling
+    params = sampling_params(request) | {
         "max_tokens": sampling.max_tokens,
-        "temperature": 0.0 if greedy else sampling.temperature,
-        "top_p": 1.0 if greedy else sampling.top_p,
-        "top_k": 0 if greedy else sampling.top_k,
-        "min_p": 0.0 if greedy else sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
-        "stop_token_ids": sorted(request.end_ids),
+        "top_k": 0 if sampling.greedy else sampling.top_k,
         "ignore_eos": True,
         "logprobs": request.top or 0,
         "detokenize": False,
@@ -187,8 +187,6 @@ def _params(request: SampleRequest) -> dict[str, Any]:
         params["structured_outputs"] = {"json": request.schema}
     if sampling.seed is not None:
         params["seed"] = sampling.seed
-    if sampling.logit_bias:
-        params["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
     return params
 
 
