@@ -319,10 +319,9 @@ class Prefixes:
 
     def read(self, ids: Sequence[object], member: Member) -> None:
         """A server reads a prompt."""
-        key = _hashes(ids[:-LOOSE])[-1:]
-        for each in key:
-            self._homes[each] = member
-            self._homes.move_to_end(each)
+        if hashes := _hashes(ids[:-LOOSE]):
+            self._homes[hashes[-1]] = member
+            self._homes.move_to_end(hashes[-1])
         if len(self._homes) > MOST_PREFIXES:
             self._homes.popitem(last=False)
 

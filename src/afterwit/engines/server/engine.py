@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -104,16 +104,14 @@ class ServerEngine:
         self._server, self._patience_s = server, settings.patience_s
         self._base = base
         self._gate = RequestGate()
-        self._watch = Watch(self._gate, check=self._check, recover=self._recover, every_s=settings.watch_s)
+        self._watch_s, self._reported = settings.watch_s, asyncio.Event()
         self._swap: AdapterSwap | WholeSwap
         if settings.swap == "adapters":
             self._swap = AdapterSwap(server, base, proof=proof, dtype=facts.dtype)
         else:
-            self._swap = WholeSwap(
-                server, base, self._gate, proof=proof, dtype=facts.dtype, lost=self._watch.lost
-            )
+            self._swap = WholeSwap(server, base, self._gate, proof=proof, dtype=facts.dtype, lost=self._lost)
         self._closed = False
-        self._watching = asyncio.create_task(self._watch.run())
+        self._watching = asyncio.create_task(self._watch())
 
     @classmethod
     async def open(
@@ -267,54 +265,15 @@ class ServerEngine:
         if found not in (None, expected):
             raise EngineUnavailable(f"the server was restarted: its weights are {found}, not {expected}")
 
-    async def _recover(self) -> None:
-        await self._swap.recover()
-
-    @asynccontextmanager
-    async def _watched(self) -> AsyncIterator[None]:
-        """Around calls of the server: one that is away or dying is reported, and raises EngineUnavailable."""
-        self._check_open()
-        try:
-            yield
-        except EngineUnavailable as error:
-            self._check_open()
-            self._watch.lost(error)
-            raise
-        except EngineError as error:
-            if (away := await gone(error, self._server.check)) is None:
-                raise
-            self._watch.lost(away)
-            raise away from error
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise EngineUnavailable("The engine was closed.")
-
-
-class Watch:
-    """Checks the server's health. `run` it as a task; report faults that are met elsewhere to `lost`."""
-
-    def __init__(
-        self,
-        gate: RequestGate,
-        *,
-        check: Callable[[], Awaitable[None]],
-        recover: Callable[[], Awaitable[None]],
-        every_s: float,
-    ) -> None:
-        """`check` returns if the server can serve; `recover` brings the right weights back to it."""
-        self._gate, self._check, self._recover, self._every_s = gate, check, recover, every_s
-        self._reported = asyncio.Event()
-
-    def lost(self, error: Exception) -> None:
+    def _lost(self, error: Exception) -> None:
         """Close the gate until the server is seen to be right."""
         if not self._gate.closed_by(WATCH):
             log.warning("the engine's server is away: %s", error)
         self._gate.close(WATCH, str(error))
         self._reported.set()
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def _watch(self) -> None:
+        """Check the server's health, at once when a fault is reported."""
         while True:
             try:
                 await self._look()
@@ -325,19 +284,39 @@ class Watch:
                 self._gate.close(WATCH, f"watching the server failed: {type(error).__name__} (see the log)")
             self._reported.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(self._watch_s):
                     await self._reported.wait()
 
     async def _look(self) -> None:
         try:
             await self._check()
         except EngineUnavailable as error:
-            self.lost(error)
+            self._lost(error)
             return
         if self._gate.closed_by(WATCH):
-            await self._recover()
+            await self._swap.recover()
             self._gate.open(WATCH)
             log.warning("the engine's server is back")
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Around calls of the server: one that is away or dying is reported, and raises EngineUnavailable."""
+        self._check_open()
+        try:
+            yield
+        except EngineUnavailable as error:
+            self._check_open()
+            self._lost(error)
+            raise
+        except EngineError as error:
+            if (away := await gone(error, self._server.check)) is None:
+                raise
+            self._lost(away)
+            raise away from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineUnavailable("The engine was closed.")
 
 
 class Interruptions:
