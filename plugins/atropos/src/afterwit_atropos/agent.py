@@ -43,7 +43,7 @@ CONTEXT_FULL = "context_length_exceeded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """What an agent may do."""
+    """Limits of an agent."""
 
     max_turns: int = 15
     box: BoxLimits = field(default_factory=BoxLimits)
@@ -63,12 +63,12 @@ class Ending(StrEnum):
     CONTEXT = "context"
     """The conversation no longer fits the model."""
     BOX = "box"
-    """Its commands ended their box. Nothing of it is left, so no test passes."""
+    """Its commands ended their box, so its files are gone and every test fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A rollout with what came of it."""
+    """A rollout with its outcome."""
 
     task: Task
     rollout: Rollout
@@ -143,7 +143,7 @@ class _Coding:
         return Ending.TURNS
 
     async def _answer(self, message: Message) -> bool:
-        """What the tools say, as the next state of the turn; whether the box is still there."""
+        """The tools' results, which are the turn's next state, and whether the box is still open."""
         said, there = self._episode.messages, True
         if not message.tool_calls:
             said.append(Message(role="user", content=UNREAD))
@@ -240,7 +240,7 @@ def shell(command: str) -> Sequence[str]:
 
 
 def said(ran: Ran) -> str:
-    """What the agent hears of a command."""
+    """The text that the agent gets back from a command."""
     lines = [ran.output.rstrip("\n")] if ran.output.strip() else []
     if ran.cut_bytes:
         lines.append(f"[{ran.cut_bytes} more bytes of output]")
@@ -286,7 +286,7 @@ class Episode:
         return response.message
 
     def rollout(self, outcome: Feedback | None) -> Rollout:
-        """What was recorded. The outcome is the next state of the last turn."""
+        """The recorded rollout. The outcome is the next state of the last turn."""
         return Rollout(messages=tuple(self.messages), turns=self.turns, outcome=outcome)
 
     def _recorded(self, turn: str, now: float, response: Response) -> Turn:

@@ -1,4 +1,4 @@
-"""`afterwit atropos`: the environment for Atropos. The library reads the flags, and says what they are."""
+"""`afterwit atropos`: the environment for Atropos. The library parses and documents the flags."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def demo(
 
     if profile not in list(Profile):
         raise SettingError(f"--profile {profile}: it must be one of {', '.join(Profile)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes that it started end with it
     points = run(out, steps=steps, profile=Profile(profile), seed=seed)
 
     from afterwit_atropos.demo import draw

@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 
 
 FOR_EVER = 10**9
-"""Steps that environments are told of if there is no end."""
+"""The number of steps announced to environments if training is unbounded."""
 
 
 def _unwatched(phase: Phase) -> None:
-    """Nobody watches."""
+    """The default: progress is not reported."""
 
 
 class Consumer:
     """One trainer of one server. Hold `versions.learning()` while it runs.
 
     `report` takes the stage's health and a sentence, `committed` every version that is on disk.
-    `paused` says why no batch is asked for now; None: one may be. `watch` is told how far an update has come.
+    `paused` returns the reason to fetch no batch now, or None. `watch` receives the progress of an update.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ STALE = "stale"
 
 
 NO_SIGNAL = "no_signal"
-"""No teacher's row, and a score that says nothing: it is alone, or all of its group are equal."""
+"""No teacher row, and no signal in the score: it is alone, or equal across its group."""
 
 
 TOKEN_ADVANTAGES = "token_advantages"
@@ -237,7 +237,7 @@ TOKEN_ADVANTAGES = "token_advantages"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a sequence must keep to."""
+    """Bounds of a sequence."""
 
     vocabulary: int
     max_tokens: int
@@ -250,7 +250,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What a batch gives."""
+    """The items of a batch, and the counts of refused ones."""
 
     items: list[Item]
     objective: ObjectiveSettings
@@ -296,7 +296,7 @@ def _widest(group: ScoredGroup) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reward:
-    """A sequence's score, or its advantage if the group brought one, which then has no company."""
+    """A sequence's score, or its advantage if the group brought one, which then stays alone in its group."""
 
     value: float
     group: tuple[float, ...]
@@ -369,14 +369,14 @@ def _rows(sequence: ScoredSequence, begin: int, end: int) -> tuple[TeacherRow | 
 
 
 def _behaviour(sequence: ScoredSequence, begin: int, end: int) -> tuple[float, ...] | None:
-    """What the policy reported; 0 at tokens outside the loss, which nothing reads."""
+    """The policy's log-probs; 0 at tokens outside the loss."""
     if sequence.logprobs is None:
         return None
     return tuple(0.0 if value is None else value for value in sequence.logprobs[begin:end])
 
 
 def _staleness(sequence: ScoredSequence, version: int) -> int:
-    """Versions since the oldest token, as far as its environment says; 0 if it does not."""
+    """Versions since the oldest token according to its environment; 0 if unknown."""
     turns = () if sequence.notes is None else sequence.notes.turns
     return max(0, version - min((turn.version for turn in turns), default=version))
 
@@ -396,7 +396,7 @@ AT_TOP_K = {"hybrid": "hybrid_distill"}
 def wire_objective(settings: ObjectiveSettings, *, top_k: bool) -> ObjectiveSettings:
     """The objective on rows of several ids (`top_k`), or of the sampled one.
 
-    The student's own likeliest ids nobody scored, so top-K OPD reads the teacher's.
+    The teacher did not score the student's likeliest ids, so top-K OPD uses the teacher's.
     """
     names = AT_TOP_K if top_k else AT_SAMPLED
     return replace(settings, objective=names.get(settings.objective, settings.objective), subset="teacher")

@@ -59,7 +59,7 @@ LOOK_S = 0.2
 NOWHERE = Path("/nonexistent")
 
 
-class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
+class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     """The library drives it: `setup`, then groups by `collect_trajectories`, and `evaluate` now and then."""
 
     name = "agentic-opd"
@@ -113,7 +113,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
     """The library's own tries may take as long as a server takes to start, which must be seen."""
 
     async def _register_again(self) -> None:
-        """What is played and followed goes on."""
+        """Rollouts under way continue."""
         await super().register_env()
         await super().get_server_info()
 
@@ -403,7 +403,7 @@ def run(command: str, arguments: Sequence[str]) -> None:
 
 
 SERVER_LOOK_S = 0.2
-"""Shorter than the server takes to start: nobody misses that it was gone."""
+"""Shorter than the server's start, so a restart is always noticed."""
 
 
 Call = Callable[[], Awaitable[object]]
@@ -413,7 +413,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:
-    """Ask the server at `url` until it answers. One that was started anew is told of the environment first.
+    """Ask the server at `url` until it answers. Register with it first if it was restarted.
 
     It knows an environment by a number. When it fails, it does not know the number; when it answers after
     nobody had listened at its address, another environment may have the number by now: `register`.
@@ -466,7 +466,7 @@ def _is_fault(error: Exception) -> bool:
 
 
 def _nobody_listens(error: Exception) -> bool:
-    """Whether there is no process: what it knew is lost."""
+    """Whether no process listens there, so that its state is lost."""
     return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
         error.os_error, ConnectionRefusedError
     )

@@ -17,7 +17,7 @@ from afterwit_atropos.group import Profile
 from afterwit_atropos.hindsight_settings import HindsightSettings
 
 
-class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has no types
+class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped library
     """`--env.NAME`, or `env:` in a YAML file."""
 
     opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
@@ -89,11 +89,11 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has 
 
 
 NO_KEY = ("", "x", None)
-"""What stands for no key: the library wants some text."""
+"""Placeholder for a missing key: the library needs a text."""
 
 
 KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
-"""Where a key of `--openai.api_key` is put, as the engine reads keys."""
+"""The environment variable for the key of `--openai.api_key`, which the engine reads."""
 
 
 def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:

@@ -27,16 +27,16 @@ class TurnNotes:
     version: int
     """The oldest weight version that sampled one of its tokens."""
     teacher_version: int | None = None
-    """The weight version that scored it; None: it has no rows."""
+    """The weight version that scored it; None without rows."""
     hints: tuple[str, ...] = ()
-    """SHA-256 of each hint whose teacher its rows are of; (): it has no rows."""
+    """SHA-256 of each hint whose teacher gave its rows; () without rows."""
     unscored: str | None = None
-    """Why it has no rows."""
+    """The reason for missing rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceNotes:
-    """What Afterwit notes beside a sequence."""
+    """Afterwit's notes on a sequence."""
 
     turns: tuple[TurnNotes, ...]
 
@@ -50,12 +50,12 @@ class SequenceNotes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNotes:
-    """What Afterwit notes beside a group."""
+    """Afterwit's notes on a group."""
 
     tau: float
     """The temperature of every log-prob in the group: of the policy's and of the teacher's."""
     teacher: str | None = None
-    """Whose weights scored, `live` or `base`; None: nobody did."""
+    """The weights that scored, `live` or `base`; None if none did."""
     top_k: int | None = None
     """Most ids of a row."""
     truncated: bool = False
@@ -75,7 +75,7 @@ class ScoredSequence:
     """Whether a token is in the loss."""
     score: float
     logprobs: tuple[float | None, ...] | None
-    """What the policy reported for each token that it sampled, None at the others; None: not sent."""
+    """The policy's log-prob of each token that it sampled, None at the others; None: not sent."""
     rows: tuple[TeacherRow | None, ...] | None = None
     """The teacher's distribution *for* each token, None where it is not distilled; None: no row was sent."""
     advantages: tuple[float, ...] | None = None
@@ -117,7 +117,7 @@ class ScoredGroup:
     sequences: tuple[ScoredSequence, ...]
     notes: GroupNotes | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What others wrote into `group_overrides`."""
+    """Entries of other programs in `group_overrides`."""
 
     def __post_init__(self) -> None:
         if not self.sequences:
@@ -149,7 +149,7 @@ class Profile(StrEnum):
     """How teacher rows are written."""
 
     SAMPLED = "sampled"
-    """What a consumer reads that puts teacher minus student in the place of the advantage."""
+    """For a consumer that uses teacher minus student as the advantage."""
     TOPK = "topk"
 
 
@@ -180,9 +180,9 @@ def read_rows(
     tokens: Sequence[int],
     own: Sequence[float],
 ) -> tuple[TeacherRow | None, ...]:
-    """The rows of one sequence; `own` is its `inference_logprobs`. ValueError for what is no row.
+    """The rows of one sequence; `own` is its `inference_logprobs`. Raises ValueError for a malformed row.
 
-    In the form `sampled`, a position whose value is its own log-prob has no row: it teaches nothing.
+    In the form `sampled`, a position whose value equals its own log-prob is a position without a row.
     """
     return tuple(
         _row(profile, at, ids[at], logprobs[at], tokens[at], own[at] if own else None)

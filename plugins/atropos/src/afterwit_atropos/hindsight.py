@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Hindsight:
-    """Scores rollouts; several at one time, over one judge and one engine, which bound their calls."""
+    """Scores rollouts concurrently over one judge and one engine, which bound their calls."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Hindsight:
 
     @property
     def top_k(self) -> int:
-        """Most ids of a row: what the settings ask for, or what the engine tells."""
+        """Most ids of a row: the smaller of the settings' number and the engine's."""
         return self._top_k
 
     async def score(self, rollout: Rollout) -> ScoredRollout:
@@ -75,7 +75,7 @@ class Hindsight:
         return ScoredRollout(rollout=rollout, turns=turns, teacher=self._settings.weights)
 
     async def _opened(self, turn: Turn, next_state: NextState | None) -> HintedTurn | Unscored:
-        """What the turn asks of the teacher, or why it asks nothing."""
+        """The rows that the teacher must score for a turn, or the reason for none."""
         if scoring_temperature(turn.sampling.temperature) != self._tau:
             raise ValueError(
                 f"turn {turn.id} was sampled at {turn.sampling.temperature:g}, not as this run's policy"
@@ -108,7 +108,7 @@ class Hindsight:
     async def _taught(self, turns: Sequence[HintedTurn]) -> list[ScoredTurn | Unscored]:
         """All turns in one call, so that they share their beginnings.
 
-        If it fails, each in a call of its own: one that the engine refuses takes no other with it.
+        If that fails, each row in a call of its own, so that a refused row does not fail the others.
         """
         if not turns:
             return []
@@ -153,7 +153,7 @@ class Hindsight:
 
 
 def _width(engine: Engine, settings: HindsightSettings) -> int:
-    """Ids in a row. What the engine does not tell is said here, once."""
+    """Ids in a row. Logs once if the engine returns fewer than the settings ask for."""
     can = engine.capabilities
     if not can.scored_ids:
         raise SettingError(
@@ -185,7 +185,7 @@ def _check_temperature(engine: Engine, temperature: float) -> None:
 def sound_hints(turn: Turn, next_state: NextState, hints: Sequence[str]) -> tuple[str, ...]:
     """The hints that no tool can have planted: see `unplanted`.
 
-    The outcome of a task tells what a solution returned and raised, so its words are a tool's.
+    The outcome of a task quotes values that a solution returned, so its words count as a tool's.
     """
     return unplanted(hints, view_of(turn.conversation, turn.message, _by_tools(next_state)))
 
@@ -290,11 +290,11 @@ class Tally:
     """The last turns of a run."""
 
     def __init__(self, *, most: float, fewest: int) -> None:
-        """`most`: the share that may fail; `fewest`: turns below which a share says nothing."""
+        """`most`: the share that may fail; `fewest`: turns below which it is not checked."""
         self._most, self._fewest = most, fewest
         self._failed: deque[Reason | None] = deque(maxlen=max(REMEMBERED, fewest))
         self.reasons: Counter[Reason] = Counter()
-        """Why turns of the whole run have no rows, those that taught nothing included."""
+        """The reasons for missing rows over the whole run, `no_signal` included."""
         self.scored = 0
         """Turns of the whole run that have rows."""
 

@@ -1,4 +1,4 @@
-"""What the environment counts, under the published names. Pure."""
+"""The environment's metrics, under the published names. Pure."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ UNSET_TOKENS = 1024
 """Tokens of a response if the caller names no number."""
 
 
-class EngineServer(APIServer):  # type: ignore[misc]  # the library has no types
+class EngineServer(APIServer):  # type: ignore[misc]  # an untyped library
     """The library constructs it; `opened` gives it its engine."""
 
     def __init__(self, config: APIServerConfig, reasoning_config: ReasoningConfig | None = None) -> None:
@@ -107,7 +107,7 @@ class EngineServer(APIServer):  # type: ignore[misc]  # the library has no types
         return list(prompt), ids, logprobs, [steps[-1].ended or "stop" for steps in responses]
 
     async def _get_logprobs_wrapper(self, **asked: Any) -> dict[str, Any]:
-        """What the live weights say of a prompt: for each id of it, the likeliest ids and their log-probs.
+        """The live weights' most likely ids and their log-probs at each position of a prompt.
 
         The first id follows nothing, so its row is empty.
         """

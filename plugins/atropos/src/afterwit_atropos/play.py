@@ -52,7 +52,7 @@ class Player:
         return attempt, await self._hindsight.score(attempt.rollout)
 
     async def measure(self, item: Any, sampling: Sampling) -> Attempt:
-        """One rollout that nobody learns from."""
+        """One rollout for measurement; it never trains."""
         policy = _Bounded(self._server.policy(sampling), self._server.eval_sem)
         return await self._tasks.play(item, policy, measuring=True)
 

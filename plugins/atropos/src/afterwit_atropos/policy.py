@@ -1,4 +1,4 @@
-"""What the agent asks for its next turn: a response as it was sampled, read by the model's own convention."""
+"""The agent's policy: samples the next turn and parses it by the model's own convention."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from afterwit.turn import Finish, Sampled, Sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response as it was sampled, and what it says."""
+    """One response as it was sampled, and its parsed message."""
 
     conversation: Conversation
-    """What was rendered, with its tools."""
+    """The rendered conversation, with its tools."""
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     sampled: Sampled
@@ -49,7 +49,7 @@ class Policy(Protocol):
 
 
 class Sampler(Protocol):
-    """What a policy needs of an engine."""
+    """The engine's part of a policy."""
 
     facts: Facts
     capabilities: Capabilities

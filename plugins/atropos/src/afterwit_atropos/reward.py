@@ -53,7 +53,7 @@ def reward(
 
 
 def efficiency(turns: int, max_turns: int) -> float:
-    """1 for up to three turns, 0.8 up to half of those allowed, 0.5 up to three quarters, else 0.2."""
+    """1 for up to three turns, 0.8 up to half the allowed turns, 0.5 up to three quarters, else 0.2."""
     if turns <= 3:
         return 1.0
     if turns <= max_turns / 2:

@@ -1,4 +1,4 @@
-"""A recorded rollout: its turns with their next states, and the samples that judging makes of them. Pure.
+"""A recorded rollout: its turns with their next states, and the samples that judging derives. Pure.
 
 The tokens, masks, log-probs and places of its turns are those of its `sequences`.
 """
@@ -88,7 +88,7 @@ def samples(
     rules: VoteRules,
     schema_error: Callable[[Message, Sequence[Mapping[str, Any]]], str | None],
 ) -> list[JudgedTurn | Ended]:
-    """What each turn teaches. The same answers give the same samples."""
+    """A sample for each turn. The same answers give the same samples."""
 
     def sample(turn: Turn, next_state: NextState | None) -> JudgedTurn | Ended:
         if (reason := untrainable(turn)) is not None:
@@ -152,7 +152,7 @@ class ScoredRollout:
     rollout: Rollout
     turns: tuple[ScoredTurn | Unscored, ...]
     teacher: str
-    """Whose weights score: `live` or `base`."""
+    """The weights that score: `live` or `base`."""
 
     def __post_init__(self) -> None:
         given, scored = [turn.id for turn in self.rollout.in_order], [each.turn.id for each in self.turns]
@@ -165,7 +165,7 @@ class ScoredRollout:
 
     @property
     def unscored(self) -> Counter[Reason]:
-        """How many turns have no rows, by reason."""
+        """The number of turns without rows, by reason."""
         return Counter(turn.reason for turn in self.turns if isinstance(turn, Unscored))
 
 
@@ -185,7 +185,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSequence:
-    """The ids that one forward pass reads, and which of them the policy sampled."""
+    """The ids of one forward pass, with a mask of the sampled ones."""
 
     ids: tuple[int, ...]
     spans: tuple[Span, ...]

@@ -17,7 +17,7 @@ def group_of(
     """The group of these rollouts, each with its score. `top_k`: most ids of a row, as the notes say.
 
     A rollout whose turns do not continue one another is several sequences with one score. ValueError if the
-    rollouts were not scored alike, or not one for one.
+    rollouts were scored under different settings, or not one for one.
     """
     if len(scored) != len(scores):
         raise ValueError(f"{len(scored)} rollouts but {len(scores)} scores")

@@ -18,7 +18,7 @@ class ServerAway(AfterwitError):
 
 
 class NotRegistered(AfterwitError):
-    """The server knows no trainer: it is new, or was started again."""
+    """No trainer is registered: the server is new or was restarted."""
 
 
 class BatchLost(AfterwitError):
@@ -27,7 +27,7 @@ class BatchLost(AfterwitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a trainer tells the server; environments read most of it."""
+    """A trainer's registration; environments read most of these fields."""
 
     batch_size: int
     """Sequences of a batch: the server gives out whole groups that add up to exactly this number."""

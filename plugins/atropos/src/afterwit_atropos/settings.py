@@ -1,4 +1,4 @@
-"""Where the Atropos server is, and how patiently it is asked."""
+"""The address of the Atropos server, and the pace of requests to it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class AtroposSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str = "http://127.0.0.1:8000"
-    """Where `run-api` answers."""
+    """URL of `run-api`."""
     poll_s: float = 1.0
-    """Seconds until the server is asked again after it had no batch; doubles up to `longest_poll_s`."""
+    """Seconds between requests while the server has no batch; doubles up to `longest_poll_s`."""
     longest_poll_s: float = 15.0
     """Most seconds between two questions: environments stop sending while a batch waits to be fetched."""
     timeout_s: float = 120.0

@@ -69,21 +69,21 @@ class TaskSet(Protocol):
 
     @property
     def training(self) -> Sequence[Any]:
-        """What is trained on, in the order in which it is played, again and again."""
+        """Training items in playing order, repeated."""
 
     @property
     def held_out(self) -> Sequence[Any]:
-        """What only measures."""
+        """Items for measurement only."""
 
     async def play(self, item: Any, policy: Policy, *, measuring: bool) -> Attempt:
-        """Let a policy do an item; `measuring`: nobody helps it.
+        """Let a policy do an item; with `measuring` it gets no help.
 
         Raises EngineError, RequestError and what the tasks themselves raise; then the item's group is lost.
         """
 
 
 PEOPLE: Split = "dev"
-"""Whose wordings people use while the policy learns, and whose while it is measured."""
+"""The wordings of people while the policy learns, and while it is measured."""
 
 
 MEASURE: Split = "fresh"

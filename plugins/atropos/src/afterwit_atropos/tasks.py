@@ -1,4 +1,4 @@
-"""A coding task: what is asked, and the tests that decide, which the agent never sees."""
+"""A coding task: the prompt, and the hidden tests that decide."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestVerdict:
-    """What came of a task's own tests."""
+    """The outcome of a task's own tests."""
 
     __test__ = False  # pytest takes the name for one of its own
 
@@ -81,7 +81,7 @@ SAVED = ("dataset_info.json", "dataset_dict.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSettings:
-    """Which data set, and which of its columns."""
+    """A data set and its columns."""
 
     name: str
     """A file (.jsonl, .json, .parquet), a folder as the `datasets` library reads or saves it, or a name on
@@ -137,7 +137,7 @@ def from_hub(settings: DatasetSettings) -> Iterable[Mapping[str, Any]]:
 
 
 def cache_of_the_hub() -> Path:
-    """Where the library keeps data sets of the hub. ImportError without it."""
+    """The library's cache of hub data sets. Raises ImportError without the library."""
     from datasets import config
 
     return Path(config.HF_DATASETS_CACHE)
@@ -152,7 +152,7 @@ def is_file(name: str) -> bool:
 
 
 def local(path: Path) -> Rows:
-    """The rows of a file. SettingError if it is not there or is no list of objects."""
+    """The rows of a file. Raises SettingError if it is missing or not a list of objects."""
     path = path.expanduser()
     if not path.is_file():
         beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
@@ -237,7 +237,7 @@ def _text(value: Any, column: str) -> str:
 
 
 def _tests(value: Any, column: str) -> tuple[str, ...]:
-    """One program, a list of them, or such a list as JSON text."""
+    """One program, a list of programs, or such a list as JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = json.loads(value)
     if isinstance(value, str):
@@ -248,11 +248,11 @@ def _tests(value: Any, column: str) -> tuple[str, ...]:
 
 
 DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.minor}/dist-packages")
-"""Where Debian's Python has its packages, which it does not say in a virtual environment."""
+"""The package folder of Debian's Python, which a virtual environment does not list."""
 
 
 def check_test(task: Task, test: str) -> None:
-    """ValueError for a test that passes or fails whatever the solution is: it is no Python, imports what a
+    """ValueError for a test that does not depend on the solution: it is not Python, imports what a
     box has not, or never calls the solution."""
     try:
         parsed = ast.parse(f"{task.setup}\n{test}")
@@ -351,7 +351,7 @@ async def _install(box: Box, program: str) -> None:
 
 
 def _deadline(clock: Callable[[], float], seconds: float) -> Callable[[], bool]:
-    """A function that says whether this many seconds have passed since now."""
+    """A function that returns whether this many seconds have passed since now."""
     until = clock() + seconds
     return lambda: clock() > until
 
@@ -372,7 +372,7 @@ async def _one(
 
 
 GONE = (BoxEnded, OSError)
-"""What a box that has ended raises."""
+"""The error of a box that has ended."""
 
 
 async def _carry(

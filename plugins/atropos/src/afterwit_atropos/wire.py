@@ -161,7 +161,7 @@ OUTSIDE = -100
 def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
     """The fields of a `ScoredDataGroup`. Its types hold finite numbers only, so this does.
 
-    ValueError if a sequence has no log-probs: no group leaves without `inference_logprobs`. In the form
+    ValueError if a sequence lacks log-probs: every group carries `inference_logprobs`. In the form
     `sampled` also if the policy sampled with top-p, top-k or min-p: teacher minus student would not be 0 for
     two that are the same.
     """
@@ -234,7 +234,7 @@ class Refusal(StrEnum):
     ROWS = "rows"
     """Teacher rows that are none: zero-filled, unsorted, or not of the sampled id."""
     NOTES = "notes"
-    """What Afterwit notes beside a group, changed on its way."""
+    """Afterwit's notes on a group were changed in transit."""
 
 
 class BadGroup(ValueError):

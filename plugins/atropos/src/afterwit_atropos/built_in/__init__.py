@@ -20,7 +20,7 @@ NAMES = (
 
 
 def built_in() -> tuple[Task, ...]:
-    """All of them, from the easiest on."""
+    """Every built-in task, easiest first."""
     return tuple(_task(name) for name in NAMES)
 
 

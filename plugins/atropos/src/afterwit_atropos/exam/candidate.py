@@ -1,4 +1,4 @@
-"""Answers calls of the solution's functions, one line of JSON each. It knows no test and no expectation."""
+"""Answers calls of the solution's functions, one line of JSON each. It has no access to the tests."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .plain import decode, encode
 
 
 def main() -> None:
-    """Answer until there are no more calls."""
+    """Answer calls until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_RDWR)
     calls = os.fdopen(os.dup(0), "r", encoding="utf-8")
-    for stream in (0, 1, 2):  # what a solution prints or reads is nobody's
+    for stream in (0, 1, 2):  # output of a solution is discarded
         os.dup2(nowhere, stream)
     for line in calls:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
 def answer(call: dict[str, Any]) -> dict[str, Any]:
-    """What the function gives, or the name and text of what it raises."""
+    """The function's result, or the name and text of its exception."""
     try:
         function: Any = importlib.import_module(call["module"])
         for name in call["name"].split("."):

@@ -25,7 +25,7 @@ FORM = "check"
 
 
 class Broken(BaseException):
-    """The solution ended, or what it answers is no plain data. Not an Exception: no test takes it for one."""
+    """The solution ended, or its answer is not plain data. Not an Exception: tests cannot catch it."""
 
 
 class Solution:
@@ -34,11 +34,11 @@ class Solution:
     def __init__(self, calls: TextIO, answers: TextIO) -> None:
         self._calls, self._answers = calls, answers
         self.last = ""
-        """The latest call and what came of it, in words."""
+        """The latest call and its outcome, in words."""
 
     def function(self, name: str) -> Callable[..., Any]:
         """The function of this name."""
-        if name.startswith("__"):  # what importing looks for
+        if name.startswith("__"):  # attributes that the import system reads
             raise AttributeError(name)
 
         def call(*given: Any, **named: Any) -> Any:
@@ -127,9 +127,9 @@ def _exception(kind: str, text: str) -> Exception:
 
 
 def main() -> None:
-    """Run each test that comes, and say what came of it."""
+    """Run each incoming test and report its outcome."""
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a test prints is nobody's
+    os.dup2(2, 1)  # output of a test is discarded
     heard = os.fdopen(os.dup(0), "r", encoding="utf-8")
     solution = Solution(said, heard)
     for line in iter(heard.readline, ""):

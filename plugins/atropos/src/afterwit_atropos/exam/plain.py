@@ -11,7 +11,7 @@ MOST_DEPTH = 200
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """The JSON form. Raises TypeError for what is no plain data."""
+    """The JSON form. Raises TypeError for anything but plain data."""
     if depth > MOST_DEPTH:
         raise TypeError(f"a value is nested more than {MOST_DEPTH} deep")
 

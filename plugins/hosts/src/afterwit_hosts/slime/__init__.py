@@ -1,9 +1,9 @@
 """A plugin for slime, named on its command line by dotted paths; slime itself stays as it is.
 
-requirements   what slime and the home must be told for this to be right
+requirements   requirements on slime's flags and the home's settings
 lesson         one response with all that its loss reads
 lessons        the turns of a home's next update
-scoring        what the teacher says of them
+scoring        the teacher's scores
 source         `--data-source-path`: those turns as slime's samples
 rollout        `--rollout-function-path`: takes them
 data           `--custom-convert-samples-to-train-data-path`, `--rollout-data-postprocess-path`: what comes

@@ -1,7 +1,7 @@
 """`--custom-update-weight-post-write-path`: the weights that slime wrote become a version of the home.
 
 slime calls it in every training process, after each step and once before the first. The first process writes.
-The manifest's rename is the commit; the rollout's process tells the store.
+The manifest's rename is the commit; the rollout's process updates the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from afterwit.version import Origin, Probe, Version
 from afterwit_hosts.slime.lesson import Batch, settings_of
 
 _expected: Batch | None = None
-"""What this process is training on; slime's hooks share nothing else."""
+"""The batch that this process trains on, shared between slime's hooks."""
 
 
 def expect(batch: Batch) -> None:
@@ -81,7 +81,7 @@ def write_base(versions: Versions, dtype: str, *, now: float) -> None:
 
 
 def probe_of(folder: Path, dtype: str) -> Probe:
-    """What an engine with the weights in a folder must say; they are read into the CPU's memory."""
+    """The log-probs expected of an engine with a folder's weights, which are loaded into CPU memory."""
     return probe(load_model(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")))
 
 

@@ -1,4 +1,4 @@
-"""What slime's samples carry from the rollout to the loss, through lists that know nothing of it.
+"""Carries lessons in slime's samples from the rollout to the loss.
 
 Of a sample's own fields slime hands on a fixed list, and of these the loss sees a shorter one. The lesson
 travels under `prompt`, which reaches the training processes, and from there on the tensor of the sample's

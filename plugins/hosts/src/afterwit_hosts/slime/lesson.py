@@ -23,7 +23,7 @@ UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What all lessons of an update have in common."""
+    """Values shared by all lessons of an update."""
 
     home: Path
     base: Path
@@ -42,7 +42,7 @@ class Lesson:
     advantage: float | None
     """None: no RL term."""
     scores: tuple[TeacherScores, ...]
-    """What the teacher says after each hint."""
+    """The teacher's scores after each hint."""
     batch: Batch
 
     def sample(self, like: Tensor) -> Sample:

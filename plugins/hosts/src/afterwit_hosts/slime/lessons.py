@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Lessons:
     """A home as slime's rollout reads it: the only learner of the home until it is closed.
 
-    `size` turns make a batch. Which of them train is decided as in Afterwit's learner.
+    `size` turns make a batch. Afterwit's learner's rules decide which turns train.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Lessons:
         rest: Callable[[float], object] = time.sleep,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`opened` is closed with it. `teacher` scores hints, `student` tells the policy's likeliest ids."""
+        """Closes `opened`. `teacher` scores hints, `student` returns the policy's likeliest ids."""
         self._size, self._home, self._settings, self._rest = size, home, settings, rest
         self._versions, self._opened, self._teacher, self._student = versions, opened, teacher, student
         self._renderer = Renderer.load(versions.base)
@@ -103,14 +103,14 @@ class Lessons:
         return self._claims.choose(drain=False).ready
 
     def newest(self, count: int) -> list[Record]:
-        """The newest judged turns, whatever became of them."""
+        """The newest judged turns in any state."""
         judged = (record for record in self._store.turns(newest_first=True) if record.verdict is not None)
         return list(islice(judged, count))
 
     def next(self) -> list[Lesson]:
         """The next batch, once there is one. Its turns are held until a version names them, or a day is over.
 
-        What slime wrote meanwhile counts first. They wait while the teacher cannot be asked.
+        Versions that slime wrote meanwhile are counted first. Turns wait while the teacher does not answer.
         """
         while True:
             self._claims.catch_up()

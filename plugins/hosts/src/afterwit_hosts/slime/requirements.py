@@ -1,4 +1,4 @@
-"""What must hold for slime's step to be the objective's. Pure."""
+"""Requirements under which slime's step is the objective's. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the items of an update to lessons: the teacher is asked, and the whole batch is counted."""
+"""Lessons from the items of an update: teacher scores, and denominators over the whole batch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lessons_of(
 ) -> list[Lesson]:
     """One lesson for each item, in order. EngineError if a server cannot be asked.
 
-    `teacher` scores hints; `student` tells the policy's likeliest ids, if the objective learns at them.
+    `teacher` scores hints; `student` returns the policy's likeliest ids, if the objective learns at them.
     """
     objective = settings.objective
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
@@ -57,7 +57,7 @@ def lessons_of(
 def _scores(
     items: Sequence[Item], teacher: TeacherServer | None, student: TeacherServer | None
 ) -> list[tuple[TeacherScores, ...]]:
-    """What the teacher says after each item's hints, at the student's likeliest ids too if they learn."""
+    """The teacher's scores after each item's hints, at the student's likeliest ids too if they learn."""
     hinted = [item for item in items if item.teachers]
     if teacher is None or not hinted:
         return [() for _ in items]

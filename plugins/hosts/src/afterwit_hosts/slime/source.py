@@ -18,7 +18,7 @@ from afterwit_hosts.slime.lesson import Lesson
 from afterwit_hosts.slime.lessons import Lessons
 
 
-class Turns(DataSource):  # type: ignore[misc]  # slime has no types
+class Turns(DataSource):  # type: ignore[misc]  # slime is untyped
     """The home is the one of AFTERWIT_HOME. Each group is one turn."""
 
     def __init__(self, args: Any) -> None:
@@ -39,7 +39,7 @@ class Turns(DataSource):  # type: ignore[misc]  # slime has no types
         return [[_judged(record)] for record in self._lessons.newest(num_samples)]
 
     def add_samples(self, samples: Sequence[Sequence[Sample]]) -> None:
-        """What slime did not train on waits in the store until its lease is over."""
+        """Turns that slime did not train on wait in the store until their lease is over."""
 
     def save(self, rollout_id: int) -> None:
         """The store is on disk."""

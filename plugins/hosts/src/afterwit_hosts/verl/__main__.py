@@ -22,7 +22,7 @@ from afterwit.running.train import run
 from afterwit_hosts.verl.settings import Options, in_verl, options_of
 
 FULL_WEIGHTS = {"learner": {"lora_rank": 0}}
-"""What verl trains unless somebody says otherwise, which is refused."""
+"""Settings that verl needs; other values are refused."""
 
 
 def train(

@@ -13,15 +13,15 @@ from verl.utils.tensordict_utils import get_tensordict
 from afterwit.learning.rows import Row
 
 ITEM = "item"
-"""The column that says which item of the update a row is."""
+"""The column with a row's item of the update."""
 NO_ITEM = -1
-"""In that column: the row is none, and has no part in the loss."""
+"""In that column: a padding row, outside the loss."""
 
 
 def batch_of(rows: Sequence[tuple[int, Row]], limit: int) -> TensorDict:
     """The rows, each with its item, for passes of about `limit` tokens.
 
-    verl asks for the logits of all tokens, and divides them by no temperature: the objective does.
+    verl returns the logits of all tokens at temperature 1; the objective applies the temperature.
     """
     ids = [torch.tensor((*row.prompt, *row.response)) for _, row in rows]
     trains = [torch.tensor([0] * len(row.prompt) + [1] * len(row.response)) for _, row in rows]

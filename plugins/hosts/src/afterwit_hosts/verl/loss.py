@@ -47,7 +47,7 @@ class UpdateLoss:
         return model_output[LOSS].values().sum() * data["dp_size"], {}
 
     def _at_tokens(self, logits_NV: Tensor, data: TensorDict) -> Tensor:
-        """The loss of a pass [N], all of it at the first token: verl wants a number for each."""
+        """The loss of a pass [N], placed at the first token, since verl expects a number for each."""
         loss = self._part(logits_NV, data) + 0.0 * logits_NV[0, 0]
         self.terms.update({"loss": loss.item()})
         self._state.ranks.passed(self._progress)

@@ -1,4 +1,4 @@
-"""What verl is told, and which of the learner's settings it can train by. Imports no verl."""
+"""Settings for verl, and which of the learner's settings it supports. Does not import verl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from afterwit.learning.settings import LearnerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What verl is told besides, by the names of its own fields."""
+    """Further fields of verl's configuration."""
 
     model: Mapping[str, Any] = field(default_factory=dict)
     """Of `HFModelConfig`."""
@@ -22,7 +22,7 @@ class Options:
 
 
 def options_of(flag: str, text: str) -> Mapping[str, Any]:
-    """Options in a flag's JSON. SettingError if it is no object."""
+    """Options in a flag's JSON. Raises SettingError unless it is an object."""
     try:
         found = json.loads(text)
     except ValueError as error:

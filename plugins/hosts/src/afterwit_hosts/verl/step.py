@@ -18,7 +18,7 @@ def epoch(
 ) -> tuple[dict[str, float], float]:
     """The batch's loss terms, and the gradient's norm before clipping. UpdateRefused if they are not finite.
 
-    verl takes no step if the gradient is not finite. If the loss alone is not, it has taken one: load the
+    verl skips the step if the gradient is not finite. If the loss alone is not, it has taken one: load the
     policy again, as after any error.
     """
     engine, ranks = engine_in(state.policy), state.ranks
