@@ -72,7 +72,7 @@ def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
 def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
     """The home's store, or that of `store.url`, while a command runs; it may be any model's.
 
-    With `make`, a new home gets an empty one; otherwise SettingError tells how to get one.
+    With `make`, a new home gets an empty one; otherwise SettingError names the remedy.
     """
     folder = home_of(home)
     settings = store_settings(folder)

@@ -43,7 +43,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """Where to listen, and how to stop."""
+    """The address of the gateway, and the end of the process."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -64,7 +64,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where turns are stored, and for how long."""
+    """The place of the turns, and how long they are kept."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -301,7 +301,7 @@ def _named(path: list[str], value: Any, message: str) -> tuple[list[str], Any]:
 
 
 def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
-    """Where the setting is written, after a blank; "" if no source has it."""
+    """The place where the setting is written, after a blank; "" if no source has it."""
     for source in sources:
         node: Any = source.tree
         for key in path:

@@ -1,35 +1,38 @@
 """Every error Afterwit raises on purpose.
 
 AfterwitError
-├── SettingError        a setting that cannot be used: names it and says what would do
-│   ├── AlreadyRunning       another process does this over the same home
-│   └── IsolationMissing     nothing here isolates the commands that a model writes: says what to install
-├── BoxEnded            a box of commands ended, or does not answer
-├── RequestError        a client's request that cannot be served (an HTTP status and a code)
-├── EngineError         the engine could not do what it was asked
-│   ├── EngineUnavailable    it does not answer; asking again later may help
-│   ├── RequestRefused       the request does not fit the model: it never will
-│   │   └── ContextExceeded      the prompt is longer than the context
-│   └── ProbeMismatch        the weights it holds are not the learner's
-├── JudgeUnavailable    the judge does not answer; the turn waits
-├── JudgeRefused        the judge will not answer this question, asked again or not
-├── TooManyUnscored     most turns of a run of rollouts could not be scored
-├── StoreError          the store refuses
-│   ├── StoreMismatch        it belongs to another model or a newer Afterwit
-│   ├── StoreUnavailable     it cannot take or give anything now; asking again later may help
-│   │   └── StoreConflict        another process changes the same: asking again at once may help
-│   ├── TurnNotFound         it has no such turn, or no longer its content
-│   ├── TurnAmbiguous        several turns begin like this
-│   └── IllegalMove          the table of moves has no such move
-├── UpdateRefused       an optimiser step that would not be finite
-├── RankFailed          another process of the learner failed in what all do together
-├── RankLost            a process of the learner is gone, or out of step: all of them end
-├── VersionHeld         an update that lost too much of what people approved
-├── NothingLearned      there was no turn to learn from
-├── VersionsUnavailable the place that machines share versions at does not answer; asking later may help
-│   └── VersionsRefused      it will not do this until somebody changes something
-├── VersionDamaged      a version's files cannot be read
-└── VersionTaken        another process wrote the next weight version first
+├── SettingError
+│   ├── AlreadyRunning
+│   ├── NobodyAnswers
+│   └── IsolationMissing
+├── BoxEnded
+├── RequestError
+├── EngineError
+│   ├── EngineUnavailable
+│   ├── RequestRefused
+│   │   └── ContextExceeded
+│   └── ProbeMismatch
+├── JudgeUnavailable
+├── JudgeRefused
+├── TooManyUnscored
+├── StoreError
+│   ├── StoreMismatch
+│   ├── StoreUnavailable
+│   │   └── StoreConflict
+│   ├── TurnNotFound
+│   ├── TurnAmbiguous
+│   └── IllegalMove
+├── TrackerFailed
+├── UpdateRefused
+├── RankFailed
+├── RankLost
+├── VersionHeld
+├── NothingLearned
+├── VersionsUnavailable
+│   └── VersionsRefused
+├── VersionDamaged
+├── NotRepeatable
+└── VersionTaken
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class AfterwitError(Exception):
 
 
 class SettingError(AfterwitError):
-    """A setting that cannot be used."""
+    """A setting that cannot be used. The message names it, and a remedy."""
 
 
 class AlreadyRunning(SettingError):
@@ -48,15 +51,15 @@ class AlreadyRunning(SettingError):
 
 
 class NobodyAnswers(SettingError):
-    """No server answers at an address; it may be there later."""
+    """A server's address does not answer yet."""
 
 
 class IsolationMissing(SettingError):
-    """Nothing here isolates the commands that a model writes; it says what to install."""
+    """This machine cannot isolate the commands that a model writes. The message lists what to install."""
 
 
 class BoxEnded(AfterwitError):
-    """A box of commands ended, or does not answer: what was in it is lost."""
+    """A box of commands ended, or does not answer: its content is lost."""
 
 
 class RequestError(AfterwitError):
@@ -74,15 +77,15 @@ class RequestError(AfterwitError):
 
 
 class EngineError(AfterwitError):
-    """The engine could not do what it was asked."""
+    """The engine could not serve a request."""
 
 
 class EngineUnavailable(EngineError):
-    """The engine does not answer; asking again later may help."""
+    """The engine does not answer; a later attempt may succeed."""
 
 
 class RequestRefused(EngineError):
-    """The request does not fit the model, asked again or not. `field` is the field of `Generate` at fault."""
+    """The request does not fit the model and never will. `field` is the field of `Generate` at fault."""
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
@@ -98,7 +101,7 @@ class ProbeMismatch(EngineError):
 
 
 class JudgeUnavailable(AfterwitError):
-    """The judge does not answer; the turn waits. `retry_after_s` is the pause it asked for."""
+    """The judge does not answer; the turn waits. `retry_after_s` is the pause that it requested."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -106,11 +109,11 @@ class JudgeUnavailable(AfterwitError):
 
 
 class JudgeRefused(AfterwitError):
-    """The judge will not answer this question, asked again or not: it is too long, or refused."""
+    """The judge will never answer this question: it is too long, or refused."""
 
 
 class TooManyUnscored(AfterwitError):
-    """Most turns of a run of rollouts could not be scored. `reason` is that of most of them."""
+    """Most turns of a run of rollouts could not be scored; `reason` is the most frequent one."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
@@ -126,23 +129,27 @@ class StoreMismatch(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store can take or give nothing now: its disk is full, or another process holds it."""
+    """The store can neither read nor write now: its disk is full, or another process locks it."""
 
 
 class StoreConflict(StoreUnavailable):
-    """Another process changes the same now. Nothing of the call is stored: it may be made again at once."""
+    """Another process changes the same rows now. Nothing of the call is stored: repeat it at once."""
 
 
 class TurnNotFound(StoreError):
-    """The store has no such turn, or its content was pruned."""
+    """The store does not have this turn, or its content was pruned."""
 
 
 class TurnAmbiguous(StoreError):
-    """Several turns have an id that begins like this."""
+    """The ids of several turns begin with this prefix."""
 
 
 class IllegalMove(StoreError):
-    """The lifecycle's table has no such move."""
+    """The lifecycle's table does not have this move."""
+
+
+class TrackerFailed(AfterwitError):
+    """A tracker did not take a version's metrics. The message names the tracker and the reason."""
 
 
 class UpdateRefused(AfterwitError):
@@ -150,16 +157,15 @@ class UpdateRefused(AfterwitError):
 
 
 class RankFailed(AfterwitError):
-    """Another process of the learner failed in what all do together: it says which, and how."""
+    """Another process of the learner failed in a common step. The message names the process and the error."""
 
 
 class RankLost(AfterwitError):
-    """A process of the learner is gone, silent, or out of step with the others: all of them end."""
+    """A process of the learner ended, is silent, or is out of step with the others: every process ends."""
 
 
 class VersionHeld(AfterwitError):
-    """An update that lost too much of what people approved, as `evidence` says (an e-value): it
-    becomes no version."""
+    """An update that lost too much of the approved behaviour, by `evidence` (an e-value). It is discarded."""
 
     def __init__(self, words: str, *, evidence: float) -> None:
         super().__init__(words)
@@ -167,24 +173,24 @@ class VersionHeld(AfterwitError):
 
 
 class NothingLearned(AfterwitError):
-    """There was no turn to learn from, though somebody asked to learn now."""
+    """A command that should learn now found no turn to learn from."""
 
 
 class VersionDamaged(AfterwitError):
-    """A version's files cannot be read: it says which, and what to do."""
+    """A version's files cannot be read. The message names them, and a remedy."""
 
 
 class VersionsUnavailable(AfterwitError):
-    """The place that machines share versions at cannot take or give anything now."""
+    """The place where machines share versions can neither read nor write now."""
 
 
 class VersionsRefused(VersionsUnavailable):
-    """It will not, until somebody changes something: rights, room, the place's name."""
+    """The place of shared versions will refuse until its rights, its room or its name are corrected."""
 
 
 class NotRepeatable(AfterwitError):
-    """An update cannot be run again as it was: it says why."""
+    """An update cannot be replayed. The message gives the reason."""
 
 
 class VersionTaken(AfterwitError):
-    """Another process (a rollback) wrote the next version first: this one's ancestor is not the newest."""
+    """Another process (a rollback) wrote the next version first: this one's parent is not the newest."""

@@ -1,1 +1,1 @@
-"""Tests a model and a machine before they are used."""
+"""Tests of a model and a machine before they are used."""

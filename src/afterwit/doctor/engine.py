@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
-"""How far the swap's test moves what trains, at random: a standard deviation."""
+"""The standard deviation of the random change of weights in the swap's test."""
 
 
 def check(
@@ -44,7 +44,7 @@ def check(
     *,
     settings: Settings,
 ) -> Iterator[Finding]:
-    """Every test of the engine that `opening` returns. `policy` is moved by them."""
+    """Every test of the engine that `opening` returns. They change `policy`."""
     model = policy.model
     with asyncio.Runner() as runner:
         engine = runner.run(opening)
@@ -55,7 +55,7 @@ def check(
         )
         if settings.judge.url is None:
             served = build.judge_client(settings.judge, engine, renderer)
-            yield finding(lambda: runner.run(judges(served, settings.judge)))
+            yield _judge_finding(lambda: runner.run(judges(served, settings.judge)))
         yield tested(
             "swap",
             lambda: runner.run(_swapped(engine, policy, base, settings.learner)),
@@ -140,26 +140,33 @@ ASKED = JudgeView(
     next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
 )
 """A turn that any judge can judge."""
-REMEDY = (
-    "check_judge judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set"
-    " judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end as"
-    " invalid_votes if its answers cannot be read"
-)
 
 
 def check_judge(settings: Settings) -> Iterator[Finding]:
-    """The judge at `judge.url`; nothing without one: the engine's own tests ask the served model."""
+    """The test of the judge at `judge.url`; without one, the engine's tests ask the served model."""
+
+    async def ask() -> str:
+        judge = build.http_judge(settings.judge)
+        try:
+            return await judges(judge, settings.judge)
+        finally:
+            await judge.close()
+
     if settings.judge.url is not None:
-        yield finding(lambda: asyncio.run(_endpoint_judges(settings.judge)))
+        yield _judge_finding(lambda: asyncio.run(ask()))
 
 
-def finding(asked: Callable[[], str]) -> Finding:
-    """What came of asking the judge."""
-    return tested("judge", asked, remedy=REMEDY)
+def _judge_finding(ask: Callable[[], str]) -> Finding:
+    remedy = (
+        "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set "
+        "judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end "
+        "as invalid_votes if its answers cannot be read"
+    )
+    return tested("judge", ask, remedy=remedy)
 
 
 async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
-    """Ask as the judge stage asks. Raises if no vote can be read from the answer."""
+    """Ask as the judge stage asks. AssertionError if the answer holds no vote."""
     prompts = judge_prompts(settings)
     answer = await judge.ask(
         prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
@@ -170,11 +177,3 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
     expect(vote.value is not None, said if answer.words.strip() else f"{name} answers with nothing")
     doubt = "" if vote.value == -1 else ": a better judge gives better hints"
     return f"{name} judges a wrong answer as {vote.value}{doubt}"
-
-
-async def _endpoint_judges(settings: JudgeSettings) -> str:
-    judge = build.http_judge(settings)
-    try:
-        return await judges(judge, settings)
-    finally:
-        await judge.close()

@@ -1,4 +1,4 @@
-"""What a self-test found."""
+"""The outcome of a self-test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from afterwit.errors import AfterwitError, SettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The outcome of one self-test: what was tested, what was seen, and what to do if it failed."""
+    """The outcome of one self-test: its name, what was seen, and a remedy if it failed."""
 
     name: str
     ok: bool
@@ -27,7 +27,7 @@ def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """SettingError with the first fault and what to do about it, if there is one."""
+    """SettingError with the first fault and its remedy, if there is one."""
     for finding in findings:
         if not finding.ok:
             raise SettingError(f"self-test {finding.name}: {finding.seen}; {finding.remedy}")

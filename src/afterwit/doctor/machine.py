@@ -1,4 +1,4 @@
-"""Self-tests of the machine: home, disk, port, device."""
+"""Self-tests of the machine and the home: disk, port, device, versions, store."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+from afterwit import build
 from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import weight_files
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
-from afterwit.home.home import make_home
+from afterwit.home.home import STORE, make_home, store_url
+from afterwit.store.open import store_exists
 
 BYTES_PER_WEIGHT = 4 + 8
-"""On disk a version has each weight that trains in fp32 and AdamW's two moments."""
+"""A version has each weight that trains in fp32, and AdamW's two moments."""
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
-    """Every test of the machine."""
+    """Every test of the machine itself."""
     yield tested("home", lambda: _writable(home), remedy="choose another folder with --home or AFTERWIT_HOME")
     yield tested(
         "disk",
@@ -61,11 +67,11 @@ def _room(settings: Settings, home: Path, folder: Path) -> str:
 
 
 def _trained(folder: Path, rank: int) -> int:
-    """At most how many weights train, by the shapes on disk: all, or an adapter's on every matrix."""
+    """The most weights that may train, by the shapes on disk: all, or an adapter's on every matrix."""
     from safetensors import safe_open
 
     paths, shapes = weight_files(folder), list[list[int]]()
-    if paths[0].suffix != ".safetensors":  # PyTorch's own files do not tell
+    if paths[0].suffix != ".safetensors":  # PyTorch's own files do not list shapes
         return sum(path.stat().st_size for path in paths) // 2
     for path in paths:
         with safe_open(path, framework="pt") as file:
@@ -78,16 +84,12 @@ def _trained(folder: Path, rank: int) -> int:
 def _port(settings: Settings, home: Path) -> str:
     try:
         with exclusive(home / ".gateway.lock", purpose="doctor", wait=False):
-            return _free(settings)
+            sock = bound_socket(settings.serve.host, settings.serve.port)
+            address = ":".join(map(str, sock.getsockname()[:2]))
+            sock.close()
+            return f"{address} is free"
     except AlreadyRunning:
         return "a gateway runs over this home and has its port"
-
-
-def _free(settings: Settings) -> str:
-    sock = bound_socket(settings.serve.host, settings.serve.port)
-    address = ":".join(map(str, sock.getsockname()[:2]))
-    sock.close()
-    return f"{address} is free"
 
 
 def _device(settings: Settings) -> str:
@@ -111,3 +113,61 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
     config = read_config(folder).get_text_config().to_dict()
     token = kept_per_token(config) * dtype.itemsize
     return in_words(budget_of(engine, device), token, context_of(config, engine.context_length))
+
+
+def check_versions(versions: Versions) -> Iterator[Finding]:
+    """The place where machines share versions, and the files of every version whose weights are on this
+    disk."""
+    if isinstance(versions, SharedVersions):
+        yield tested(
+            "versions.url", partial(_shared, versions), remedy="nothing is learned until this is done"
+        )
+    for number in filter(versions.on_disk, versions.numbers()):
+        yield tested(
+            f"version {number}",
+            partial(_verified, versions, number),
+            remedy="the version is not served, and the learner waits until this is done",
+        )
+
+
+def _shared(versions: SharedVersions) -> str:
+    versions.remote.check()
+    versions.follow()
+    return f"{versions.remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
+
+
+def _verified(versions: Versions, number: int) -> str:
+    versions.verify(number)
+    return "its files are as the learner wrote them"
+
+
+def check_store(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+    """The store, and the stages' last reports."""
+    url = store_url(home, settings.store.url)
+    if not store_exists(url):
+        place = "at store.url" if settings.store.url else home / STORE
+        yield Finding(name="store", ok=True, seen=f"none yet; it will be {place}")
+    else:
+        yield tested(
+            "store",
+            lambda: _opens(settings, home, folder),
+            remedy="choose another --home, or the model it belongs to",
+        )
+        yield from _stages(home)
+
+
+def _opens(settings: Settings, home: Path, folder: Path) -> str:
+    with closing(build.store_of_model(settings, home, folder)) as store:
+        states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
+        return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
+
+
+def _stages(home: Path) -> Iterator[Finding]:
+    with build.store_of_home(home) as store:
+        for status in store.statuses():
+            yield Finding(
+                name=f"stage {status.name}",
+                ok=status.ok,
+                seen=status.message,
+                remedy="" if status.ok else "it tries again by itself; its last message says what it needs",
+            )

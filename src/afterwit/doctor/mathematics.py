@@ -1,4 +1,4 @@
-"""Self-tests of what an update computes, by the update's own code, with the weights that are served."""
+"""Self-tests of an update's mathematics, by the update's own code, with the served weights."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class _Paths:
         ]
 
     def _live(self, *teachers: Sequence[Row]) -> list[HintTargets]:
-        """What the first phase of an update gets from teachers with the policy's weights."""
+        """The targets of an update's first phase, from teachers with the policy's weights."""
         from afterwit.learning.batch import Item
         from afterwit.learning.passes import score
         from afterwit.learning.update import update_state

@@ -37,7 +37,7 @@ def check(
     yield tested(
         "empty hint",
         lambda: _empty_hint(Renderer.load(folder), placement),
-        remedy="the template changes a conversation that nobody changed: report it with the model's name",
+        remedy="the template changes an unchanged conversation: report it with the model's name",
     )
     yield tested(
         "tokenizer",

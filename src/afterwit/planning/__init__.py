@@ -1,1 +1,1 @@
-"""What fits on which GPU, and the lines that start it."""
+"""Plans of parts on GPUs, and the lines that start them."""

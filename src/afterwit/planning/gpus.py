@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 AS_LISTED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """Makes CUDA number the GPUs as nvidia-smi does, even if they differ."""
 CPU = ""
-"""The name of the machine's memory, which stands for every GPU under `placement.device = "cpu"`."""
+"""The name of the machine's memory, which replaces every GPU under `placement.device = "cpu"`."""
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 AMD = Path("/dev/kfd")
 """Exists if the machine has GPUs of AMD."""
@@ -87,7 +87,7 @@ def gpus_here(placement: PlacementSettings, environment: Mapping[str, str] = os.
 
 
 def first_gpu(environment: Mapping[str, str] = os.environ) -> Gpu | None:
-    """Where a server without a placement computes: the first GPU, or this machine's memory if it has none.
+    """The place of a server without a placement: the first GPU, or this machine's memory without GPUs.
 
     None on a machine with AMD's GPUs, whose memory is not queried.
     """
@@ -108,7 +108,7 @@ def _memory() -> Gpu:
 
 
 def named_gpus(memory: str, count: int) -> tuple[Gpu, ...]:
-    """`count` GPUs with a memory such as 80GB or 80. SettingError if it is no size."""
+    """`count` GPUs with a memory such as 80GB or 80. SettingError if it cannot be parsed."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB)?", memory.strip(), re.IGNORECASE)
     if found is None or not float(found[1]):
         raise SettingError(f"--gpu-memory {memory}: write it in GB, such as 80GB")

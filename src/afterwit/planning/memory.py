@@ -28,7 +28,7 @@ SPARE = 1.2
 KEYS_VALUES = "keys and values"
 """The purpose, in `Memory`, of what an engine keeps of the tokens that it has read."""
 TOLERANCE = 0.02
-"""How far the number of weights in the files may be from the counted one, which omits norms and biases."""
+"""The tolerated difference between the weights in the files and the counted ones, which omit norms and biases."""
 Memory = dict[str, int]
 
 

@@ -49,7 +49,7 @@ def _row(part: Part) -> str:
 
 
 def _left(parts: Sequence[Part], gpus: Sequence[Gpu]) -> str:
-    """What each GPU has left, equal ones together."""
+    """The memory that is left on each GPU, equal ones together."""
     left: dict[int, list[str]] = {}
     for gpu in dict.fromkeys(gpus):
         rest = gpu.size - sum(part.needs * part.gpus.count(gpu) for part in parts)

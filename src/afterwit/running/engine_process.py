@@ -1,4 +1,4 @@
-"""A model server that Afterwit starts: its start, its restarts, its end, and what its log says."""
+"""A model server that Afterwit starts: its start, its restarts, its end, and the faults in its log."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def starts_ranks(settings: Settings) -> bool:
-    """Whether this process must start the learner's: there are several, and it is not one of them."""
+    """Whether this process must start the learner's: there are several, and this is not one."""
     learner = settings.learner
     if Placed.of(os.environ) is not None:
         return False
@@ -43,7 +43,7 @@ def starts_ranks(settings: Settings) -> bool:
 
 def launch(processes: int, work: Callable[..., None], *args: object, signals: str) -> None:
     """Run `work(*args)` in this number of processes, by torchrun's launcher. Returns when all have returned,
-    or after one of `signals`, which all of them get.
+    or after one of `signals`, which all get.
 
     If one fails, all are ended: SystemExit with its code, or with 128 plus its signal.
     """

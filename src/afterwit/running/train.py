@@ -267,7 +267,7 @@ def memory_shortage_named(folder: Path) -> Iterator[None]:
 
 
 def _why_nothing(store: Store) -> str:
-    """What failed, or what the store holds instead of turns to learn from."""
+    """The fault, or the content of the store, which has no turn to learn from."""
     if (pause := store.paused()) is not None:
         return f"nothing was learned: {on_person(pause)}"
     reported = [status for status in store.statuses() if status.stage == STAGE]

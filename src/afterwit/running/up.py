@@ -1,4 +1,4 @@
-"""`afterwit up` as a program: the servers that it starts, and the stages in front of them."""
+"""`afterwit up` as a program: the servers that it starts, and the stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def run(settings: Settings, home: Path) -> None:
-    """Start the servers and the stages; stop all of them at SIGINT or SIGTERM.
+    """Start the servers and the stages; stop all at SIGINT or SIGTERM.
 
     Without a section `placement` that is one server, on the GPUs that this process sees.
     """

@@ -38,7 +38,7 @@ class Ran:
     status: int | None
     """Exit status; negative: killed by that signal."""
     output: str
-    """What it printed to both streams, cut."""
+    """Its output on both streams, cut."""
     cut_bytes: int = 0
     """How much more it printed."""
     ended_for: str | None = None
@@ -170,7 +170,7 @@ async def open_box(isolation: Isolation, limits: BoxLimits | None = None) -> Asy
 def run(argv: Sequence[str], work: Path, limits: BoxLimits | None = None) -> Ran:
     """Run one command in a folder of the machine, with all the isolation that works here.
 
-    A command that cannot start has status 127. `weakness()` says what is missing. Raises BoxEnded.
+    A command that cannot start has status 127. `weakness()` describes missing isolation. Raises BoxEnded.
     """
     limits, isolation, work = limits or COMMAND, _isolation(), work.resolve()
     request = {"do": "run", "argv": list(argv), "limits": isolation.limits(limits, work)}
@@ -210,7 +210,7 @@ def _isolation() -> Isolation:
 
 
 def weakness() -> str | None:
-    """What a command of `run` can do here that it should not, in a sentence; None if it is isolated."""
+    """A sentence on what commands of `run` can do beyond their limits here; None if they are isolated."""
     if _isolation().isolated:
         return None
     root = ", and start any number of processes, because this is root" if os.getuid() == 0 else ""

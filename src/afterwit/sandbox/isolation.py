@@ -32,14 +32,14 @@ ZEROS = 1 << 30
 """Bytes of /dev/zero in a box."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 READABLE = (*SYSTEM, sys.base_prefix)
-"""The machine's folders that a box can read; it can write none of them."""
+"""The machine's folders that a box can read, and not write."""
 USER = "1000"
 """Of commands in a folder of the machine: outside they have the rights of this process's user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxLimits:
-    """What one command may use, all its processes together, and what the box holds on disk."""
+    """Limits of one command, all its processes together, and of the box's disk."""
 
     seconds: float = 10.0
     cpu_seconds: float = 10.0
@@ -69,7 +69,7 @@ class Isolation:
     name: str
     command: Callable[[BoxLimits, str, Path | None], Sequence[str]]
     """The command line for a box with these limits; an empty folder that exists until the box is ready, in
-    which a box without isolation works to its end; and the working folder, if it is one of the machine's."""
+    which a box without isolation works; and the working folder, if it is one of the machine's."""
     environment: Mapping[str, str]
     isolated: bool = True
 
@@ -95,7 +95,7 @@ class Isolation:
 
 
 def find_isolation(*, unsafe: bool = False, find: Callable[[str], str | None] = shutil.which) -> Isolation:
-    """The isolation that works here. Raises IsolationMissing, which says what to install.
+    """The isolation that works here. IsolationMissing lists what to install.
 
     `unsafe`: none at all; commands then run with this user's rights. `find` returns a program's path.
     """

@@ -19,7 +19,7 @@ BUILT = {
     "Judge",
     "Learn",
     "Publisher",
-    "Tracking",
+    "Trackers",
     "Trainer",
     "Versions",
     "build_app",

@@ -144,7 +144,7 @@ class Command:
 
 
 def _is_left() -> bool:
-    """Whether nobody waits for an answer any more."""
+    """Whether the program outside has closed the input."""
     poll = select.poll()
     poll.register(0, 0)
     return bool(poll.poll(0))
@@ -179,5 +179,5 @@ def _limit(name: str, value: int | None) -> None:
         number = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS knows no limit on address space
+        with contextlib.suppress(ValueError, OSError):  # macOS has no limit on address space
             resource.setrlimit(number, (value, value))

@@ -1,5 +1,5 @@
 """System calls that no command in a box needs: memory that no limit sees, mounts, other kernels' interfaces,
-other machines by ways that are no network, and a say in how process 1 runs.
+other machines by ways outside the network, and control of process 1.
 
 They fail with EPERM. A call in another instruction set's numbering ends the process: the numbers
 would be wrong.
@@ -90,7 +90,7 @@ class _Program(ctypes.Structure):
 
 
 def deny_calls() -> None:
-    """Deny them to this process and all that it will start. OSError where the kernel has no such filter."""
+    """Deny them to this process and all that it will start. OSError if the kernel has no such filter."""
     machine = platform.machine()
     if machine not in MACHINES:
         raise OSError(f"no filter of system calls for {machine}, only for {' and '.join(MACHINES)}")

@@ -65,14 +65,14 @@ class Init:
 
 
 def main() -> None:
-    """Serve requests until there are no more."""
+    """Serve requests until the input ends."""
     root, *options = sys.argv[1:]  # argparse would double the time to start
     if options == ["--unsafe"]:
         with contextlib.suppress(OSError, AttributeError):  # macOS has no prctl
             adopt_orphans()
     else:
         _confine(int(options[1]) if options else None)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what process 1 does not handle cannot end it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 ignores signals without a handler
     os.chdir(root)
     init = Init(root)
     print(json.dumps({"ready": os.getpid()}), flush=True)

@@ -1,4 +1,4 @@
-"""What the processes of a command use together, read from /proc, and their end."""
+"""The resources that a command's processes use together, from /proc, and the end of all processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def owned() -> list[Process]:
 
 HELD = ("RssAnon:", "RssShmem:", "HugetlbPages:", "VmPTE:")
 SOCKET_BYTES = 2 * 212_992
-"""What a socket that is no TCP connection may hold, by the kernel's defaults."""
+"""The most that a socket other than TCP may hold, by the kernel's defaults."""
 
 
 def memory_bytes(pid: int) -> int:
@@ -53,7 +53,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def socket_bytes() -> int:
-    """What the sockets of this process's network may hold, whoever has them."""
+    """The most that all sockets of this process's network may hold."""
     held = 0
     for family in ("tcp", "tcp6"):
         queues = (line.split()[4].split(":") for line in _sockets(family))
