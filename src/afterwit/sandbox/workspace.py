@@ -1,4 +1,4 @@
-"""Files below one folder of the machine, which an agent knows as `/work`. Links out of the folder are refused."""
+"""Files below one folder of the machine, which an agent knows as `/work`. Links out of it are refused."""
 
 from __future__ import annotations
 
