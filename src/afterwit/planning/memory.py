@@ -28,7 +28,7 @@ SPARE = 1.2
 KEYS_VALUES = "keys and values"
 """The purpose, in `Memory`, of what an engine keeps of the tokens that it has read."""
 TOLERANCE = 0.02
-"""The tolerated difference between counted weights and those of the files; norms and biases are not counted."""
+"""The tolerated share by which the weights in the files may differ: norms and biases are not counted."""
 Memory = dict[str, int]
 
 
