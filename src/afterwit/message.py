@@ -122,3 +122,10 @@ def observed(messages: Iterable[Message]) -> tuple[Message, ...]:
     system's messages are only reminders.
     """
     return tuple(replace(one, role="tool") for one in messages if one.role in SYSTEM and one.content)
+
+
+def one_line(message: Message, width: int) -> str:
+    """A message in one line of at most `width` characters: its calls, then its text."""
+    parts = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    text = " ".join(" ".join([*parts, message.content or ""]).split())
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -83,7 +83,7 @@ def turns(
 
 
 def _print_lines(records: Iterable[Record]) -> None:
-    from afterwit.printing.unbound import why_unbound
+    from afterwit.printing.turns import why_unbound
     from afterwit.store.export import summary
 
     for record in records:
@@ -115,7 +115,7 @@ def show(
     from afterwit.config import home_of, load
     from afterwit.ids import turn_of_response
     from afterwit.printing.ledger import became
-    from afterwit.printing.show import show_turn
+    from afterwit.printing.turns import show_turn
 
     folder = home_of(home)
     settings = load(home=folder, file=config)
@@ -188,8 +188,8 @@ def ledger(
     """
     from afterwit.errors import SettingError
     from afterwit.printing import ledger as entries
+    from afterwit.printing.ledger import version_table
     from afterwit.printing.terminal import Terminal
-    from afterwit.printing.versions import version_table
 
     if session is not None and (version is not None or answers):
         raise SettingError("--session shows all versions of a conversation: give it alone")
@@ -266,8 +266,8 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     Below them the newest updates that were held back, and alarms that took versions back.
     """
     from afterwit.adapters import SHARED
+    from afterwit.printing.ledger import event_lines, version_table
     from afterwit.printing.terminal import Terminal
-    from afterwit.printing.versions import event_lines, version_table
     from afterwit.promotion.events import EventKind
 
     with store_of(home) as store:

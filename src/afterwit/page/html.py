@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
+from afterwit.message import one_line
 
 HERE = Path(__file__).parent
 
@@ -94,7 +94,7 @@ def _templates() -> Environment:
         "reason_words": reason,
         "signed": signed,
         "count": count,
-        "one_line": one_line,
+        "one_line": partial(one_line, width=160),
     }
     return made
 
@@ -170,11 +170,3 @@ def signed(value: int | None) -> str:
 def count(number: int, noun: str, nouns: str | None = None) -> str:
     """`1 turn`, `2 turns`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
-
-
-def one_line(message: Message, width: int = 160) -> str:
-    """A message in one line: its calls, then its text."""
-    parts = [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    parts.append(message.content or "")
-    text = " ".join(" ".join(parts).split())
-    return text if len(text) <= width else text[: width - 1] + "\u2026"

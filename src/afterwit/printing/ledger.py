@@ -1,4 +1,4 @@
-"""The ledger: which words of whom taught a version, what that did, and what became of a conversation."""
+"""Versions on a terminal: the table, and the ledger of what each learned from which turns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
 from rich.text import Text
 
 from afterwit import build
+from afterwit.adapters import SHARED
 from afterwit.config import Settings
 from afterwit.errors import SettingError, TurnNotFound
-from afterwit.printing.turns import one_line
+from afterwit.message import one_line
+from afterwit.printing.terminal import WIDE, short_moment
+from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.suite import Standing
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.turn import Turn
 from afterwit.verdict import Question, Verdict
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from afterwit.learning.policy import Policy
 
 WIDTH = 100
-"""Characters of a response or a hint that a line shows."""
+"""Characters of a response in a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,7 @@ def chosen_version(versions: Sequence[VersionRecord], number: int | None) -> Ver
 
 
 def fate(number: int, versions: Sequence[VersionRecord], serving: int) -> str:
-    """What became of what a version learned."""
+    """Whether a version's learning is served, or was taken back."""
     taken = next((each for each in versions if number in each.reverts), None)
     if taken is not None:
         return f"taken back by version {taken.number}"
@@ -91,7 +96,7 @@ def fate(number: int, versions: Sequence[VersionRecord], serving: int) -> str:
 def lines(
     entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
 ) -> Iterator[Text]:
-    """What people read of an entry."""
+    """An entry in lines."""
     record = entry.record
     if record is None:
         yield Text(f"{entry.turn}  its content is gone", style="dim")
@@ -110,7 +115,7 @@ def lines(
 
 
 def became(store: Store, record: Record) -> list[Text]:
-    """The versions that learned from a turn, what that did, and what became of them."""
+    """The versions that learned from a turn, with effect and fate."""
     (entry,) = of_turns(store, [record])
     return list(_learned(entry, all_fates({each.version for each in entry.learned}, store)))
 
@@ -125,7 +130,7 @@ def _learned(entry: LedgerEntry, fates: Mapping[int, str]) -> Iterator[Text]:
 
 
 def said(record: Record) -> Iterator[str]:
-    """What followed a response, one line for each message, and the feedback."""
+    """The next state of a response, one line for each message, and the feedback."""
     if record.next_state is None:
         return
     for message in record.next_state.messages:
@@ -136,7 +141,7 @@ def said(record: Record) -> Iterator[str]:
 
 
 def judged(verdict: Verdict | None) -> Iterator[str]:
-    """The reward with the votes behind it, and the hints."""
+    """The reward with its votes, and the hints."""
     if verdict is None:
         return
     parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
@@ -162,7 +167,7 @@ def effect_line(effect: Effect) -> str:
 def as_json(
     entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
 ) -> dict[str, Any]:
-    """A entry for programs."""
+    """The same for programs."""
     record, verdict = entry.record, None if entry.record is None else entry.record.verdict
     feedback = None if record is None or record.next_state is None else record.next_state.feedback
     return {
@@ -211,7 +216,7 @@ MOST_TOKENS = 256
 def answers(
     settings: Settings, home: Path, folder: Path, number: int, turns: Sequence[Turn]
 ) -> dict[str, tuple[str, str]]:
-    """Turn -> the answers before and after. SettingError if the weights of either version are gone."""
+    """Turn -> answers before and after. SettingError if the weights of either version are gone."""
     from afterwit.chat_format.render import Renderer
     from afterwit.learning.policy import Policy
 
@@ -231,7 +236,7 @@ def answers(
 
 
 def _greedy(policy: Policy, turn: Turn, end_ids: Collection[int]) -> list[int]:
-    """The ids that the policy finds likeliest, without its end of turn and what is behind."""
+    """The most likely ids, up to the end of the turn."""
     import torch
 
     prompt = torch.tensor([turn.prompt_ids], device=policy.model.device)
@@ -244,3 +249,74 @@ def _greedy(policy: Policy, turn: Turn, end_ids: Collection[int]) -> list[int]:
             pad_token_id=0,
         )
     return list(takewhile(lambda token: token not in end_ids, ids[0, prompt.shape[1] :].tolist()))
+
+
+def version_table(
+    versions: Sequence[VersionRecord],
+    serving: Collection[int],
+    confirmed_versions: Collection[int] = (),
+    *,
+    width: int,
+) -> Table:
+    """One row a version in `width` columns: numbers and times are whole, the standing may be cut.
+
+    Adapters are named if there are others than the shared one. A narrow table leaves out `served since`.
+    """
+    names = ["version", "how", "made", "learned from", "loss", "standing", "served since"]
+    rows = [_version_row(version, serving, confirmed_versions) for version in versions]
+    if any(version.adapter != SHARED for version in versions):
+        names.insert(1, "adapter")
+        for row, version in zip(rows, versions, strict=True):
+            row.insert(1, version.adapter if version.number else "")
+    table = Table(box=None, pad_edge=False)
+    for at, name in enumerate(names[: None if width >= WIDE else -1]):
+        whole = max(len(name), *(len(row[at]) for row in rows)) if rows and name != "standing" else None
+        table.add_column(name, no_wrap=True, min_width=whole, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*row[: len(table.columns)])
+    return table
+
+
+def _version_row(
+    version: VersionRecord, serving: Collection[int], confirmed: Collection[int]
+) -> list[str | Text]:
+    loss = version.metrics.get("loss")
+    how = version.origin.value
+    if version.restores is not None:
+        how += f" of {version.restores}"
+    elif version.parent not in (None, version.number - 1):
+        how += f" of {version.parent}"
+    replayed = f" +{version.replayed} again" if version.replayed else ""
+    return [
+        f"{version.number}{' *' if version.number in serving else ''}",
+        how,
+        short_moment(version.created),
+        f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
+        "" if loss is None else f"{loss:.4f}",
+        _standing(version, confirmed),
+        short_moment(version.published_at),
+    ]
+
+
+def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:
+    if version.number in confirmed:
+        return Text(Standing.CONFIRMED, style="green")
+    if version.suite is None:
+        return Text("")
+    lost = "" if version.suite.worst is None else f", lost some `{version.suite.worst}`"
+    return Text(
+        version.suite.standing + lost, style="" if version.suite.standing is Standing.CLEAN else "yellow"
+    )
+
+
+def event_lines(events: Sequence[Event]) -> list[Text]:
+    """A line for each hold and alarm, the newest last."""
+    return [
+        Text(f"{short_moment(event.at)} {_whose(event)}{event.kind}: {event.words}", style="yellow")
+        for event in events
+        if event.kind is not EventKind.CONFIRM
+    ]
+
+
+def _whose(event: Event) -> str:
+    return "" if event.adapter == SHARED else f"{event.adapter} "

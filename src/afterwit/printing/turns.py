@@ -1,24 +1,32 @@
-"""The table of turns that commands print, and lines about many of them."""
+"""Turns on a terminal: the table, why turns have no parent, turns for review, and one turn at length."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from afterwit.config import Settings
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
-from afterwit.message import Message
-from afterwit.printing.terminal import WIDE, short_moment
-from afterwit.printing.unbound import unbound
+from afterwit.message import Message, one_line
+from afterwit.printing.terminal import WIDE, Terminal, short_moment
 from afterwit.store import Counts, Record
 from afterwit.teaching.review import WORDS
-from afterwit.turn import ImportedTurn, Kind
+from afterwit.turn import ImportedTurn, Kind, Turn
+from afterwit.verdict import Verdict, Vote
+
+if TYPE_CHECKING:
+    from afterwit.chat_format.render import Renderer
+    from afterwit.learning.explain import Advantage, Explained
 
 ID_CHARS = 12
-"""Characters of a turn's id that are listed: the millisecond it began in, and ten random bits."""
+"""Characters of a turn's id that are listed: its millisecond, and ten random bits."""
 
 COLOUR = {
     State.OPEN: "cyan",
@@ -51,7 +59,7 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
 
 
 def unbound_lines(records: Sequence[Record]) -> list[Text]:
-    """A line for each reason why turns have no place behind another, with these turns."""
+    """A line for each reason why turns do not follow another, with these turns."""
     short = dict(zip(ids := [record.turn.id for record in records], short_ids(ids), strict=True))
     return [
         Text(f"{', '.join(short[turn] for turn in turns)}: {why}", style="dim")
@@ -77,19 +85,8 @@ def _state(record: Record) -> Text:
         words += f" in {', '.join(map(str, record.trained_in))}"
     elif record.error is not None:
         words += f", waiting: {record.error}"
-    return Text(words, style="red" if _failed(record.reason) else COLOUR[record.state])
-
-
-def _failed(reason: Reason | None) -> bool:
-    return reason is not None and CLASS_OF[reason] is ReasonClass.FAILED
-
-
-def one_line(message: Message, width: int) -> str:
-    """A message in one line: its calls, else its text."""
-    words = [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    words.append(message.content or "")
-    text = " ".join(" ".join(words).split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    failed = record.reason is not None and CLASS_OF[record.reason] is ReasonClass.FAILED
+    return Text(words, style="red" if failed else COLOUR[record.state])
 
 
 def counts_line(counts: Counts) -> Text:
@@ -100,11 +97,11 @@ def counts_line(counts: Counts) -> Text:
 
 
 WIDTH = 200
-"""Characters of a response that are shown."""
+"""Characters of a response in a list for review."""
 
 
 def described(record: Record) -> Iterator[str]:
-    """A turn in a few lines: what would be learned from it, and why that is doubtful."""
+    """A turn in a few lines for review: its lesson, and why that is doubtful."""
     verdict = record.verdict
     reward = 0 if verdict is None else verdict.reward
     yield f"{record.turn.id}  reward {reward:+d}  from {record.turn.scope}"
@@ -127,3 +124,240 @@ def as_json(record: Record) -> dict[str, Any]:
         "flags": [flag.value for flag in record.flags],
         "accepted": record.accepted,
     }
+
+
+BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
+
+NEW_SEGMENT = (
+    "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
+    " turn that began it"
+)
+
+BESIDE = "is beside a conversation (a title, a summary, a review): it is served and never trained on"
+
+BESIDE_NO_KNOWN_ONE = (
+    "is beside a conversation (a title, a summary, a review), and which one is not known: it is served and"
+    " never trained on"
+)
+
+SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
+
+LEFT = "was left by its client before the answer ended: nobody has read it"
+
+_BY_REASON = {
+    Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
+    " session id of the client (X-Session-Id) tells them apart",
+    Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
+    " conversation, and until then neither trains",
+    Reason.SUPERSEDED: SUPERSEDED,
+    Reason.CLIENT_LEFT: LEFT,
+}
+
+
+def why_unbound(record: Record) -> str | None:
+    """Why a turn follows no other or is not counted where it does; None if it has its place."""
+    turn = record.turn
+    if isinstance(turn, ImportedTurn):
+        return None
+    if record.superseded_by is not None:
+        return SUPERSEDED
+    if record.reason in _BY_REASON:
+        return _BY_REASON[record.reason]
+    begins = turn.parent is None and turn.session == turn.id
+    if turn.kind is Kind.SIDE:
+        return BESIDE_NO_KNOWN_ONE if begins else BESIDE
+    if turn.parent is not None:
+        return None
+    return BEGINS if begins else NEW_SEGMENT
+
+
+def unbound(records: Iterable[Record]) -> dict[str, list[str]]:
+    """The reasons that apply to some of the turns, each with the ids of these.
+
+    A turn that begins its session is named only if its request has earlier answers: a parent might be missed.
+    """
+    found: dict[str, list[str]] = {}
+    for record in records:
+        why = why_unbound(record)
+        if why is not None and (
+            why != BEGINS or any(each.role == "assistant" for each in record.turn.conversation.messages)
+        ):
+            found.setdefault(why, []).append(record.turn.id)
+    return found
+
+
+IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
+
+PROMPT_MESSAGES = 3
+
+MESSAGE_CHARS = 1200
+
+STRONG = 1.0
+"""The advantage at which a token's colour is brightest."""
+
+SEEN = 0.02
+"""The advantage from which on a token is coloured."""
+
+
+def show_turn(
+    record: Record,
+    settings: Settings,
+    home: Path,
+    *,
+    advantages: bool,
+    group_rewards: tuple[int, ...],
+    became: Sequence[Text],
+) -> None:
+    """Print a turn, and what `became` of it.
+
+    With `advantages`, load the models and print what an update computes for each token.
+    """
+    console = Terminal()
+    for part in (*_parts(record), *became):
+        console.print(part)
+    if not advantages or record.verdict is None or not (record.rl or record.opd):
+        return
+    with console.status("computing what the turn teaches, as an update does"):
+        parts = list(_taught(record, record.verdict, settings, home, group_rewards))
+    for part in parts:
+        console.print(part)
+
+
+def _parts(record: Record) -> Iterator[RenderableType]:
+    turn = record.turn
+    reason = f" ({record.reason.value})" if record.reason else ""
+    head = f"{turn.id}  {record.state.value}{reason} · session {turn.session} · {turn.kind.value}"
+    yield Text(head, style="bold")
+    if (why := why_unbound(record)) is not None:
+        yield Text(f"It {why}.", style="dim")
+    yield Text(_sampling(turn, record.trained_in) if isinstance(turn, Turn) else IMPORTED, style="dim")
+    messages = turn.conversation.messages
+    if len(messages) > PROMPT_MESSAGES:
+        yield Text(f"… {len(messages) - PROMPT_MESSAGES} earlier messages", style="dim")
+    for message in messages[-PROMPT_MESSAGES:]:
+        yield _panel(message, message.role, "blue")
+    yield _panel(turn.message, "response", "bold")
+    if record.next_state is not None:
+        for message in record.next_state.messages:
+            yield _panel(message, f"next state: {message.role}", "magenta")
+        if record.next_state.feedback is not None:
+            yield Text(f"feedback: {record.next_state.feedback}", style="magenta")
+    elif record.state is State.OPEN:
+        yield Text(_unanswered(turn.parent), style="dim")
+    if record.error is not None:
+        yield Text(f"waiting: {record.error}", style="red")
+    if record.verdict is not None:
+        yield _verdict(record.verdict)
+
+
+def _sampling(turn: Turn, trained_in: Sequence[int]) -> str:
+    versions = ", ".join(map(str, sorted(set(turn.sampled.versions))))
+    trained = f" · trained in {', '.join(map(str, trained_in))}" if trained_in else ""
+    return (
+        f"sampled by version {versions or '-'} at temperature {turn.sampling.temperature:g}, "
+        f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
+    )
+
+
+def _unanswered(parent: str | None) -> str:
+    before = f" The turn before it: `afterwit show {parent}`." if parent is not None else ""
+    return f"Nothing has followed it yet, so there is nothing to judge it by.{before}"
+
+
+def _panel(message: Message, title: str, style: str) -> Panel:
+    lines = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    if message.content:
+        lines.append(message.content)
+    text = "\n".join(lines)
+    cut = len(text) - MESSAGE_CHARS
+    if cut > 0:
+        text = f"… {cut} characters\n{text[-MESSAGE_CHARS:]}"
+    return Panel(Text(text), title=title, title_align="left", border_style=style)
+
+
+def _verdict(verdict: Verdict) -> RenderableType:
+    lines = [Text(f"reward {verdict.reward:+d} by {verdict.source.value}", style="bold")]
+    lines += [_vote(vote) for vote in verdict.votes]
+    whose = "hint, in the person's own words" if verdict.own_words else "hint"
+    lines += [Text(f"{whose}: {hint}", style="green") for hint in verdict.hints]
+    return Panel(Group(*lines), title="verdict", title_align="left", border_style="yellow")
+
+
+def _vote(vote: Vote) -> Text:
+    value = "invalid" if vote.value is None else f"{vote.value:+d}"
+    why = f" ({vote.rejected})" if vote.rejected else ""
+    return Text(f"{vote.question.value} {value}{why}: {' '.join(vote.words.split())[:300]}", style="dim")
+
+
+def _taught(
+    record: Record, verdict: Verdict, settings: Settings, home: Path, group_rewards: tuple[int, ...]
+) -> Iterator[RenderableType]:
+    """What the update computed for the turn, or would compute: hint, weights, advantages per token."""
+    from afterwit import build
+    from afterwit.chat_format.render import Renderer
+    from afterwit.home.model import model_folder
+    from afterwit.learning.explain import Explained, explain
+    from afterwit.turn import JudgedTurn
+
+    folder = model_folder(settings.model, home)
+    trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
+    sample = JudgedTurn(
+        turn=record.sampled_turn,
+        verdict=verdict,
+        rl=record.rl,
+        opd=record.opd,
+        group_rewards=group_rewards,
+    )
+    trained_in = record.trained_in[-1] if record.trained_in else None
+    found = explain(trainer, sample, trained_in)
+    if not isinstance(found, Explained):
+        yield Text(f"it teaches nothing now: {found.value}", style="dim")
+        return
+    yield Text(_origin(found, trained_in, settings), style="dim")
+    for index, hint in enumerate(found.hints):
+        tokens = sum(chosen == index for chosen in found.chosen)
+        yield Text(f"hint of {tokens} of {len(found.chosen)} tokens: {hint}", style="green")
+    response = record.sampled_turn.sampled.ids
+    for name, per_token in found.terms.items():
+        yield Panel(_coloured(response, per_token, renderer), title=f"advantages: {name}", title_align="left")
+    yield Text(
+        "green: the token is pushed up; red: down. In brackets: the likelier id that gains most, if any.",
+        style="dim",
+    )
+
+
+def _origin(found: Explained, trained_in: int | None, settings: Settings) -> str:
+    """The weights and settings behind the numbers below."""
+    objective, teacher = settings.objective, settings.learner.teacher
+    if trained_in is None:
+        when = f"What it would teach now, with the weights of version {found.weights}."
+    elif found.exact:
+        when = (
+            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
+        )
+    else:
+        when = (
+            f"The weights that version {trained_in} was made from are gone: computed with version"
+            f" {found.weights}'s instead."
+        )
+    how = f"Objective {objective.objective}, teacher {teacher}, {objective.hint_selection} hint"
+    return f"{when} {how}, K = {objective.ids_kept} ({objective.subset}); by the present settings."
+
+
+def _coloured(response: Sequence[int], per_token: Sequence[Advantage], renderer: Renderer) -> Text:
+    text = Text()
+    for index, token in zip(response, per_token, strict=True):
+        values = dict(zip(token.ids, token.values, strict=True))
+        own = values.get(index, 0.0)
+        text.append(renderer.decode([index]), style=_style(own))
+        best = max(values, key=values.__getitem__)
+        if best != index and values[best] > max(own, SEEN):
+            text.append(f"[{renderer.decode([best])}]", style=_style(values[best]))
+    return text
+
+
+def _style(advantage: float) -> str:
+    if abs(advantage) <= SEEN:
+        return ""
+    strength = int(40 + 150 * min(abs(advantage) / STRONG, 1.0))
+    return "white on " + (f"rgb(0,{strength},0)" if advantage > 0 else f"rgb({strength},0,0)")
