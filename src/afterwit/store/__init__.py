@@ -5,7 +5,6 @@ from afterwit.store.lookup import ParentLookup
 from afterwit.store.records import (
     Committed,
     Counts,
-    EndedTurn,
     Excluded,
     FeedbackOutcome,
     Filter,
@@ -30,7 +29,6 @@ __all__ = [
     "AsyncStore",
     "Committed",
     "Counts",
-    "EndedTurn",
     "Excluded",
     "FeedbackOutcome",
     "Filter",

@@ -14,7 +14,7 @@ from afterwit.judging.checks import Judged
 from afterwit.store.database import ALL, Part, marks
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.reading import clauses_of
-from afterwit.store.records import EndedTurn, Filter, Outcome, SessionLine, SourceLine, TurnLine
+from afterwit.store.records import Filter, Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.rows import read, read_message
 from afterwit.turn import source_of
 from afterwit.verdict import Question
@@ -59,19 +59,6 @@ JUDGED = """
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
-"""
-
-ENDED = """
-    SELECT t.seq, t.id AS turn, t.session, t.kind, t.state, t.reason, t.moved_at AS ended, t.created AS asked,
-        t.recorded, t.oldest_version, n.at AS answered, v.at AS judged, v.reward,
-        v.hinted, m.number AS version, m.created AS update_began,
-        m.committed_at AS committed, m.published_at AS published
-    FROM turns t LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)
-        LEFT JOIN versions m ON m.number =
-            (SELECT max(r.version) FROM trained r WHERE r.turn = t.id AND r.replayed = 0)
-    WHERE t.state IN ('TRAINED', 'SKIPPED') AND (t.moved_at, t.seq) > (?, ?) AND t.moved_at <= ?
-        AND t.imported = 0
-    ORDER BY t.moved_at, t.seq LIMIT ?
 """
 
 
@@ -155,11 +142,6 @@ class Browsing(Part):
         ):
             votes[row["seq"]].append((Question(row["question"]), row["value"]))
         return [read(Judged, row, votes=tuple(votes[row["seq"]])) for row in reversed(rows)]
-
-    def ended_turns(self, *, after: tuple[float, int], until: float, limit: int) -> list[EndedTurn]:
-        """Turns that were trained or skipped and stayed so, by when that was: after the time and the `seq` of
-        the last one, up to `until`. Imported turns are left out."""
-        return [read(EndedTurn, row) for row in self._database.rows(ENDED, (*after, until, limit))]
 
 
 def _before(before: int | None) -> int:

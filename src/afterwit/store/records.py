@@ -93,36 +93,6 @@ class TurnLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedTurn:
-    """The times of a turn that was trained or skipped, in seconds since the epoch."""
-
-    seq: int
-    turn: str
-    session: str
-    kind: Kind
-    state: State
-    reason: Reason | None
-    ended: float
-    """When it reached this state. Turns are listed by it, those of one time by `seq`."""
-    asked: float
-    recorded: float | None
-    """When its response was complete."""
-    answered: float | None
-    """When its next state last changed; None: nothing followed."""
-    judged: float | None
-    reward: int | None
-    hinted: bool
-    oldest_version: int
-    """The version that sampled its oldest token."""
-    version: int | None
-    """The newest version that trained on it as a new turn; None: no version did."""
-    update_began: float | None
-    committed: float | None
-    published: float | None
-    """When that version's update began, was committed and was served."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
     """A session, counted over its main turns."""
 

@@ -50,7 +50,6 @@ FIRST = (
     "CREATE INDEX turns_by_adapter ON turns (adapter) WHERE adapter <> 'shared'",
     "CREATE INDEX main_turns ON turns (scope, seq) WHERE kind = 'main'",
     "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
-    "CREATE INDEX ended_turns ON turns (moved_at, seq) WHERE state IN ('TRAINED', 'SKIPPED')",
     # `conversation` and `prompt_ids` hold what differs from the row `base`: see prefix_delta.py.
     # Short columns come first, because SQLite reads a row from its beginning.
     """

@@ -116,35 +116,3 @@ def test_judged_turns_come_with_their_votes_and_the_newest_feedback(store: Store
     assert first.votes == ((Question.EVALUATION, -1), (Question.HINT, 1), (Question.HINT, None))
     assert (second.seq > first.seq, second.votes, second.feedback) == (True, (), -1)
     assert [each.turn for each in store.judged_turns(limit=1)] == ["t2"]
-
-
-def test_ended_turns_come_by_when_they_ended_with_the_time_of_each_step(store: Store) -> None:
-    add_judged(store, "t1", HINTED, now=1.0)
-    add(store, "t2", now=2.0)
-    add(store, "t3", reason=Reason.SIDE_TURN, kind=Kind.SIDE, now=3.0)
-    store.commit_version(a_version(1, ["t1"]), now=6.0)
-    store.published(1, now=7.0)
-    side, trained = store.ended_turns(after=(0.0, 0), until=6.0, limit=9)
-    assert (side.turn, side.state, side.reason, side.kind) == (
-        "t3",
-        State.SKIPPED,
-        Reason.SIDE_TURN,
-        Kind.SIDE,
-    )
-    assert (side.asked, side.recorded, side.ended) == (3.0, 3.0, 3.0)
-    assert (side.answered, side.judged, side.reward, side.version) == (None, None, None, None)
-    assert (trained.turn, trained.state, trained.ended) == ("t1", State.TRAINED, 6.0)
-    assert (trained.asked, trained.recorded, trained.answered, trained.judged) == (1.0, 1.0, 1.0, 1.0)
-    assert (trained.reward, trained.hinted, trained.version) == (-1, True, 1)
-    assert (trained.committed, trained.published) == (6.0, 7.0)
-
-
-def test_ended_turns_go_on_behind_the_last_one_also_if_several_ended_at_once(store: Store) -> None:
-    for number in range(5):
-        add(store, f"t{number}", reason=Reason.SIDE_TURN, now=4.0)
-    seen, after = [], (0.0, 0)
-    while page := store.ended_turns(after=after, until=9.0, limit=2):
-        seen += [line.turn for line in page]
-        after = page[-1].ended, page[-1].seq
-    assert seen == ["t0", "t1", "t2", "t3", "t4"]
-    assert store.ended_turns(after=(0.0, 0), until=3.9, limit=9) == []
