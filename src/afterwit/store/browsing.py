@@ -32,7 +32,7 @@ SESSIONS = """
     )
     ORDER BY t.seq DESC LIMIT ?
 """
-"""A session's newest main turn: the index of sessions tells whether there is a newer one."""
+"""Each session's newest main turn, by the index of sessions."""
 
 REWARDS = """
     count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
@@ -63,7 +63,7 @@ JUDGED = """
 
 
 class Browsing(Part):
-    """What people look at."""
+    """Lists for people."""
 
     def turn_lines(
         self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
@@ -106,7 +106,7 @@ class Browsing(Part):
         return lines
 
     def _asked(self, seqs: Sequence[int]) -> dict[int, str]:
-        """What a person said last before each of these turns; those without content are left out."""
+        """The last user message before each of these turns; those without content are left out."""
         found = {}
         for seq, whole in whole_values(self._database, seqs).items():
             messages = orjson.loads(whole["conversation"])["messages"]

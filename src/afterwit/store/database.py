@@ -1,4 +1,4 @@
-"""What the store's SQL needs of a database: statements, transactions, locks, and the words that differ."""
+"""The interface between the store's SQL and a database: statements, transactions, locks, dialect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Database(ABC):
 
     def __init__(self, place: str) -> None:
         self.place = place
-        """Where it is, for messages."""
+        """Its path or URL, for messages."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:

@@ -193,9 +193,9 @@ class Leases(Part):
         """The judged turns that a learner could claim now, oldest first, including those that wait for a
         person.
 
-        A session has ended if no request follows its newest turn, that turn waits for none (the client said
-        so, nothing answered for a day, or feedback replaced the reply), and no turn of it waits for the
-        judge.
+        A session has ended if no request follows its newest turn, that turn waits for none (the client ended
+        the session, nothing answered for a day, or feedback replaced the reply), and none of its turns waits
+        for the judge.
         """
         rows = self._database.rows(
             f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED})"

@@ -36,7 +36,7 @@ TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.SKIPPED: (State.JUDGED, State.TRAINED),
     State.TRAINED: (),
 }
-"""The moves of a turn that a manifest names, by its state: what was said about it since came too late."""
+"""The moves of a turn that a manifest names, by its state: a next state that changed since came too late."""
 
 VERSIONS = """
     SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 0) AS trained,
@@ -46,7 +46,7 @@ VERSIONS = """
 
 
 class Lineage(Orders):
-    """What the learner and the publisher commit."""
+    """Commits of the learner and the publisher."""
 
     def leading(self) -> AbstractContextManager[None]:
         """While the body runs, no other process learns over the store, whichever home it has. Raises
@@ -158,7 +158,7 @@ class Lineage(Orders):
         Unknown manifests are committed. A version that is neither among them nor an ancestor of one, or that
         names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED if their next
         state changed since), and turns that a lost rollback reverted are TRAINED again. Leases of an earlier
-        learner are freed; an `error` says what it died of, and counts as a failed attempt.
+        learner are freed; an `error`, its cause of death, counts as a failed attempt.
         """
         with self._database.alone():
             lost = self._lost(manifests)
@@ -254,8 +254,8 @@ class Lineage(Orders):
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
     ) -> list[LearnedTurn]:
-        """What was trained on, by version: of one version, or of these turns in any version. Includes turns
-        whose content is gone."""
+        """The turns that versions were trained on, by version: those of one version, or these in any version.
+        Includes turns without content."""
         sql, values = "SELECT * FROM trained WHERE TRUE", list[int | str]()
         if version is not None:
             sql, values = f"{sql} AND version = ?", [version]

@@ -44,7 +44,7 @@ BRANCH = f"""
 """
 
 MOST_REPLY_BYTES = 16 << 20
-"""Of cached replies: every request of a session asks for those of its earlier turns."""
+"""Of cached replies: every request of a session needs those of its earlier turns."""
 
 MOST_RECENT_BYTES = 16 << 20
 """Of cached conversations."""
@@ -99,7 +99,7 @@ class ParentLookup(Part):
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. Of turns with an equal hash only the newest `equal_limit` come, so
-        that a prompt that is repeated forever does not slow requests down. `turn_ids` are the turns that its
+        that requests stay fast if a client repeats a prompt forever. `turn_ids` are the turns that its
         tool-call ids name. The newest `side_limit` side turns with replies of at least `LONG_REPLY` bytes
         come with them: a compacted conversation may quote one. If the client names its sessions, the newest
         main turn of `client_session` comes too, and none of another session of the client.
@@ -176,7 +176,7 @@ class ParentLookup(Part):
     def branches(self, parent: str, *, limit: int = 32) -> list[Branch]:
         """The newest `limit` of a turn's children, oldest first; side, retried and abandoned turns left out.
 
-        Limited so that a response that is asked for again forever does not slow requests down.
+        The limit keeps requests fast if a client regenerates a response forever.
         """
         rows = self._database.rows(
             f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"

@@ -86,7 +86,7 @@ def move(
 ) -> None:
     """Move a turn, end its lease and forget failed attempts.
 
-    Raises IllegalMove if the table has no such move, or for an imported turn on its way to the learner.
+    Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
     """
     check_move(current.id, current.state, new)
     if current.imported and new is State.JUDGED:

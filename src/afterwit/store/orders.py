@@ -1,4 +1,4 @@
-"""What people order: pause, review, exclude, forget. Orders hold until they are withdrawn or carried out,
+"""People's orders: pause, review, exclude, forget. An order holds until it is withdrawn or carried out,
 across restarts and for every process over the store."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAUSED, PAUSED_ADAPTER, NOTE, FORGET = "paused", "paused adapter:", "note:", "fo
 """Keys of `meta`; the last three are prefixes."""
 
 CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes")
-"""Tables that hold what was said in a turn and about it."""
+"""Tables that hold a turn's content, and what was recorded about it."""
 
 BATCH = 32
 """Turns whose content is deleted by one statement, and by retention in one transaction."""
@@ -32,7 +32,7 @@ TRAINS = """
 
 
 class Orders(Part):
-    """What the commands and the page write, and the learner reads."""
+    """Written by the commands and the page, read by the learner."""
 
     def pause(self, words: str, *, now: float, adapter: str | None = None) -> Pause:
         """From now on no learner claims a turn; with an `adapter`, none that it would learn from. `words`:
@@ -189,8 +189,8 @@ class Orders(Part):
         return tuple(row["id"] for row in rows)
 
     def forget(self, session: str, *, now: float) -> int:
-        """Delete what was said in a session and about it: content, next states, feedback, verdicts, votes,
-        effects, episodes, and its items of the suite. Its turns end as `forgotten`.
+        """Delete a session's content, next states, feedback, verdicts, votes, effects, episodes and items of
+        the suite. Its turns end as `forgotten`.
 
         Returns how many had content. It cannot be read back from the store's files, as after `prune`.
         """
@@ -220,7 +220,7 @@ class Orders(Part):
         return held
 
     def _delete_contents(self, seqs: Sequence[int]) -> int:
-        """Delete what was said in these turns and about them; returns how many had content."""
+        """Delete all that CONTENT_TABLES hold of these turns; returns how many had content."""
         here = marks(len(seqs))
         ((held,),) = self._database.rows(f"SELECT count(*) FROM contents WHERE seq IN ({here})", seqs)
         detach(self._database, seqs)

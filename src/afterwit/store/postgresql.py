@@ -173,7 +173,7 @@ STORED = """
 """
 
 ROW_BYTES = 1500
-"""Of a turn besides what was said and sampled: its narrow rows and ten index entries."""
+"""Of a turn's narrow rows and its ten index entries."""
 
 LEADING = 1
 """The advisory lock of the only learner. That of `alone` is 0, those of names are negative."""

@@ -1,7 +1,7 @@
 """Prefix deltas: a turn stores of its conversation and prompt ids only what its parent does not have.
 
-Both grow with a session. A row of `contents` refers to an older row as its `base`, and says how many bytes of
-each value it shares with the base's. The bases form a chain, whose last row stores its values whole.
+Both grow with a session. A row of `contents` refers to an older row as its `base`, with the number of
+bytes of each value that both share. The bases form a chain, whose last row stores its values whole.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def _delta(base: int | None, shared: Mapping[str, int], whole: Whole) -> dict[str, Any]:
-    """The columns of a row that shares so many bytes with its base."""
+    """The columns of a row that shares these bytes with its base."""
     rest = {name: whole[name][shared[name] :] for name in DELTAS}
     return {"base": base, **rest, **{f"{name}_shared": shared[name] for name in DELTAS}}
 

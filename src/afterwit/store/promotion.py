@@ -50,7 +50,7 @@ LINEAGE = """
         SELECT v.number FROM lineage JOIN versions v ON v.restores = lineage.number
     )
 """
-"""A version, those that its weights came from, and rollbacks to one of them."""
+"""A version, those that its weights came from, and rollbacks to any of these."""
 
 CHOICE = "o.session = t.session AND o.prompt_hash = t.prompt_hash AND o.created = t.created AND o.id <> t.id"
 """Whether `o` is another choice of the request that `t` answers."""
@@ -65,7 +65,7 @@ UNENDED = f"""
 
 
 class Promotion(Part):
-    """What the gate and the watch read and write."""
+    """Read and written by the gate and the watch."""
 
     def line(self, turn: str, *, limit: int = 64) -> list[Record]:
         """A turn and those that lead to it in its session, oldest first: at most `limit`, those with content.
@@ -78,7 +78,7 @@ class Promotion(Part):
     def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
         """Store how an episode ended, and the items it approved; an episode of the same turn is replaced.
 
-        `steps` are its turns: an episode that seemed to end with an earlier one of them is forgotten.
+        `steps` are its turns: an episode that seemed to end with an earlier step is deleted.
         """
         with self._database.transaction():
             self._database.hold(PROMOTION)
@@ -151,7 +151,7 @@ class Promotion(Part):
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
         """Main turns from before that time whose tool call nothing followed and that closed no episode.
 
-        Of the choices of one response the first, if nothing followed any of them.
+        Only the first choice of a response, and only if nothing followed any choice.
         """
         rows = self._database.rows(UNENDED, (before, limit))
         return records_by_seq(self._database, [row["seq"] for row in rows])

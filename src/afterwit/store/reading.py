@@ -38,10 +38,10 @@ NAMED = 8
 
 
 class Reading(Part):
-    """What all stages and the commands read."""
+    """Queries of all stages and commands."""
 
     def turn(self, turn: str) -> Record:
-        """Raises TurnNotFound if there is no such turn, or its content was pruned."""
+        """Raises TurnNotFound for an unknown turn, or one whose content was pruned."""
         row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
         if row is None:
             raise TurnNotFound(f"there is no turn {turn}")
@@ -179,8 +179,8 @@ class Reading(Part):
     def votes_on(
         self, signature: str, *, after: str | None = None, adapter: str = SHARED
     ) -> Mapping[str, Votes]:
-        """What each source that teaches an adapter said of calls of this kind, in verdicts that no person
-        doubted; if `after` is given, of those after a call of that kind, or, if it is empty, after none.
+        """Each source's votes on calls of this kind, in verdicts for an adapter that no person refused.
+        `after`: only on calls that follow a call of that kind, or, if it is empty, that follow none.
 
         Those that contradict others count once a person accepted them. A source is a key, whatever its
         clients call themselves (`source_of`).

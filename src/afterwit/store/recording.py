@@ -20,7 +20,7 @@ from afterwit.verdict import Feedback
 
 
 class Recording(ParentLookup):
-    """What the gateway writes."""
+    """Written by the gateway."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -28,8 +28,8 @@ class Recording(ParentLookup):
 
     @contextmanager
     def binding(self, scope: str) -> Iterator[None]:
-        """While the body runs, no other gateway binds requests of this scope: what was looked up holds until
-        what follows from it is stored."""
+        """While the body runs, no other gateway binds requests of this scope, so a lookup still holds when
+        the decision is stored."""
         with self._database.transaction():
             self._database.hold(f"scope {scope}")
             yield

@@ -35,7 +35,7 @@ class Record:
     verdict: Verdict | None
     rl: bool
     opd: bool
-    """Which terms of the loss the verdict gives the turn."""
+    """The terms of the loss that the verdict gives the turn."""
     trained_in: tuple[int, ...]
     """The versions it was trained in as a new turn, oldest first."""
     replayed_in: tuple[int, ...]
@@ -46,7 +46,7 @@ class Record:
     error: str | None
     """The message of the last failed attempt."""
     flags: tuple[Flag, ...] = ()
-    """What is doubtful about the verdict."""
+    """Doubts about the verdict."""
     accepted: bool | None = None
     """A person's review of the verdict; None: not reviewed."""
 
@@ -60,7 +60,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which turns to list; None: any."""
+    """A choice of turns; None: any."""
 
     session: str | None = None
     state: State | None = None
@@ -151,7 +151,7 @@ class FeedbackOutcome:
 
 
 class ReviewOutcome(StrEnum):
-    """What a person's review of a turn changed."""
+    """The effect of a person's review of a turn."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -160,12 +160,12 @@ class ReviewOutcome(StrEnum):
     TRAINED = "trained"
     """Nothing: it has trained already."""
     NOT_WAITING = "not_waiting"
-    """Nothing: it has no verdict that could train."""
+    """Nothing: its verdict could not train, or is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excluded:
-    """What excluding a session changed."""
+    """The effect of excluding a session."""
 
     ended: int
     """Turns that would have trained or might have."""
@@ -202,7 +202,7 @@ class VersionRecord:
     """Number of turns that it trained on as new ones."""
     replayed: int
     suite: SuiteResult | None = None
-    """What it lost of what people had approved; None: not measured."""
+    """How much of what people had approved it lost; None: not measured."""
     adapter: str = SHARED
 
 
@@ -215,12 +215,12 @@ class LearnedTurn:
     replayed: bool
     """Whether it had trained before."""
     effect: Effect | None
-    """What the update did to it; None: not measured."""
+    """How the update changed it; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What a manifest did to the turns it names."""
+    """The effect of a manifest on the turns it names."""
 
     trained: int
     """Turns that became TRAINED."""
@@ -232,7 +232,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What reconciling with the checkpoint folder changed."""
+    """The effect of reconciling with the checkpoint folder."""
 
     committed: tuple[int, ...]
     """Versions whose manifests the store did not know."""
@@ -246,7 +246,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What retention removed."""
+    """The effect of retention."""
 
     turns: int
     size: int
@@ -282,7 +282,7 @@ class Status:
 
     stage: str
     machine: str = ""
-    """Where it runs, if the store is shared."""
+    """The machine that it runs on, if the store is shared."""
     ok: bool
     message: str
     at: float

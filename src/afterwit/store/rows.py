@@ -35,22 +35,24 @@ def read(kind: type[T], row: Row, **values: Any) -> T:
     Columns of booleans and enums are converted.
     """
     columns = _columns(kind)  # type: ignore[arg-type]  # a class can be hashed
-    found = {name: convert(row[name]) for name, convert in columns if name not in values}
-    return kind(**found, **values)
+    for name, convert in columns:
+        if name not in values:
+            values[name] = row[name] if convert is None else convert(row[name])
+    return kind(**values)
 
 
 @cache
-def _columns(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+def _columns(kind: Any) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
     return tuple((name, _converter(hint)) for name, hint in get_type_hints(kind).items())
 
 
-def _converter(hint: Any) -> Callable[[Any], Any]:
+def _converter(hint: Any) -> Callable[[Any], Any] | None:
     if NoneType in get_args(hint):
         convert = _converter(*(kind for kind in get_args(hint) if kind is not NoneType))
-        return lambda value: None if value is None else convert(value)
+        return convert and (lambda value: None if value is None else convert(value))
     if hint is bool or (isinstance(hint, type) and issubclass(hint, Enum)):
         return hint
-    return lambda value: value
+    return None
 
 
 def columns_of(noun: Any, *, but: Sequence[str] = ()) -> dict[str, Any]:

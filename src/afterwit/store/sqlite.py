@@ -163,7 +163,7 @@ class SqliteDatabase(Database):
         return int((pages - free) * size)
 
     def turns_beyond(self, max_bytes: int) -> int:
-        """A fixed number: the exact size is cheap to read again after removing that many."""
+        """A fixed number, because the exact size is cheap to read again after each batch."""
         return 32 if self.size() > max_bytes else 0
 
     def wipe(self) -> None:
@@ -330,7 +330,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
-    connection.execute("PRAGMA secure_delete = ON")  # what was pruned must not stay readable in free pages
+    connection.execute("PRAGMA secure_delete = ON")  # free pages must not hold pruned content
     return connection
 
 

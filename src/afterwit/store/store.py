@@ -19,10 +19,10 @@ from afterwit.store.upkeep import Upkeep
 
 
 class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, ABC):
-    """The whole store. Each method is one transaction: all of it is stored, or nothing.
+    """The whole store. Each method is one transaction, stored whole or not at all.
 
-    What a method wrote survives a killed process as soon as it returns; whether it survives a power loss is
-    the database's own setting. A store is used by one thread at a time; other threads and processes open
+    The writes of a method survive a killed process as soon as it returns; whether they survive a power loss
+    is the database's own setting. A store is used by one thread at a time; other threads and processes open
     their own.
 
     Raises StoreUnavailable if the database cannot read or write now, and StoreError if it refuses the call.
@@ -30,7 +30,7 @@ class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, AB
     """
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Several calls as one: all of them are stored, or none. An inner transaction joins the outer one."""
+        """Several calls as one, stored whole or not at all. An inner transaction joins the outer one."""
         return self._database.transaction()
 
     def together(self) -> AbstractContextManager[None]:
@@ -43,14 +43,14 @@ class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, AB
         """For backups: write all that is stored into the new file `path`, which is a SQLite store.
 
         Others go on reading and writing. What they commit meanwhile is in the copy whole or not at all.
-        Raises StoreUnavailable if the disk has no room for it.
+        Raises StoreUnavailable if the disk is full.
         """
 
     def copy_into(self, other: Store) -> int:
         """Write all that is stored into another store, which is empty and may use another database; returns
         the number of turns.
 
-        All of it is stored there, or nothing. Raises StoreError if the other holds anything already,
+        Everything is stored there, or nothing. Raises StoreError if the other store is not empty,
         StoreMismatch if it belongs to another model.
         """
         return copy_rows(self._database, other._database)

@@ -23,7 +23,7 @@ reports that stage."""
 
 
 class Upkeep(Orders):
-    """What housekeeping, the stages and the commands do to the store."""
+    """Called by housekeeping, the stages and the commands."""
 
     def expire_open(self, older_than: float, *, now: float) -> int:
         """Skip OPEN turns created before `older_than`; returns how many. A late reply reopens them."""
@@ -37,7 +37,7 @@ class Upkeep(Orders):
 
         Turns that wait are never removed. A trained turn leaves what its version's count needs. At most
         `limit` turns a call: call again for more. What was removed cannot be read back from the store's
-        files, unless another process still reads an older state of them.
+        files, unless another process still reads an older snapshot.
         """
         removed = approved = 0
         if max_age_s is not None:
