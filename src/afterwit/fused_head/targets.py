@@ -23,7 +23,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import (
     Candidates,
     Target,
-    given_candidates,
+    candidates_of_rows,
     hint_targets_of,
     token_targets,
     truncated_weight,
@@ -88,14 +88,14 @@ def _candidates(
     device = student.at_NJ.device
     rows_N = torch.split(torch.arange(len(student.at_NJ), device=device), lengths(inputs))
     chosen = [(entry, rows_T) for entry, rows_T, has in zip(inputs, rows_N, hinted, strict=True) if has]
-    run = [(entry, rows_T) for entry, rows_T in chosen if not entry.sample.given]
+    run = [(entry, rows_T) for entry, rows_T in chosen if not entry.sample.teacher_rows]
     outputs = iter(_teacher_outputs(run, inputs, student, teacher, chunk) if run else ())
     for entry, rows_T in chosen:
         student_ids_TK, student_old_TK = student.top_ids_NK[rows_T], student.top_NK[rows_T]
         old_at = partial(_logprobs_at, head, entry.states_TD.detach(), student.softmax.rows(rows_T))
-        if entry.sample.given:
-            yield given_candidates(
-                entry.sample.given,
+        if entry.sample.teacher_rows:
+            yield candidates_of_rows(
+                entry.sample.teacher_rows,
                 student_ids_TK=student_ids_TK,
                 student_old_TK=student_old_TK,
                 old_T=student.at_NJ[rows_T, 0],

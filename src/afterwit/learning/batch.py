@@ -42,7 +42,7 @@ class Item:
     """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
     hints: tuple[str, ...]
     """The hints of `teachers`."""
-    given: tuple[TeacherRow | None, ...] | None = None
+    teacher_rows: tuple[TeacherRow | None, ...] | None = None
     """The scores of each token by a teacher that ran elsewhere, None where it is not distilled."""
     reward: float | None
     """None: no RL term."""
@@ -56,7 +56,7 @@ class Item:
         for name, values in (
             ("forced", self.behaviour.forced),
             ("logprobs", self.behaviour.logprobs),
-            ("given", self.given),
+            ("teacher rows", self.teacher_rows),
         ):
             if values is not None and len(values) != tokens:
                 raise ValueError(f"{tokens} ids but {len(values)} {name}")

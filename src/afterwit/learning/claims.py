@@ -99,17 +99,16 @@ class Claims:
         if not choice.turns:
             return []
         with self._store.transaction():
-            return [] if self._store.paused() else self._claim(choice)
-
-    def _claim(self, choice: NextBatch) -> list[Record]:
-        return self._store.claim(
-            STAGE,
-            owner=self._owner,
-            limit=len(choice.turns),
-            lease_s=self._settings.lease_s,
-            now=self._now(),
-            only=choice.turns,
-        )
+            if self._store.paused():
+                return []
+            return self._store.claim(
+                STAGE,
+                owner=self._owner,
+                limit=len(choice.turns),
+                lease_s=self._settings.lease_s,
+                now=self._now(),
+                only=choice.turns,
+            )
 
     def progress(self, records: Sequence[Record], stop: Callable[[], bool], watch: Progress) -> Progress:
         """The callback for the phases of an update of these records.

@@ -17,14 +17,13 @@ from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import UpdateReplay, settings_of
-from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.rerun import settings_of
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate
 from afterwit.promotion.suite import Standing, SuiteResult
 from afterwit.store import ForgetOrder, Store
 from afterwit.turn import JudgedTurn
-from afterwit.version import Origin, Recipe, Version
+from afterwit.version import Origin, Version
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,12 @@ class Forgetter:
         number = trainer.versions.next()
         if trainer.versions.newest() != found.newest:
             raise VersionTaken(f"version {trainer.versions.newest()} followed version {found.newest}")
-        policy = trainer.rerun(found.start, found.steps, self._again(len(found.steps)), progress=progress)
+
+        def samples(at: int, step: Step) -> list[JudgedTurn]:
+            self._say(f"forgetting: update {at} of {len(found.steps)}")
+            return self._samples(step)
+
+        policy = trainer.rerun(found.start, found.steps, samples, progress=progress)
         version = Version(
             number=number,
             parent=found.newest,
@@ -144,38 +148,19 @@ class Forgetter:
         progress(Phase.WRITTEN)
         return written
 
-    def _again(self, count: int) -> Callable[[int, Step], UpdateReplay]:
-        def again(at: int, step: Step) -> UpdateReplay:
-            self._say(f"forgetting: update {at} of {count}")
-            return self._with_samples(step)
-
-        return again
-
-    def _with_samples(self, step: Step) -> UpdateReplay:
-        version, recipe = step.version, step.version.recipe
-        if recipe is None or version.parent is None:
-            raise NotRepeatable(
-                f"version {version.number} cannot be run again: its manifest does not say how, because it"
-                " learned from an Atropos server, or was written by an older Afterwit"
-            )
+    def _samples(self, step: Step) -> list[JudgedTurn]:
+        recipe = step.version.recipe
+        if recipe is None:
+            return []
         settings, _, _ = settings_of(recipe)
-        return UpdateReplay(
-            number=version.number,
-            parent=version.parent,
-            recipe=recipe,
-            new=[self._sample(turn, version.number, recipe, settings) for turn in step.turns],
-            replayed=[self._sample(turn, version.number, recipe, settings) for turn in step.replayed],
-            probe=version.probe if step.whole else None,
-        )
-
-    def _sample(self, turn: str, number: int, recipe: Recipe, settings: LearnerSettings) -> JudgedTurn:
-        try:
-            record = self._store.turn(turn)
-        except TurnNotFound as error:
-            raise NotRepeatable(
-                f"version {number} cannot be run again: the content of turn {turn} is gone"
-            ) from error
-        return sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings)
+        found = []
+        for turn in (*step.turns, *step.replayed):
+            try:
+                record = self._store.turn(turn)
+            except TurnNotFound as error:
+                raise NotRepeatable(f"the content of turn {turn} is gone") from error
+            found.append(sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings))
+        return found
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
         """The approved turns that the version lost. It serves in any case: at worst it is doubtful."""

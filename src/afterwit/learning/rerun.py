@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -25,29 +26,18 @@ from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
-from afterwit.version import Origin, Probe, Recipe, Version
+from afterwit.version import Origin, Recipe, Version
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateReplay:
-    """An update to run again, with the samples that stay in it."""
-
-    number: int
-    """The version that it made."""
-    parent: int
-    """The version that it began with: staleness is counted from there."""
-    recipe: Recipe
-    new: Sequence[JudgedTurn]
-    replayed: Sequence[JudgedTurn]
-    probe: Probe | None = None
-    """The log-probs of the policy after it, to the bit; None if a turn was left out so far."""
+Samples = Callable[[int, Step], list[JudgedTurn]]
+"""(place of a step from 1 on, the step) -> its samples, new ones before replayed ones. NotRepeatable if the
+content of one is gone."""
 
 
 def replay_updates(
     versions: Versions,
     start: int,
     steps: Sequence[Step],
-    again: Callable[[int, Step], UpdateReplay],
+    samples: Samples,
     rendering: Rendering,
     frozen: FrozenModels,
     settings: LearnerSettings,
@@ -56,8 +46,8 @@ def replay_updates(
     server: TeacherServer | None,
     ranks: Ranks,
 ) -> Policy:
-    """The policy at `start` after the steps, which `again` gives with their samples, by their places from 1
-    on; those that a run before this one kept are not run again.
+    """The policy at `start` after the updates of the steps, run again as they were with these samples; steps
+    that an earlier call kept are not run again.
 
     `frozen` belongs to the present `settings`, `server` holds the teacher of steps whose settings say so.
 
@@ -69,34 +59,43 @@ def replay_updates(
     if halfway.done and (recipe := steps[halfway.done - 1].version.recipe) is not None:
         present, _, _ = settings_of(recipe)
         policy = halfway.policy(present, ranks)
-    for at, planned in enumerate(steps[halfway.done :], start=halfway.done + 1):
-        step = again(at, planned)
+    for at, step in enumerate(steps[halfway.done :], start=halfway.done + 1):
+        version = step.version
         try:
-            then, objective, placement = settings_of(step.recipe)
+            recipe = version.recipe
+            if recipe is None or version.parent is None:
+                raise NotRepeatable(
+                    "its manifest does not say how, because it learned from an Atropos server, or was written"
+                    " by an older Afterwit"
+                )
+            then, objective, placement = settings_of(recipe)
+            judged = samples(at, step)
             if policy is None:
                 policy = load(versions, start, then, ranks)
             elif not then.alike(present):
                 policy = _reloaded(policy, versions, then, ranks)
-            if step.recipe.fresh_optimizer:
+            if recipe.fresh_optimizer:
                 policy = _reloaded(policy, versions, then, ranks, state=False)
             models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
             limits = TurnLimits(
                 max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
                 max_staleness=then.max_staleness,
-                version=step.parent,
+                version=version.parent,
                 chain=versions.numbers(),
                 adapter=versions.adapter or SHARED,
             )
-            items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
+            items, refused = build(judged, rendering, placement, limits, objective)
             if refused:
                 raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
-            _check_unchanged(items, step.recipe)
+            for item in items:
+                if item.turn is None or recipe.digests.get(item.turn) != digest(item):
+                    raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
             with ranks.leading(Update(items=items, objective=objective, settings=then)):
                 update(policy, models, items, objective, then, progress, ranks=ranks)
-            if step.probe is not None and probed(policy, ranks) != step.probe:
+            if step.whole and probed(policy, ranks) != version.probe:
                 raise NotRepeatable(_differs(then.processes, ranks.size))
         except NotRepeatable as error:
-            raise NotRepeatable(f"version {step.number} cannot be run again: {error}") from error
+            raise NotRepeatable(f"version {version.number} cannot be run again: {error}") from error
         present = then
         halfway.keep(policy, at, ranks)
     return load(versions, start, settings, ranks) if policy is None else policy
@@ -116,12 +115,6 @@ def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer 
     context = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     most = min(settings.max_tokens, context or settings.max_tokens)
     return most if served is None else min(most, served.context_length)
-
-
-def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
-    for item in items:
-        if item.turn is None or recipe.digests.get(item.turn) != digest(item):
-            raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
 
 
 def _reloaded(
@@ -206,20 +199,17 @@ class Halfway:
 
     def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
         self._kept = Versions(root=versions.root / FOLDER, base=versions.base)
-        self._names = [_digest(start, versions.get(start)), *map(_digest_of, steps)]
-        self.done = self._found()
+        parts = [(start, versions.get(start)), *((step.version, step.turns, step.replayed) for step in steps)]
+        self._names = [hashlib.sha256(repr(part).encode()).hexdigest() for part in parts]
+        self.done = 0
         """Steps that need not be run again."""
-
-    def _found(self) -> int:
-        try:
+        with suppress(VersionDamaged):
             newest = self._kept.get(self._kept.newest())
             if newest is not None and list(newest.turns) == self._names[: len(newest.turns)]:
                 self._kept.verify(newest.number)
-                return len(newest.turns) - 1
-        except VersionDamaged:
-            pass
-        drop(self._kept.root.parent)
-        return 0
+                self.done = len(newest.turns) - 1
+        if not self.done:
+            drop(self._kept.root.parent)
 
     def policy(self, settings: LearnerSettings, ranks: Ranks) -> Policy:
         """The policy after the steps that are done."""
@@ -250,11 +240,3 @@ class Halfway:
 def drop(root: Path) -> None:
     """Delete what was kept in a folder of versions."""
     shutil.rmtree(root / FOLDER, ignore_errors=True)
-
-
-def _digest_of(step: Step) -> str:
-    return _digest(step.version, step.turns, step.replayed)
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -38,7 +38,7 @@ def server_scores(
     return [found[index] for index in range(len(items))]
 
 
-def given_rows(
+def teacher_rows(
     items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor, *, k: int
 ) -> list[tuple[TeacherRows, ...]]:
     """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
@@ -47,7 +47,9 @@ def given_rows(
     came with the items, or there are none.
     """
     dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
-    width = max((len(row.ids) for item in items for row in item.given or () if row is not None), default=0)
+    width = max(
+        (len(row.ids) for item in items for row in item.teacher_rows or () if row is not None), default=0
+    )
     if scores is None:
         return [_padded(item, width, like.device, dtype) for item in items]
     found = []
@@ -97,10 +99,12 @@ def _padded(item: Item, width: int, device: torch.device, dtype: torch.dtype) ->
 
     ValueError for a row of another token, or of one that does not train.
     """
-    if item.given is None or not any(row is not None for row in item.given):
+    if item.teacher_rows is None or not any(row is not None for row in item.teacher_rows):
         return ()
     ids, logprobs, valid = [], [], []
-    for token, forced, row in zip(item.student.response, item.behaviour.forced, item.given, strict=True):
+    for token, forced, row in zip(
+        item.student.response, item.behaviour.forced, item.teacher_rows, strict=True
+    ):
         if row is not None and forced:
             raise ValueError("a token that does not train has a teacher's row")
         if row is not None and row.ids[0] != token:

@@ -24,7 +24,7 @@ from afterwit.learning.metrics import measure, read
 from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import UpdateReplay, context_of, drop, recipe_of, replay_updates
+from afterwit.learning.rerun import Samples, context_of, drop, recipe_of, replay_updates
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, update
@@ -268,13 +268,12 @@ class Trainer:
         self,
         start: int,
         steps: Sequence[Step],
-        again: Callable[[int, Step], UpdateReplay],
+        samples: Samples,
         *,
         progress: Progress,
     ) -> Policy:
-        """The policy at `start` after these updates, which are run again as they were, with the samples that
-        `again` gives by their places from 1 on. No version is written; what is kept on the way, so that a
-        learner that is stopped can go on, goes with `drop_halfway`.
+        """The policy at `start` after these updates, which are run again as they were. No version is written;
+        `drop_halfway` deletes the progress that is kept for a learner that stops meanwhile.
 
         Raises NotRepeatable if an update would read something else than it did. The policy in memory is
         forgotten.
@@ -284,7 +283,7 @@ class Trainer:
             self.versions,
             start,
             steps,
-            again,
+            samples,
             self._rendering,
             self.frozen,
             self.settings,
@@ -294,7 +293,7 @@ class Trainer:
         )
 
     def drop_halfway(self) -> None:
-        """Delete what a `rerun` kept."""
+        """Delete the progress of a `rerun`."""
         drop(self.versions.root)
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:

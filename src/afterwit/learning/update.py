@@ -27,7 +27,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
 from afterwit.learning.score import stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import given_rows, server_scores, temperature_of
+from afterwit.learning.teacher_scores import server_scores, teacher_rows, temperature_of
 from afterwit.objective.advantage import advantages, denominators
 from afterwit.objective.choices import Rewarded
 from afterwit.objective.logprobs import top_k
@@ -123,8 +123,8 @@ def update_state(
         k = given_ids(objective)
         at = (lambda rows: likeliest(policy, rows, k, limit, ranks)) if k else None
         scores = server_scores(items, frozen.served, ranks, at)
-    given = given_rows(items, scores, policy.model.get_input_embeddings().weight, k=objective.ids_kept)
-    samples, reward_mean = _samples(items, given, objective, policy, served=scores is not None)
+    rows = teacher_rows(items, scores, policy.model.get_input_embeddings().weight, k=objective.ids_kept)
+    samples, reward_mean = _samples(items, rows, objective, policy, served=scores is not None)
     teacher = frozen.teacher(policy) if runs and scores is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     packing = Packing.of(settings, policy.model, teacher, reference)
@@ -147,7 +147,7 @@ def update_state(
 
 def _samples(
     items: Sequence[Item],
-    given: Sequence[tuple[TeacherRows, ...]],
+    rows: Sequence[tuple[TeacherRows, ...]],
     objective: ObjectiveSettings,
     policy: Policy,
     *,
@@ -158,15 +158,15 @@ def _samples(
     found = advantages(rewarded, objective, mean=policy.reward_mean)
     device = policy.model.device
     samples = [
-        sample_of(item, rows, advantage, device, served=served and bool(rows))
-        for item, rows, advantage in zip(items, given, found.values, strict=True)
+        sample_of(item, own, advantage, device, served=served and bool(own))
+        for item, own, advantage in zip(items, rows, found.values, strict=True)
     ]
     return samples, found.mean
 
 
 def sample_of(
     item: Item,
-    given: tuple[TeacherRows, ...],
+    rows: tuple[TeacherRows, ...],
     advantage: float | None,
     device: torch.device,
     *,
@@ -182,8 +182,8 @@ def sample_of(
         behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
         basis=behaviour.basis.value,
         advantage=advantage,
-        hints=0 if given else len(item.teachers),
-        given=given,
+        hints=0 if rows else len(item.teachers),
+        teacher_rows=rows,
     )
 
 

@@ -34,14 +34,10 @@ def advantages(
             raise ValueError(f"a reward is {sample.reward} in a group of {list(sample.group)}: not finite")
     baseline = BASELINES[settings.baseline]
     values = tuple(None if sample is None else baseline.advantage(sample, mean) for sample in batch)
-    return Advantages(values, _next_mean(batch, mean, settings))
-
-
-def _next_mean(batch: Sequence[Rewarded | None], mean: float, settings: ObjectiveSettings) -> float:
     rewards = [sample.reward for sample in batch if sample is not None]
-    if not BASELINES[settings.baseline].moves_mean or not rewards:
-        return mean
-    return settings.baseline_decay * mean + (1 - settings.baseline_decay) * fmean(rewards)
+    if baseline.moves_mean and rewards:
+        mean = settings.baseline_decay * mean + (1 - settings.baseline_decay) * fmean(rewards)
+    return Advantages(values, mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,11 +98,10 @@ def _component(carried: Sequence[Sequence[str]], terms: Iterable[str]) -> dict[s
     return {term: every.count(term) for term in terms}
 
 
-def _batch(carried: Sequence[Sequence[str]], terms: Iterable[str]) -> dict[str, int]:
-    return dict.fromkeys(terms, len(carried))
-
-
-AGGREGATIONS: dict[str, Aggregation] = {"component": _component, "batch": _batch}
+AGGREGATIONS: dict[str, Aggregation] = {
+    "component": _component,
+    "batch": lambda carried, terms: dict.fromkeys(terms, len(carried)),
+}
 """`component`: a term is divided by the samples that carry it; `batch`: by all of them."""
 
 
@@ -126,14 +125,6 @@ class Baseline:
     """Whether the batch's rewards move the running mean."""
 
 
-def _none(sample: Rewarded, mean: float) -> float:
-    return sample.reward
-
-
-def _running(sample: Rewarded, mean: float) -> float:
-    return sample.reward - mean
-
-
 def _group(sample: Rewarded, mean: float) -> float:
     """(r - mean) / standard deviation (n - 1) of the group (GRPO, Shao et al. 2024).
 
@@ -146,8 +137,8 @@ def _group(sample: Rewarded, mean: float) -> float:
 
 
 BASELINES = {
-    "none": Baseline(advantage=_none),
-    "running": Baseline(advantage=_running, moves_mean=True),
+    "none": Baseline(advantage=lambda sample, mean: sample.reward),
+    "running": Baseline(advantage=lambda sample, mean: sample.reward - mean, moves_mean=True),
     "group": Baseline(advantage=_group, reads_group=True),
 }
 
@@ -215,14 +206,6 @@ def _first_largest(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
-def _shortest(lengths: Sequence[int], ids: Sequence[int]) -> int:
-    return 0
-
-
-def _longest(lengths: Sequence[int], ids: Sequence[int]) -> int:
-    return max(range(len(lengths)), key=lengths.__getitem__)
-
-
 def _random(lengths: Sequence[int], ids: Sequence[int]) -> int:
     """Each as likely, the same for the same ids: their SHA-256 as little-endian 64-bit integers, of which the
     first eight bytes, big-endian, modulo the number of hints."""
@@ -231,20 +214,18 @@ def _random(lengths: Sequence[int], ids: Sequence[int]) -> int:
 
 
 def _hint_overlap(candidates: Candidates) -> Tensor:
-    """How many of the student's top-K ids are among the teacher's."""
     return candidates.overlap_HT
 
 
 def _overlap_ids(student_TK: Sequence[Sequence[int]], teacher_TK: Sequence[Sequence[int]]) -> list[int]:
-    """`_hint_overlap` of one hint."""
     return [
         len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, teacher_TK, strict=True)
     ]
 
 
 _HINT_RULES = {
-    "shortest": HintRule(known=_shortest),
-    "longest": HintRule(known=_longest, keeps_longest=True),
+    "shortest": HintRule(known=lambda lengths, ids: 0),
+    "longest": HintRule(known=lambda lengths, ids: _first_largest(lengths), keeps_longest=True),
     "random": HintRule(known=_random),
     "sequence_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids),
     "token_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids, per_token=True),

@@ -39,114 +39,34 @@ def evaluate_batch(
     running_mean: float,
 ) -> Evaluation:
     """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
-    chosen = settings_named(settings)
-    batch = samples_named(arrays)
-    leaves = [_floats(named["logits_current"]).detach().clone().requires_grad_() for named in batch]
-    for named in batch:
-        _check(named)
-    samples, teachers = _samples(batch, chosen, running_mean)
-    over = denominators(samples, chosen)
-    losses = [
-        _sample_loss(named, leaf, sample, hints, over, chosen)
-        for named, leaf, sample, hints in zip(batch, leaves, samples, teachers, strict=True)
-    ]
-    return _evaluation(losses, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
-
-
-def _check(named: Mapping[str, Any]) -> None:
-    """Refuse what would be misread later."""
-    if not math.isfinite(_reward(named)):
-        raise ValueError(f"a reward is {_reward(named)}: not finite")
-    behaviour, tokens = named.get("behaviour"), len(named["ids"])
-    if behaviour is not None and len(behaviour) != tokens:
-        raise ValueError(f"{tokens} ids but {len(behaviour)} log-probs in behaviour")
-    if behaviour is not None and not bool(_floats(behaviour).isfinite().all()):
-        raise ValueError("behaviour holds log-probs that are not finite: nothing can be corrected by those")
-    lengths = named.get("hint_lengths")
-    if lengths is None:
-        return
-    if len(lengths) != _hints(named):
-        raise ValueError(f"{_hints(named)} hints but {len(lengths)} lengths")
-    if list(lengths) != sorted(lengths):
-        raise ValueError(f"hints come shortest first, but their lengths are {tuple(lengths)}")
-
-
-def _samples(
-    batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float
-) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """The samples without logits, and for each the hints whose teachers run."""
-    carried = [_terms(named, settings) for named in batch]
+    chosen, batch = settings_named(settings), [_Arrays(named) for named in samples_named(arrays)]
+    for each in batch:
+        each.check()
+    carried = [each.terms(chosen) for each in batch]
     rewarded = [
-        Rewarded(_reward(named), _group(named, batch)) if terms.rl else None
-        for named, terms in zip(batch, carried, strict=True)
+        Rewarded(each.reward, each.group(batch)) if terms.rl else None
+        for each, terms in zip(batch, carried, strict=True)
     ]
-    found = advantages(rewarded, settings, mean=mean)
-    teachers = [
-        settings.hint_rule.teachers(_lengths(named), torch.as_tensor(named["ids"]).tolist())
-        if terms.opd
-        else ()
-        for named, terms in zip(batch, carried, strict=True)
+    found = advantages(rewarded, chosen, mean=running_mean)
+    hints = [
+        chosen.hint_rule.teachers(each.lengths, each.ids_T.tolist()) if terms.opd else ()
+        for each, terms in zip(batch, carried, strict=True)
     ]
-    return [_sample(*each) for each in zip(batch, found.values, teachers, strict=True)], teachers
+    samples = [
+        each.sample(advantage, len(teachers))
+        for each, advantage, teachers in zip(batch, found.values, hints, strict=True)
+    ]
+    over = denominators(samples, chosen)
+    parts = [
+        each.loss(sample, teachers, over, chosen)
+        for each, sample, teachers in zip(batch, samples, hints, strict=True)
+    ]
+    loss = torch.stack([part.loss for part in parts]).sum()
+    gradients = torch.autograd.grad(loss, [each.leaf_TV for each in batch])
+    terms = {name: torch.stack([part.terms[name] for part in parts]).sum() for name in TERMS}
+    as_tensors = isinstance(batch[0].named["logits_current"], Tensor)
 
-
-def _group(named: Mapping[str, Any], batch: list[Mapping[str, Any]]) -> list[float]:
-    """The rewards of all samples of the prompt."""
-    if named.get("group") is None:
-        return []
-    return [_reward(other) for other in batch if other.get("group") == named["group"]]
-
-
-def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Carried:
-    """The terms that the sample carries and, if samples are routed, keeps."""
-    facts = TurnFacts(reward=_reward(named), hints=_hints(named), tau=_temperature(named))
-    # a term of weight 0 is evaluated as well, so that its value can be compared
-    reads = replace(settings.reads, rl=settings.has_rl)
-    return reads.learned(terms_of(facts), reward=facts.reward, confidence=_confidence(named))
-
-
-def _confidence(named: Mapping[str, Any]) -> float | None:
-    if named.get("behaviour") is None:
-        return None
-    return confidence(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
-
-
-def _sample(named: Mapping[str, Any], advantage: float | None, teachers: tuple[int, ...]) -> Sample:
-    behaviour = named.get("behaviour")
-    return Sample.sampled_at(
-        _temperature(named),
-        ids_T=torch.as_tensor(named["ids"]).long(),
-        mask_T=_mask(named),
-        behaviour_T=None if behaviour is None else _floats(behaviour),
-        basis=named.get("basis") or "processed",
-        advantage=advantage,
-        hints=len(teachers),
-    )
-
-
-def _sample_loss(
-    named: Mapping[str, Any],
-    leaf: Tensor,
-    sample: Sample,
-    hints: tuple[int, ...],
-    over: Denominators,
-    settings: ObjectiveSettings,
-) -> SampleLoss:
-    old = named.get("logits_old")
-    old_TV = leaf.detach() if old is None else _floats(old)
-    same_shape(leaf, "old", old_TV)
-    target = prepare(sample, old_TV, (_floats(named["logits_teacher"][hint]) for hint in hints), settings)
-    base = named.get("logits_base")
-    base_TV = None if base is None else _floats(base)
-    return sample_loss(leaf, sample, target, over, settings, logits_reference_TV=base_TV)
-
-
-def _evaluation(losses: list[SampleLoss], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
-    loss = torch.stack([part.loss for part in losses]).sum()
-    gradients = torch.autograd.grad(loss, leaves)
-    terms = {name: torch.stack([part.terms[name] for part in losses]).sum() for name in TERMS}
-
-    def out(value: Tensor, dtype: torch.dtype = leaves[0].dtype) -> Any:
+    def out(value: Tensor, dtype: torch.dtype = batch[0].leaf_TV.dtype) -> Any:
         value = value.detach().to(dtype)
         return value if as_tensors else value.numpy()[()]
 
@@ -157,31 +77,71 @@ def _evaluation(losses: list[SampleLoss], leaves: list[Tensor], *, as_tensors: b
     )
 
 
-def _reward(named: Mapping[str, Any]) -> float:
-    reward = named.get("reward")
-    return 0.0 if reward is None else float(reward)
+class _Arrays:
+    """The named arrays of one sample."""
 
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.named = {name: value for name, value in named.items() if value is not None}
+        self.leaf_TV = _floats(named["logits_current"]).detach().clone().requires_grad_()
+        self.ids_T = torch.as_tensor(named["ids"]).long()
+        self.reward = float(self.named.get("reward", 0.0))
+        self.tau = float(self.named.get("tau", 1.0))
+        self.hints = len(self.named.get("logits_teacher", ()))
+        self.lengths = [int(length) for length in self.named.get("hint_lengths", range(self.hints))]
+        self.mask_T = torch.as_tensor(self.named.get("mask", [True] * len(self.leaf_TV))).bool()
+        self.behaviour_T = _floats(self.named["behaviour"]) if "behaviour" in self.named else None
 
-def _temperature(named: Mapping[str, Any]) -> float:
-    tau = named.get("tau")
-    return 1.0 if tau is None else float(tau)
+    def check(self) -> None:
+        """Refuse values that would be misread later."""
+        if not math.isfinite(self.reward):
+            raise ValueError(f"a reward is {self.reward}: not finite")
+        if self.behaviour_T is not None:
+            if len(self.behaviour_T) != len(self.ids_T):
+                raise ValueError(f"{len(self.ids_T)} ids but {len(self.behaviour_T)} log-probs in behaviour")
+            if not bool(self.behaviour_T.isfinite().all()):
+                raise ValueError(
+                    "behaviour holds log-probs that are not finite: nothing can be corrected by those"
+                )
+        if len(self.lengths) != self.hints:
+            raise ValueError(f"{self.hints} hints but {len(self.lengths)} lengths")
+        if self.lengths != sorted(self.lengths):
+            raise ValueError(f"hints come shortest first, but their lengths are {tuple(self.lengths)}")
 
+    def group(self, batch: Sequence[_Arrays]) -> list[float]:
+        """The rewards of all samples of the prompt."""
+        name = self.named.get("group")
+        return [] if name is None else [other.reward for other in batch if other.named.get("group") == name]
 
-def _lengths(named: Mapping[str, Any]) -> Sequence[int]:
-    """Characters of each hint; without them, hints that grow longer."""
-    lengths = named.get("hint_lengths")
-    return range(_hints(named)) if lengths is None else [int(length) for length in lengths]
+    def terms(self, settings: ObjectiveSettings) -> Carried:
+        """The terms that the sample carries and, if samples are routed, keeps."""
+        facts = TurnFacts(reward=self.reward, hints=self.hints, tau=self.tau)
+        # a term of weight 0 is evaluated as well, so that its value can be compared
+        reads = replace(settings.reads, rl=settings.has_rl)
+        sure = None
+        if self.behaviour_T is not None:
+            sure = confidence(self.behaviour_T.tolist(), (~self.mask_T).tolist())
+        return reads.learned(terms_of(facts), reward=self.reward, confidence=sure)
 
+    def sample(self, advantage: float | None, hints: int) -> Sample:
+        return Sample.sampled_at(
+            self.tau,
+            ids_T=self.ids_T,
+            mask_T=self.mask_T,
+            behaviour_T=self.behaviour_T,
+            basis=self.named.get("basis") or "processed",
+            advantage=advantage,
+            hints=hints,
+        )
 
-def _hints(named: Mapping[str, Any]) -> int:
-    teachers = named.get("logits_teacher")
-    return 0 if teachers is None else len(teachers)
-
-
-def _mask(named: Mapping[str, Any]) -> Tensor:
-    if named.get("mask") is None:
-        return torch.ones(len(named["logits_current"]), dtype=torch.bool)
-    return torch.as_tensor(named["mask"]).bool()
+    def loss(
+        self, sample: Sample, hints: Sequence[int], over: Denominators, settings: ObjectiveSettings
+    ) -> SampleLoss:
+        old_TV = _floats(self.named.get("logits_old", self.leaf_TV.detach()))
+        same_shape(self.leaf_TV, "old", old_TV)
+        teachers = (_floats(self.named["logits_teacher"][hint]) for hint in hints)
+        target = prepare(sample, old_TV, teachers, settings)
+        base_TV = _floats(self.named["logits_base"]) if "logits_base" in self.named else None
+        return sample_loss(self.leaf_TV, sample, target, over, settings, logits_reference_TV=base_TV)
 
 
 def _floats(values: Any) -> Tensor:

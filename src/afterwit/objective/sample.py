@@ -32,7 +32,7 @@ class Sample:
     """The RL advantage; `None`: no RL term."""
     hints: int
     """Number of teachers that run; 0: no OPD term, unless a teacher's rows are given."""
-    given: tuple[TeacherRows, ...] = ()
+    teacher_rows: tuple[TeacherRows, ...] = ()
     """The rows of teachers that ran elsewhere, one per hint."""
 
     def __post_init__(self) -> None:
@@ -47,14 +47,14 @@ class Sample:
             raise ValueError(f"none of the {tokens} tokens trains")
         if self.basis not in get_args(Basis):
             raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
-        self._check_given()
+        self._check_rows()
         if not self.tau > 0:
             raise ValueError(f"tau is {self.tau}, but must be above 0")
 
-    def _check_given(self) -> None:
-        if self.given and self.hints:
+    def _check_rows(self) -> None:
+        if self.teacher_rows and self.hints:
             raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
-        for rows in self.given:
+        for rows in self.teacher_rows:
             if len(rows.ids_TK) != len(self.ids_T):
                 raise ValueError(f"{len(self.ids_T)} ids but {len(rows.ids_TK)} teacher's rows")
 
@@ -66,13 +66,13 @@ class Sample:
     @property
     def taught(self) -> bool:
         """Whether a teacher scores it."""
-        return self.hints > 0 or bool(self.given)
+        return self.hints > 0 or bool(self.teacher_rows)
 
     def mask_of(self, term: str) -> Tensor:
         """The tokens that a term is a mean over: in distillation by given rows, those that have one."""
-        if term != "opd" or not self.given:
+        if term != "opd" or not self.teacher_rows:
             return self.mask_T
-        return torch.stack([self.mask_T, *(rows.distilled_T for rows in self.given)]).all(dim=0)
+        return torch.stack([self.mask_T, *(rows.distilled_T for rows in self.teacher_rows)]).all(dim=0)
 
     @classmethod
     def sampled_at(

@@ -70,8 +70,10 @@ def prepare(
     hint_targets = None
     if settings.has_opd and sample.taught:
         k = settings.ids_kept
-        if sample.given:
-            found = given_candidates(sample.given, top_k(logits_old_TV, k), old_T, partial(at, old_TV))
+        if sample.teacher_rows:
+            found = candidates_of_rows(
+                sample.teacher_rows, top_k(logits_old_TV, k), old_T, partial(at, old_TV)
+            )
         else:
             found = candidates(sample, logits_old_TV, old_TV, teachers, k=k)
         hint_targets = hint_targets_of(sample, found, old_T, settings)
@@ -203,8 +205,8 @@ def candidates(
     )
 
 
-def given_candidates(
-    given: Sequence[TeacherRows],
+def candidates_of_rows(
+    teacher_rows: Sequence[TeacherRows],
     student_ids_TK: Tensor,
     old_T: Tensor,
     old_at: Callable[[Tensor], Tensor],
@@ -214,7 +216,7 @@ def given_candidates(
 
     A token without a row has no gap: there the teacher agrees with the old policy.
     """
-    rows = [each.to(old_T.dtype) for each in given]
+    rows = [each.to(old_T.dtype) for each in teacher_rows]
     valid = [each.valid_TK for each in rows if each.valid_TK is not None]
     return Candidates(
         student_ids_TK=student_ids_TK,

@@ -341,9 +341,9 @@ def _item(
         return STALE
     if isinstance(reward, str):
         return reward
-    given = _rows(sequence, begin, end) if objective.has_opd else None
+    rows = _rows(sequence, begin, end) if objective.has_opd else None
     rewarded = reward if objective.has_rl else None
-    if given is None and rewarded is None:
+    if rows is None and rewarded is None:
         return NO_SIGNAL
     return Item(
         turn=None,
@@ -355,7 +355,7 @@ def _item(
         student=Row(prompt=sequence.tokens[:begin], response=sequence.tokens[begin:end]),
         teachers=(),
         hints=(),
-        given=given,
+        teacher_rows=rows,
         reward=None if rewarded is None else rewarded.value,
         group=() if rewarded is None else rewarded.group,
         staleness=staleness,

@@ -65,5 +65,5 @@ def _sequence(item: Item, score: float) -> ScoredSequence:
         mask=(*(False for _ in before), *(not each for each in forced)),
         score=score,
         logprobs=(*(None for _ in before), *(None if fixed else value for value, fixed in own)),
-        rows=(*before, *(item.given or ())),
+        rows=(*before, *(item.teacher_rows or ())),
     )

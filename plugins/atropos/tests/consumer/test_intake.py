@@ -40,7 +40,7 @@ def test_a_sequence_becomes_a_response_from_its_first_token_in_the_loss_to_its_l
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_row_is_for_its_own_token(k: int) -> None:
     (item, _) = taken(with_rows(plain_group(), k)).items
-    assert [None if row is None else row.ids[0] for row in item.given or ()] == [
+    assert [None if row is None else row.ids[0] for row in item.teacher_rows or ()] == [
         None if forced else token
         for token, forced in zip(item.student.response, item.behaviour.forced, strict=True)
     ]
@@ -114,12 +114,12 @@ def test_a_sequence_longer_than_the_context_is_left_out() -> None:
 def test_rows_train_where_scores_say_nothing() -> None:
     found = taken(with_rows(plain_group(scores=(1.0, 1.0)), 3))
     assert [item.reward for item in found.items] == [None, None]
-    assert all(item.given for item in found.items)
+    assert all(item.teacher_rows for item in found.items)
 
 
 def test_rewards_alone_are_read_if_the_objective_reads_no_teacher() -> None:
     found = taken(with_rows(plain_group(), 3), settings=ObjectiveSettings(objective="rl", baseline="group"))
-    assert [item.given for item in found.items] == [None, None]
+    assert [item.teacher_rows for item in found.items] == [None, None]
 
 
 def test_without_rows_an_objective_of_the_teacher_alone_has_nothing_to_learn() -> None:

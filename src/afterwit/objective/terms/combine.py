@@ -25,8 +25,8 @@ def _advantage(targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
     return settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
 
 
-def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    return of_sampled(targets, _advantage(targets, settings))
-
-
-TERM = Term(loss=_loss, advantages=_advantages, corrected=True)
+TERM = Term(
+    loss=_loss,
+    advantages=lambda targets, settings: of_sampled(targets, _advantage(targets, settings)),
+    corrected=True,
+)

@@ -17,8 +17,8 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
     return targets.correction_N * surrogate_N
 
 
-def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    return of_sampled(targets, targets.advantage_N)
-
-
-TERM = Term(loss=_loss, advantages=_advantages, corrected=True)
+TERM = Term(
+    loss=_loss,
+    advantages=lambda targets, settings: of_sampled(targets, targets.advantage_N),
+    corrected=True,
+)

@@ -52,9 +52,8 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
     return expected(now_NS.exp(), now_NS - targets.kept.teacher_TS)
 
 
-def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    """The gap to the teacher at the sampled ids: a divergence itself has no advantages."""
-    return of_sampled(targets, targets.gap_N)
-
-
-TERM = Term(loss=_loss, advantages=_advantages, keep=bins)
+TERM = Term(
+    loss=_loss,
+    advantages=lambda targets, settings: of_sampled(targets, targets.gap_N),  # a divergence itself has none
+    keep=bins,
+)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from afterwit.config import Settings, load
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import given_rows
+from afterwit.learning.teacher_scores import teacher_rows
 from afterwit.learning.update import sample_of
 from afterwit.objective.advantage import Denominators
 from afterwit.objective.sample import Sample
@@ -47,7 +47,7 @@ class Lesson:
 
     def sample(self, like: Tensor) -> Sample:
         """As the objective sees it, where `like` lies."""
-        (rows,) = given_rows([self.item], [self.scores], like, k=self.batch.objective.ids_kept)
+        (rows,) = teacher_rows([self.item], [self.scores], like, k=self.batch.objective.ids_kept)
         return sample_of(self.item, rows, self.advantage, like.device, served=bool(self.scores))
 
 

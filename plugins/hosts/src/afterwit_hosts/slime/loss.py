@@ -16,7 +16,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import (
     HintTargets,
     Target,
-    given_candidates,
+    candidates_of_rows,
     hint_targets_of,
     token_targets,
     truncated_weight,
@@ -91,8 +91,8 @@ def _hint_targets(
 ) -> HintTargets:
     old_at = partial(shards.at, logits_TW, tau=sample.tau)
     student_TK = shards.top_k(logits_TW, settings.ids_kept)
-    found = given_candidates(
-        sample.given,
+    found = candidates_of_rows(
+        sample.teacher_rows,
         student_ids_TK=student_TK,
         student_old_TK=old_at(student_TK),
         old_T=old_T,

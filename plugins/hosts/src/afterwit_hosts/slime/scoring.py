@@ -14,7 +14,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.teacher import ServedTeacher, given_ids
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import given_rows
+from afterwit.learning.teacher_scores import teacher_rows
 from afterwit.learning.update import sample_of
 from afterwit.objective.advantage import Denominators, advantages, denominators
 from afterwit.objective.choices import Rewarded
@@ -102,7 +102,7 @@ def _denominators(
     lone = [
         sample_of(
             item,
-            given_rows([item], [said], like, k=objective.ids_kept)[0],
+            teacher_rows([item], [said], like, k=objective.ids_kept)[0],
             advantage,
             like.device,
             served=bool(said),

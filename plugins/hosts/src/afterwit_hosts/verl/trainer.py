@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.phase import Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import UpdateReplay
+from afterwit.learning.rerun import Samples
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit_hosts.verl.policy import load
@@ -40,7 +40,7 @@ class VerlTrainer(Trainer):
         self,
         start: int,
         steps: Sequence[Step],
-        again: Callable[[int, Step], UpdateReplay],
+        samples: Samples,
         *,
         progress: Progress,
     ) -> Policy:

@@ -59,7 +59,7 @@ def a_sample(ids: Tensor, rows: TeacherRows | None, **changes: Any) -> Sample:
         "tau": 1.0,
         "advantage": None,
         "hints": 0,
-        "given": () if rows is None else (rows,),
+        "teacher_rows": () if rows is None else (rows,),
     }
     return Sample(**fields | changes)
 

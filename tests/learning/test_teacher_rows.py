@@ -12,7 +12,7 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.score import response_logits
-from afterwit.learning.teacher_scores import given_rows
+from afterwit.learning.teacher_scores import teacher_rows
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow
 from tests.fakes.judged_samples import a_sample
@@ -29,7 +29,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def given(items: Sequence[Item], base: Path, *, k: int | None) -> list[Item]:
     """The same items, with rows of the teacher in its place."""
-    return [replace(item, teachers=(), hints=(), given=_rows(item, base, k)) for item in items]
+    return [replace(item, teachers=(), hints=(), teacher_rows=_rows(item, base, k)) for item in items]
 
 
 def _rows(item: Item, base: Path, k: int | None) -> tuple[TeacherRow | None, ...] | None:
@@ -77,8 +77,8 @@ def test_the_weights_are_those_that_the_teacher_itself_would_have_made(
 
 def test_rows_of_another_length_than_the_response_are_refused(renderer: Renderer) -> None:
     (item,) = items_of([a_sample(renderer, 0, hints=HINT)], renderer, ObjectiveSettings())
-    with pytest.raises(ValueError, match="6 ids but 5 given"):
-        replace(item, given=(None,) * 5)
+    with pytest.raises(ValueError, match="6 ids but 5 teacher rows"):
+        replace(item, teacher_rows=(None,) * 5)
 
 
 def test_rows_of_other_tokens_and_of_such_that_do_not_train_are_refused(
@@ -87,10 +87,10 @@ def test_rows_of_other_tokens_and_of_such_that_do_not_train_are_refused(
     like = torch.zeros(1, dtype=torch.float64)
     sample = a_sample(renderer, 1, hints=HINT, tokens=4, forced=(False, True, False, False))
     (item,) = given(items_of([sample], renderer, ObjectiveSettings()), base, k=2)
-    rows = item.given or ()
+    rows = item.teacher_rows or ()
     for wrong, word in (
         ((rows[0], rows[0], *rows[2:]), "does not train"),
         ((rows[2], None, rows[0], rows[3]), "begin with the sampled id"),
     ):
         with pytest.raises(ValueError, match=word):
-            given_rows([replace(item, given=wrong)], None, like, k=4)
+            teacher_rows([replace(item, teacher_rows=wrong)], None, like, k=4)
