@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from afterwit.learning.batch import Item
 from afterwit.learning.passes import score
 from afterwit.learning.policy import Policy
 from afterwit.learning.trainer import Trainer
@@ -57,7 +55,19 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     )  # a turn that trained was not too stale
     if refused:
         return refused[0].reason
-    return _explained(trainer, policy, items[0], exact=exact)
+    objective = trainer.objective
+    state, _ = update_state(policy, trainer.frozen, items, objective, trainer.settings)
+    score(state)
+    sample, target = state.samples[0], state.targets[0]
+    targets = token_targets(sample, target, objective)
+    terms = {}
+    for name in objective.terms_of(sample.carried):
+        ids_TJ, values_TJ = advantages(name, targets, objective)
+        values_TJ = torch.where(sample.mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
+        tokens = zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
+        terms[name] = [Advantage(ids=tuple(ids), values=tuple(values)) for ids, values in tokens]
+    chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())
+    return Explained(weights=policy.number, exact=exact, hints=items[0].hints, chosen=chosen, terms=terms)
 
 
 def _weights(trainer: Trainer, trained_in: int | None) -> tuple[int, bool]:
@@ -69,25 +79,3 @@ def _weights(trainer: Trainer, trained_in: int | None) -> tuple[int, bool]:
     if version is None or version.parent is None or not versions.has_weights(version.parent):
         return newest, False
     return version.parent, True
-
-
-def _explained(trainer: Trainer, policy: Policy, item: Item, *, exact: bool) -> Explained:
-    objective = trainer.objective
-    state, _ = update_state(policy, trainer.frozen, [item], objective, trainer.settings)
-    score(state)
-    sample, target = state.samples[0], state.targets[0]
-    targets = token_targets(sample, target, objective)
-    terms = {
-        name: _per_token(*advantages(name, targets, objective), sample.mask_T)
-        for name in objective.terms_of(sample.carried)
-    }
-    chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())
-    return Explained(weights=policy.number, exact=exact, hints=item.hints, chosen=chosen, terms=terms)
-
-
-def _per_token(ids_TJ: Tensor, values_TJ: Tensor, mask_T: Tensor) -> list[Advantage]:
-    values_TJ = torch.where(mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
-    return [
-        Advantage(ids=tuple(ids), values=tuple(values))
-        for ids, values in zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
-    ]

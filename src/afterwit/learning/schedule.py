@@ -136,7 +136,11 @@ def next_batch(
     `waiting` is in the order of arrival, without stale turns.
     """
     everyone = len(waiting)
-    waiting = [turn for turn in waiting if not _withheld(turn, settings)]
+    waiting = [
+        turn
+        for turn in waiting
+        if not settings.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+    ]
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
     ripe = [
         group
@@ -169,10 +173,6 @@ def _room(settings: LearnerSettings, size: int, ready: Sequence[Waiting]) -> int
     """The most turns of one source in an update of `size` turns."""
     sources = len({turn.source for turn in ready})
     return largest_share(size, sources=sources, share=settings.source_share)
-
-
-def _withheld(turn: Waiting, settings: LearnerSettings) -> bool:
-    return settings.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
 
 
 def _held_back(
@@ -213,16 +213,11 @@ def _taken(
     """The turns of an update, from groups in the order of their first turns."""
     ordered = groups[::-1] if newest_first else groups
     turns = list(chain(*ordered))
-    size = _size(settings, len(turns))
+    batches = len(turns) // (SHARE_OF_BACKLOG * settings.batch)
+    size = settings.batch * min(max(batches, 1), settings.batches_per_update)
     room = _room(settings, size, turns)
     whole = _that_fit(ordered, size, room)
     return whole if len(whole) >= least else _that_fit([[turn] for turn in turns], size, room)
-
-
-def _size(settings: LearnerSettings, ready: int) -> int:
-    """Turns of an update: as many batches as a quarter of the queue fills, one at least."""
-    batches = ready // (SHARE_OF_BACKLOG * settings.batch)
-    return settings.batch * min(max(batches, 1), settings.batches_per_update)
 
 
 def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:

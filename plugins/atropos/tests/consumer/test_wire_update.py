@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.learning.test_teacher_rows import HINT, given
 
 from afterwit.chat_format.render import Renderer
 from afterwit.objective.settings import ObjectiveSettings
@@ -15,6 +14,7 @@ from afterwit_atropos.group import Profile
 from plugins.atropos.tests.consumer.groups import on_the_wire
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
+from tests.learning.test_teacher_rows import HINT, given
 from tests.learning.updates import EXACT, furthest, items_of, moved, read_only
 
 SCORES = (-1.0, 1.0)
