@@ -193,7 +193,7 @@ def _packed(folder: Path, work: list[Turn], *, group: int = IN_FLIGHT) -> float:
 def _columns(turn: Turn) -> tuple[dict[str, Any], dict[str, Any]]:
     """The rows of a turn that begins a session."""
     placed = _placed(turn)
-    times = {"state": "OPEN", "moved_at": turn.created, "recorded": turn.created}
+    times = {"state": "OPEN", "moved_at": turn.created}
     return identity_columns(turn) | placed | times, content_columns(turn)
 
 

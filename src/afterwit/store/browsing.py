@@ -123,14 +123,14 @@ class Browsing(Part):
         found = [SourceLine(source=source, **counts) for source, counts in counted.items()]
         return sorted(found, key=lambda line: (-line.turns, line.source))
 
-    def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
-        """The newest, or the first, judged turns, in the order of arrival."""
+    def outcomes(self, *, limit: int) -> list[Outcome]:
+        """The newest judged turns, in the order of arrival."""
         rows = self._database.rows(
             "SELECT v.reward, v.hinted, v.at, t.oldest_version AS version FROM verdicts v"
-            f" JOIN turns t USING (seq) ORDER BY v.seq {'DESC' if newest else 'ASC'} LIMIT ?",
+            " JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?",
             (limit,),
         )
-        return [read(Outcome, row) for row in (reversed(rows) if newest else rows)]
+        return [read(Outcome, row) for row in reversed(rows)]
 
     def judged_turns(self, *, limit: int) -> list[Judged]:
         """The newest judged turns with the judge's votes, in the order of arrival."""

@@ -65,7 +65,6 @@ class Recording(ParentLookup):
             "state": State.OPEN.value if reason is None else State.SKIPPED.value,
             "reason": None if reason is None else reason.value,
             "moved_at": now,
-            "recorded": now,
             "adapter": turn.adapter if isinstance(turn, Turn) else SHARED,
         }
         content = content_columns(turn)

@@ -18,7 +18,6 @@ FIRST = (
             parent TEXT,
             kind TEXT NOT NULL,
             created REAL NOT NULL,
-            recorded REAL,
             adapter TEXT NOT NULL DEFAULT 'shared',
             imported INTEGER NOT NULL DEFAULT 0,
             client_session BLOB,
