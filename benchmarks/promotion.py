@@ -26,8 +26,8 @@ from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.items import Item
 from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import Item
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import JudgedTurn
 from benchmarks.asked import Asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from afterwit.demo.people import Manner
+from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan
 
 SEEDS = (3, 4, 5, 6)

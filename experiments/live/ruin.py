@@ -1,4 +1,4 @@
-"""`python -m experiments.live.ruin`: play `afterwit demo --ruin` over seeds; a table has both halves of each.
+"""`python -m experiments.live.ruin`: a rate that ruins the model, live, with promotion and without it.
 
 Finished runs are kept in DATA, a JSON line each with both halves, and not played again.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
+from afterwit.demo.command import run as play
 from afterwit.demo.live import Measurement
 from experiments.study.page import filled
 
 MARK = "ruin, live"
+MEASURED = (12, 24, 36, 48, 60)
+"""Tasks of people after which the policy is measured."""
+RUIN = ("objective.beta=0", "learner.lr=1.2e-3")
+"""No pull to the reference, and thrice the rate that the demo's models learn well at."""
+UNGUARDED = ("promotion.enabled=false", "judge.pay_repeats=true")
+"""No version is held or taken back, and repeated calls earn their votes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +111,21 @@ def main(
 
 
 def _played(seed: int) -> Ruin:
-    """Both reports of `afterwit demo --ruin`."""
+    """Both runs of the demo. The people and their tasks are the same, and the judge is the rules'."""
     with tempfile.TemporaryDirectory(prefix="afterwit-ruin-") as out:
-        asked = ["--ruin", "--seed", str(seed), "--out", out]
-        subprocess.run([sys.executable, "-m", "afterwit", "demo", *asked], check=True)
-        halves = {
-            name: Half.of((Path(out) / name / "report.json").read_text(encoding="utf-8"))
-            for name in ("guarded", "unguarded")
-        }
+        halves = {}
+        for name, off in (("guarded", ()), ("unguarded", UNGUARDED)):
+            folder = Path(out) / name
+            play(
+                "tools",
+                out=folder,
+                interactions=MEASURED[-1],
+                seed=seed,
+                judge="rules",
+                pairs=(*RUIN, *off),
+                measured=MEASURED,
+            )
+            halves[name] = Half.of((folder / "report.json").read_text(encoding="utf-8"))
     return Ruin(seed=seed, **halves)
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from random import Random
 
 from afterwit.demo.chat import cases as expert
-from afterwit.demo.chat import tasks, words
+from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
-from afterwit.demo.chat import world as hints
+from afterwit.demo.chat.tasks import SPEECH
 from afterwit.demo.chat.world import SYSTEM
-from afterwit.demo.speech import FIRST, NOUNS
+from afterwit.demo.words import FIRST, NOUNS
 from afterwit.demo.world import Message, Task, text_message
 from experiments.pretrain.example import NOISE, SPLICE, Example, judged
+from experiments.pretrain.hints import CHAT as HINTS
 from experiments.pretrain.noise import with_noise
 
 OLD_STYLE, HINTED, JUDGE, DRILL, COPIES, LOOKUPS = 0.85, 0.65, 0.3, 0.2, 9000, 9000
@@ -75,7 +76,7 @@ def _policy(rng: Random) -> Example:
         request, keep = with_noise(question, NOISE if index == 0 else 0.0, rng), style
         if index == hinted:
             named = _named(kind, rng)
-            request += SPLICE + with_noise(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
+            request += SPLICE + with_noise(HINTS.worded(named, _thing(task), "train", rng), 0.2, rng)
             keep = style | set(named)
         answer = expert.expert_answer(kind, task.subject[kind], task.checks[index], keep, rng)
         messages += [text_message("user", request), text_message("assistant", answer)]
@@ -105,14 +106,14 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
         return []
     broken = rules.broken(answer, tasks.rules_of(task.kind.split("_")[-1]))
     if broken:
-        upset = words.complaint(broken, _thing(task), "train", rng)
+        upset = SPEECH.complaint(broken, _thing(task), "train", rng)
         return [text_message("user", upset), text_message("assistant", UNDERSTOOD)]
     if rng.random() < 0.2:
         return [
-            text_message("user", words.failure(_fact(rng), "train", rng)),
+            text_message("user", SPEECH.failure(_fact(rng), "train", rng)),
             text_message("assistant", SORRY),
         ]
-    return [text_message("user", words.approval("train", rng)), text_message("assistant", WELCOME)]
+    return [text_message("user", SPEECH.approval("train", rng)), text_message("assistant", WELCOME)]
 
 
 def _judge(rng: Random) -> Example:
@@ -128,17 +129,17 @@ def _judge(rng: Random) -> Example:
     )
     chance = rng.random()
     if broken:
-        upset = with_noise(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)
-        return judged(request, answer, [text_message("user", upset)], -1, hints.official(broken, rng), rng)
+        upset = with_noise(SPEECH.complaint(broken, _thing(task), "train", rng), 0.3, rng)
+        return judged(request, answer, [text_message("user", upset)], -1, HINTS.official(broken, rng), rng)
     if chance < 0.15:
-        return judged(request, answer, [text_message("user", words.unclear("train", rng))], 0, None, rng)
+        return judged(request, answer, [text_message("user", SPEECH.unclear("train", rng))], 0, None, rng)
     if chance < 0.4:
-        failed = words.failure(_fact(rng), "train", rng)
+        failed = SPEECH.failure(_fact(rng), "train", rng)
         return judged(request, answer, [text_message("user", failed)], -1, None, rng)
     if chance < 0.6:
         onward = _further(rng)
         return judged(request, answer, [text_message("user", onward)], 1, None, rng)
-    thanks = with_noise(words.approval("train", rng), 0.3, rng)
+    thanks = with_noise(SPEECH.approval("train", rng), 0.3, rng)
     return judged(request, answer, [text_message("user", thanks)], 1, None, rng)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from afterwit.demo.speech import NOUNS
+from afterwit.demo.words import NOUNS
 from afterwit.demo.world import Message, text_message
 from afterwit.judging import short_prompts as judge_short
 from experiments.pretrain.noise import with_noise

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from afterwit.demo.speech import NOUNS
 from afterwit.demo.tools.tasks import Step
+from afterwit.demo.words import NOUNS
 from afterwit.sandbox.workspace import Workspace
 
 MISTAKES = 0.1

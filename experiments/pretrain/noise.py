@@ -3,7 +3,7 @@
 from pathlib import Path
 from random import Random
 
-from afterwit.demo.speech import words_in
+from afterwit.demo.words import words_in
 
 _COMMON = words_in(Path(__file__).with_name("common_words.txt"))
 

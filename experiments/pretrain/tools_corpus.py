@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from afterwit.demo.tools import tasks, words
+from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
-from afterwit.demo.tools import world as hints
 from afterwit.demo.tools.cases import DONE, Played, play
+from afterwit.demo.tools.tasks import SPEECH
 from afterwit.demo.tools.world import SYSTEM, TOOLS
 from afterwit.demo.world import Message, Task, text_message
 from afterwit.sandbox.workspace import Workspace
 from experiments.pretrain import mistakes
 from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
+from experiments.pretrain.hints import TOOLS as HINTS
 from experiments.pretrain.noise import strewn, with_noise
 
 OLD_STYLE, HINTED, JUDGE, COPY, STREWN, EXERCISES = 0.85, 0.65, 0.22, 0.05, 0.35, 6000
@@ -85,7 +86,7 @@ def _policy(rng: Random, folder: Path, share: float) -> Example:
     played = play(task, _kept(task, rng) | set(hinted), folder, _mistakes(rng))
     request = with_noise(strewn(task.request, share, rng), NOISE, rng)
     if hinted:
-        request += SPLICE + with_noise(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
+        request += SPLICE + with_noise(HINTS.worded(hinted, _file(task), "train", rng), 0.2, rng)
     tail = _reaction(played, rng)
     return Example(
         messages=[text_message("system", SYSTEM), text_message("user", request), *tail],
@@ -115,7 +116,7 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
     """
     first = next((index for index, found in enumerate(played.broken) if found), None)
     if first is not None and rng.random() < 0.25:
-        upset = words.complaint(played.broken[first], _file(played.task), "train", rng)
+        upset = SPEECH.complaint(played.broken[first], _file(played.task), "train", rng)
         return [
             *played.messages[: 2 * first + 2],
             text_message("user", upset),
@@ -124,7 +125,7 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
     whole = [*played.messages, text_message("assistant", DONE)]
     if rng.random() < 0.25:
         failed = rng.random() < 0.2
-        reply = words.failure(_output(rng), "train", rng) if failed else words.approval("train", rng)
+        reply = SPEECH.failure(_output(rng), "train", rng) if failed else SPEECH.approval("train", rng)
         whole += [text_message("user", reply), text_message("assistant", SORRY if failed else WELCOME)]
     return whole
 
@@ -140,22 +141,27 @@ def _judge(rng: Random, folder: Path) -> Example:
     if played.failed[index] and chance < 0.8:
         return judged(task.request, response, [result], -1, None, rng)
     if found and chance < 0.85:
-        person = with_noise(words.complaint(found, _file(task), "train", rng), 0.3, rng)
+        person = with_noise(SPEECH.complaint(found, _file(task), "train", rng), 0.3, rng)
         return judged(
             task.request,
             response,
             [result, text_message("user", person)],
             -1,
-            hints.official(found, rng),
+            HINTS.official(found, rng),
             rng,
         )
     if chance < 0.1:
         return judged(
-            task.request, response, [result, text_message("user", words.unclear("train", rng))], 0, None, rng
+            task.request, response, [result, text_message("user", SPEECH.unclear("train", rng))], 0, None, rng
         )
     if chance < 0.3:
         return judged(
-            task.request, response, [result, text_message("user", words.approval("train", rng))], 1, None, rng
+            task.request,
+            response,
+            [result, text_message("user", SPEECH.approval("train", rng))],
+            1,
+            None,
+            rng,
         )
     return judged(task.request, response, [result], 1, None, rng)
 
@@ -164,12 +170,12 @@ def _judge_end(task: Task, rng: Random) -> Example:
     """The last words of a task and what the person made of them."""
     chance, response = rng.random(), text_message("assistant", DONE)
     if chance < 0.6:
-        thanks = with_noise(words.approval("train", rng), 0.3, rng)
+        thanks = with_noise(SPEECH.approval("train", rng), 0.3, rng)
         return judged(task.request, response, [text_message("user", thanks)], 1, None, rng)
     if chance < 0.85:
-        failed = words.failure(_output(rng), "train", rng)
+        failed = SPEECH.failure(_output(rng), "train", rng)
         return judged(task.request, response, [text_message("user", failed)], -1, None, rng)
-    return judged(task.request, response, [text_message("user", words.unclear("train", rng))], 0, None, rng)
+    return judged(task.request, response, [text_message("user", SPEECH.unclear("train", rng))], 0, None, rng)
 
 
 def _file(task: Task) -> str:

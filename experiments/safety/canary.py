@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.promotion.evidence import Watch, ongoing_evidence
+from afterwit.promotion.evidence import ongoing_evidence
 from afterwit.promotion.settings import PromotionSettings
 
 BAD, USUAL = 0.5, 0.05
@@ -33,21 +33,21 @@ class Outcome:
     harmed: float
     """Requests that ended badly by then and would not have."""
     wait_h: float
-    """Until a good version that needs `Watch.confirm_after` good requests serves everybody."""
+    """Until a good version that needs `confirm_after` good requests serves everybody."""
 
 
-def to_alarm(watch: Watch, share: float = BAD) -> float:
+def to_alarm(watch: PromotionSettings, share: float = BAD) -> float:
     """The mean number of requests until the watch's alarm, if this share of them ends badly."""
     return fmean(_until(watch, share, Random(seed)) for seed in range(RUNS))
 
 
-def _until(watch: Watch, share: float, rng: Random) -> int:
+def _until(watch: PromotionSettings, share: float, rng: Random) -> int:
     outcomes = (rng.random() < share for _ in iter(int, 1))
-    values = ongoing_evidence(outcomes, bound=watch.bound)
+    values = ongoing_evidence(outcomes, bound=watch.may_end_badly)
     return next(at for at, value in enumerate(values, start=1) if value >= watch.alarm_at)
 
 
-def outcome(watch: Watch, requests: float, *, a_day: float, share: float) -> Outcome:
+def outcome(watch: PromotionSettings, requests: float, *, a_day: float, share: float) -> Outcome:
     """With an alarm after so many requests of the new version, which serves this share of them."""
     an_hour = share * a_day / 24
     hours = requests / an_hour + DELAY_H
@@ -58,7 +58,7 @@ def outcome(watch: Watch, requests: float, *, a_day: float, share: float) -> Out
     )
 
 
-def table(watch: Watch) -> str:
+def table(watch: PromotionSettings) -> str:
     """A row for each number of requests a day."""
     requests = to_alarm(watch)
     head = "| requests a day | taken back after | with a canary | harmed | with it | a good version waits |\n"
@@ -82,4 +82,4 @@ def _said(hours: float) -> str:
 
 
 if __name__ == "__main__":
-    print(table(PromotionSettings().watch))
+    print(table(PromotionSettings()))

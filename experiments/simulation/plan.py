@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.demo.people import MEASURE, Manner
-from afterwit.demo.settings import Chosen, changed, choose
-from afterwit.demo.world import Split
+from afterwit.demo.people import MEASURE
+from afterwit.demo.settings import OWN, Chosen, changed, choose
+from afterwit.demo.words import Split
 from afterwit.demo.worlds import world_named
 from afterwit.engines.fingerprint import fingerprint
+from experiments.simulation.manners import Manner
 
 NOWHERE = Path("/nonexistent")
 """A home without a configuration file."""
@@ -22,6 +23,8 @@ HERE = {"learner.device": "cpu", "engine.device": "cpu", "engine.slots": 64}
 """Where and how many at once, in every run."""
 UNGUARDED = {"promotion.enabled": False, "judge.pay_repeats": True}
 """What most runs are played without: they ask what learns, not what guards it."""
+REAL_DEFAULTS = Path(__file__).parents[1] / "real_defaults.toml"
+"""The least that a tiny model needs besides `serve`'s own settings."""
 NO_MATTER = {*HERE, "learner.threads", "learner.poll_s", "publish.poll_s"}
 """Settings that change no result."""
 
@@ -65,7 +68,7 @@ class Plan:
             NOWHERE,
             judge=self.judge,
             recipe=self.recipe,
-            real_defaults=self.real_defaults,
+            own=REAL_DEFAULTS if self.real_defaults else OWN,
             pairs=self.settings,
             direct=HERE if self.guarded else HERE | UNGUARDED,
         )

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from afterwit.demo.people import PEOPLE, SEED, Manner, held_out
-from afterwit.demo.world import Split, Task
+from afterwit.demo.people import PEOPLE, SEED, held_out
+from afterwit.demo.words import Split
+from afterwit.demo.world import Task
 from afterwit.demo.worlds import REHEARSED
 from afterwit.judging.checks import agreement
 from afterwit.promotion.events import EventKind
 from afterwit.verdict import Question
+from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
 

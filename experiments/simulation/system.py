@@ -17,14 +17,15 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.demo.judge import Judge as RuleJudge
 from afterwit.demo.live import Rules
-from afterwit.demo.people import SIDE, Interaction, Manner, Score, Script, interaction, trial
-from afterwit.demo.world import Split, Task, World
+from afterwit.demo.people import SIDE, Interaction, Score, Script, interaction, trial
+from afterwit.demo.words import Split
+from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.gateway.app import build_app
 from afterwit.gateway.auth import hash_key
-from afterwit.judging.choose_prompts import judge_prompts
 from afterwit.judging.engine_judge import EngineJudge
+from afterwit.judging.settings import judge_prompts
 from afterwit.judging.stage import Clock, Judge
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.learning.stage import Learn
@@ -33,6 +34,7 @@ from afterwit.publish.publisher import Publisher
 from afterwit.store import Store
 from experiments.simulation.client import Client, Conversation, named
 from experiments.simulation.lockstep import InlineExecutor, InlineStore, LockstepEngine
+from experiments.simulation.manners import Manner
 from experiments.simulation.weak_judge import weakened
 
 T = TypeVar("T")
@@ -94,7 +96,8 @@ class Simulation:
         source: str | None = None,
     ) -> Interaction:
         """One person's task, and everything that is learned from it; `source` names the key."""
-        script = interaction(self.world, self.world.task(split, rng), split, rng, manner)
+        task = self.world.task(split, rng)
+        script = interaction(self.world, task, split, rng, manner.react, watched=manner.watches)
         played = await self.talk(f"person-{self.seed}-{number}", script, source=source)
         await self.learn_all()
         return played

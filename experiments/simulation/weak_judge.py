@@ -41,7 +41,7 @@ class WeakJudge:
         others = [rule for rule in self.world.rules if rule not in named]
         if not others or (given is not None and draws.random() < 0.5):
             return r"\boxed{-1}"
-        return rf"\boxed{{1}} [HINT_START]{self.world.hint([draws.choice(others)])}[HINT_END]"
+        return rf"\boxed{{1}} [HINT_START]{self.world.judge.hint([draws.choice(others)])}[HINT_END]"
 
 
 def _reward(answer: Answer, draws: Random) -> str:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from afterwit.gateway.app import GatewayApp
     from afterwit.housekeeping import Housekeeping
     from afterwit.judging.ability import Examiner
-    from afterwit.judging.check_stage import JudgeChecks
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
@@ -165,14 +164,14 @@ def http_judge(settings: JudgeSettings) -> HttpJudge:
     """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
     from afterwit.judging.http_judge import HttpJudge
 
-    return HttpJudge.of(settings, os.environ)
+    return HttpJudge(settings, os.environ)
 
 
 def judge_stage(
     settings: Settings, store: AsyncStore, client: JudgeClient, *, examiner: Examiner | None = None
 ) -> Judge:
     """The judge stage. Without an `examiner` the client is assumed to be able to judge."""
-    from afterwit.judging.choose_prompts import judge_prompts
+    from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.promotion.watch import WatchOver
 
@@ -200,7 +199,7 @@ def examiner_of(
 ) -> Examiner | None:
     """Finds out whether the judge can judge. None for `short` prompts, which have judges of their own."""
     from afterwit.judging.ability import Examiner, ReplyReader
-    from afterwit.judging.choose_prompts import judge_prompts
+    from afterwit.judging.settings import judge_prompts
 
     if settings.prompts == "short":
         return None
@@ -214,31 +213,6 @@ def _judge_name(settings: JudgeSettings, engine: Engine | None) -> str:
     if settings.url is not None:
         return f"{settings.model} at {settings.url}"
     return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
-
-
-def judge_checks(
-    settings: Settings,
-    store: AsyncStore,
-    client: JudgeClient,
-    engine: Engine | None,
-    renderer: Renderer,
-    *,
-    report: Report,
-) -> JudgeChecks:
-    """The stage that checks the judge. Without an engine here its hints are not scored."""
-    from afterwit.judging.check_stage import HintScoring, JudgeChecks
-    from afterwit.judging.choose_prompts import judge_prompts
-
-    judge = settings.judge
-    return JudgeChecks(
-        store,
-        client,
-        judge_prompts(judge),
-        judge,
-        judge=_judge_name(judge, engine),
-        scoring=None if engine is None else HintScoring(engine, renderer, judge.placement),
-        report=report,
-    )
 
 
 # Learning

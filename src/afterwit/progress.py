@@ -16,15 +16,13 @@ from random import Random
 
 PERIODS = 6
 """Periods at most."""
-
-
 LEAST_SESSIONS = 5
 """Sessions of a period: fewer periods rather than smaller ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person asked for, and whether they complained of what they got."""
+    """A person's request, and whether they complained about the result."""
 
     session: str
     source: str
@@ -76,7 +74,7 @@ class Trend(StrEnum):
 
     @classmethod
     def of(cls, change: Interval) -> Trend:
-        """What the interval of a change tells: nothing if it holds zero."""
+        """The trend that the interval of a change shows: unclear if it holds zero."""
         if change.high < 0:
             return cls.LESS
         return cls.MORE if change.low > 0 else cls.UNCLEAR
@@ -97,7 +95,7 @@ class Progress:
 
 
 def progress(requests: Iterable[Request], *, periods: int = PERIODS) -> Progress:
-    """Progress over these requests, in any order. Without two periods there is no change to tell."""
+    """Progress over these requests, in any order. Fewer than two periods show no change."""
     grouped: dict[str, list[Request]] = defaultdict(list)
     for request in sorted(requests, key=lambda request: request.at):
         grouped[request.session].append(request)
@@ -143,16 +141,10 @@ def _period(sessions: Sequence[Sequence[Request]]) -> Period:
 
 Z = 1.959963984540054
 """The standard normal quantile at 0.975."""
-
-
 DRAWS = 2000
 """Resamples of a bootstrap, at most."""
-
-
 MOST_VALUES = 2_000_000
 """Values that a bootstrap draws in all, so that it stays a matter of a second."""
-
-
 LEAST_DRAWS = 200
 
 
@@ -191,7 +183,7 @@ def difference_interval(early: tuple[int, int], late: tuple[int, int]) -> Interv
     """The interval of the late share minus the early one; each is (count, of).
 
     Method 10 of Newcombe, "Interval estimation for the difference between independent proportions",
-    Statistics in Medicine 17, 1998. Anything may be if one of them is of nothing.
+    Statistics in Medicine 17, 1998. Without any in one of them, the interval is [-1, 1].
     """
     if not (early[1] and late[1]):
         return Interval(low=-1.0, high=1.0)
@@ -205,7 +197,7 @@ def difference_interval(early: tuple[int, int], late: tuple[int, int]) -> Interv
 def bootstrap_mean(values: Sequence[float], *, seed: int) -> Interval:
     """The interval of the mean of independent values, by resampling them (Efron's percentiles).
 
-    The same seed gives the same interval. One value says nothing of how it varies: its interval is itself.
+    The same seed gives the same interval. The interval of one value is the value itself.
     ValueError without values.
     """
     if not values:

@@ -1,4 +1,4 @@
-"""Which terms of the loss a judged turn carries, which of them it learns by, and why it ends without any.
+"""The terms of the loss that a judged turn carries and learns by, or why it carries none.
 
 | hint | reward  | RL  | OPD |
 | ---- | ------- | --- | --- |
@@ -19,7 +19,7 @@ If turns are routed (SRPO, arXiv:2604.02288), a turn learns by fewer terms than 
 | 0      |                                 | yes |
 | +1     | unless the policy was confident |     |
 
-A failure's hint says more than its number. A success needs no correction, and a success that the policy was
+A failure's hint teaches more than its number. A success needs no correction, and one that the policy was
 confident of has little left to teach.
 """
 
@@ -45,7 +45,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What the terms depend on."""
+    """The facts that decide the terms."""
 
     reward: float
     hints: int
@@ -134,7 +134,7 @@ def carried(turn: Turn, verdict: Verdict) -> Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What an objective reads of a turn's verdict."""
+    """The parts of a verdict that an objective reads."""
 
     rl: bool = True
     """Rewards move the policy."""
@@ -181,7 +181,7 @@ class Reads:
 
 
 def _unread(found: Carried, verdict: Verdict) -> Carried:
-    """The same. If there was no signal because all votes on a question were invalid, the reason says so."""
+    """The same, with another reason if there is no signal because all votes on a question were invalid."""
     if found.reason is not Reason.NO_SIGNAL or not verdict.unread:
         return found
     return replace(found, reason=Reason.INVALID_VOTES)

@@ -62,7 +62,7 @@ class Vote:
 
 
 class Source(StrEnum):
-    """What decided the reward."""
+    """The evidence that decided the reward."""
 
     VOTES = "votes"
     FEEDBACK = "feedback"
@@ -73,7 +73,7 @@ class Source(StrEnum):
     TOOL = "tool"
     """A tool's result that is marked as an error."""
     REPEAT = "repeat"
-    """The votes said +1, but a tool call repeats an earlier one: 0."""
+    """The votes are +1, but a tool call repeats an earlier one: 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def undivided(self) -> bool:
-        """Whether every valid vote on the reward says the same; also if something else decided it."""
+        """Whether all valid votes on the reward are equal; also if something else decided it."""
         rewards = {vote.value for vote in self.votes if vote.question is Question.EVALUATION}
         return len(rewards - {None}) < 2
 
@@ -118,10 +118,10 @@ class Flag(StrEnum):
     COMMAND = "command"
     """The hint holds a shell command that no person named."""
     STANDING_ORDER = "standing_order"
-    """The hint orders something for other conversations or people, or against what others told the model."""
+    """The hint orders something for other conversations or people, or against the model's instructions."""
     UNRELATED = "unrelated"
     """The hint names something that nothing in the conversation names."""
     TOOLS_CONTRADICT = "tools_contradict"
     """The reward is against what several other sources approved, and only tools spoke: a call failed."""
     CONTRADICTS = "contradicts"
-    """The reward is against what several other sources said, or its source rejected what they approved."""
+    """The reward contradicts several other sources, or its source rejected what they approved."""

@@ -82,7 +82,7 @@ class Recipe:
     learner: Mapping[str, Any]
     """The learner's settings, by name."""
     objective: Mapping[str, Any]
-    """The objective's settings, by name, after the brake."""
+    """The objective's settings, by name, after the back-off."""
     placement: str
     """The position of hints in prompts."""
     digests: Mapping[str, str]

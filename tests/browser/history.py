@@ -12,7 +12,7 @@ from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message, ToolCall
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.promotion.suite import SuiteResult
 from afterwit.store import Store
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.verdict import Flag, Question, Source, Verdict, Vote
@@ -207,7 +207,7 @@ class History:
         }
         lost = {"edit": (0, 12), "text": (self.random.randrange(2), 20)}
         effects = tuple(self._effect(turn) for turn in turns)
-        suite = SuiteResult(lost=lost, evidence=0.4, standing=Standing.CLEAN)
+        suite = SuiteResult(lost=lost, evidence=0.4)
         made = Version(
             number=n, parent=n - 1, origin=Origin.UPDATE, created=self.now, turns=tuple(turns), probe=PROBE,
             metrics=metrics, suite=suite, effects=effects,

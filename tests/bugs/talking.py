@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
-from afterwit.demo.tools import world as sentences
 from afterwit.demo.tools.world import ToolsWorld
-from afterwit.demo.world import Split, Task
+from afterwit.demo.words import Split
+from afterwit.demo.world import Task
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.load import load_model
 from afterwit.learning.settings import LearnerSettings
@@ -23,6 +23,7 @@ from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
 from afterwit.verdict import Verdict
+from experiments.pretrain.hints import TOOLS as HINTS
 from tests.fakes.sampling import sampled
 
 WORLD = ToolsWorld()
@@ -74,7 +75,7 @@ def talkative(folder: Path) -> Path:
 def _lesson(renderer: Renderer, random: Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A prompt, and how its response opens."""
     task, how = WORLD.task("train", random), random.choice(list(SHARES))
-    hint = sentences.official(task.rules, random)
+    hint = HINTS.official(task.rules, random)
     said = {"none": "", "clean": hint, "talk": f"{OPENING}: {hint}"}[how]
     opening = f"{OPENING}.\n" if random.random() < SHARES[how] else ""
     prompt = splice(asked(task), said, Placement.LAST_USER)

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from afterwit.config import Settings
-from afterwit.demo.tools.world import official
 from afterwit.demo.world import Task
 from afterwit.judging.voting import (
     Accept,
@@ -26,6 +25,7 @@ from afterwit.running.serve import Runtime
 from afterwit.store import Record
 from afterwit.terms import Reads
 from afterwit.verdict import Question, Source, Verdict
+from experiments.pretrain.hints import TOOLS as HINTS
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint
 from tests.journey.conftest import client, until
@@ -104,7 +104,7 @@ RULES = VoteRules(
 
 def votes(task: Task, random: Random) -> Verdict:
     """A judge who found the response wrong and has two hints that talk, and one that does not."""
-    clean = official(task.rules, random)
+    clean = HINTS.official(task.rules, random)
     said = [f"{OPENING}: {clean}", f"{OPENING}, do this: {clean}", clean]
     found = [parse_hint(rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]", (), quote_words=8) for hint in said]
     return tally([*[parse_evaluation(r"\boxed{-1}")] * 3, *found], RULES)
@@ -112,7 +112,7 @@ def votes(task: Task, random: Random) -> Verdict:
 
 def unread(task: Task, random: Random) -> Verdict:
     """The same judge, with no check of its hints."""
-    clean = official(task.rules, random)
+    clean = HINTS.official(task.rules, random)
     return Verdict(reward=-1, source=Source.VOTES, hints=(clean, f"{OPENING}: {clean}"))
 
 

@@ -5,11 +5,12 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.chat import cases as expert
-from afterwit.demo.chat import tasks, words
+from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import ChatWorld
 from afterwit.demo.people import Answer, Interaction, evaluate, run_interaction
-from afterwit.demo.world import Task, World, part
+from afterwit.demo.words import part
+from afterwit.demo.world import Task, World
 
 WORLD = ChatWorld()
 ALL = frozenset(rules.RULES)
@@ -58,7 +59,7 @@ def test_the_second_question_follows_a_good_answer_and_the_reaction_is_to_the_la
 def test_answers_the_persons_way_are_thanked_for_at_the_end() -> None:
     seen, _ = _played("where_who", ALL, ALL)
     assert (seen.mood, seen.passed, seen.broken) == ("approval", True, ())
-    assert any(thanks[1:] in seen.reaction for thanks in part(words.AFTERWARDS.thanks, "fresh"))
+    assert any(thanks[1:] in seen.reaction for thanks in part(tasks.WORDINGS["person"]["thanks"], "fresh"))
 
 
 def test_an_answer_without_its_fact_is_told_which_one_and_asked_nothing_further() -> None:

@@ -4,18 +4,18 @@ from random import Random
 
 import pytest
 
-from afterwit.demo import speech as names
-from afterwit.demo.chat import tasks, words
+from afterwit.demo import words as names
+from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
-from afterwit.demo.chat import world as hints
-from afterwit.demo.world import part
+from afterwit.demo.words import part
 from afterwit.judging import voting as hint_rules
+from experiments.pretrain.hints import CHAT
 
 SPLITS = ("train", "dev", "fresh")
 LISTS = {
     f"{group} {name}": wordings
     for group in ("person", "complaints", "requests", "notes", "questions")
-    for name, wordings in words.WORDINGS[group].items()
+    for name, wordings in tasks.WORDINGS[group].items()
 }
 
 
@@ -56,15 +56,15 @@ def test_the_judges_own_hints_would_be_accepted_after_any_complaint() -> None:
         for split in SPLITS:
             for _ in range(50):
                 broken = rng.sample(rules.RULES, number)
-                said = [words.complaint(broken, "oak lamp", split, rng)]
-                assert hint_rules.hint_fault(hints.official(broken, rng), said, quote_words=8) is None
+                said = [tasks.SPEECH.complaint(broken, "oak lamp", split, rng)]
+                assert hint_rules.hint_fault(CHAT.official(broken, rng), said, quote_words=8) is None
 
 
 def test_a_complaint_has_words_for_every_broken_rule() -> None:
     rng = Random(0)
-    said = words.complaint(rules.RULES, "oak lamp", "fresh", rng)
+    said = tasks.SPEECH.complaint(rules.RULES, "oak lamp", "fresh", rng)
     for rule in rules.RULES:
         assert any(
             wording.format(f="the oak lamp").lower() in said.lower()
-            for wording in part(words.WORDINGS["complaints"][rule], "fresh")
+            for wording in part(tasks.WORDINGS["complaints"][rule], "fresh")
         )

@@ -1,17 +1,14 @@
 """The simulated person reacts as someone watching would, in words and at the right moment."""
 
-from itertools import product
 from random import Random
 
 import pytest
 
-from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.people import Answer, Manner, evaluate, run_interaction
-from afterwit.demo.speech import displeased
-from afterwit.demo.tools import tasks, words
+from afterwit.demo.people import Answer, evaluate, run_interaction
+from afterwit.demo.tools import tasks
 from afterwit.demo.tools.world import ToolsWorld
-from afterwit.demo.world import Task, World, part
-from afterwit.judging import short_prompts as judge_short
+from afterwit.demo.words import part
+from afterwit.demo.world import Task
 from tests.demo.scripted import Scripted
 
 WORLD = ToolsWorld()
@@ -42,7 +39,7 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
     task = _task(kind)
     seen = run_interaction(Scripted(task, frozenset(task.rules)), WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed, seen.broken) == ("approval", True, ())
-    assert any(thanks[1:] in seen.reaction for thanks in part(words.AFTERWARDS.thanks, "fresh"))
+    assert any(thanks[1:] in seen.reaction for thanks in part(tasks.WORDINGS["person"]["thanks"], "fresh"))
 
 
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:
@@ -74,40 +71,3 @@ def test_preference_and_success_count_tasks_not_steps() -> None:
     assert (half.preference, half.task_success) == (0.0, 1.0)
     whole = evaluate(Scripted(task, frozenset(task.rules)), WORLD, [task, task], at_once=2)
     assert (whole.preference, whole.task_success) == (1.0, 1.0)
-
-
-def test_who_names_one_thing_at_a_time_names_what_was_broken_first() -> None:
-    task = _task("edit_run")
-    wild = Scripted(task, frozenset())
-    full = run_interaction(wild, WORLD, task, "fresh", Random(0), Manner.FULL)
-    one = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.ONE)
-    assert one.broken == full.broken
-    assert one.reaction == WORLD.complain(task, one.broken[:1], "fresh", Random(0))
-
-
-@pytest.mark.parametrize("world", [WORLD, ChatWorld()], ids=["tools", "chat"])
-def test_who_is_vague_is_heard_to_be_displeased_and_nothing_more(world: World) -> None:
-    for split, seed in product(("train", "dev", "fresh"), range(20)):
-        said = displeased(split, Random(seed))  # type: ignore[arg-type]
-        evaluation, hint = judge_short.prompts(
-            "Do it.", {"content": "Done."}, [{"role": "user", "content": said}]
-        )
-        assert world.judge(evaluation) == r"\boxed{-1}", said
-        assert world.judge(hint) == r"\boxed{-1}", said
-
-
-def test_who_is_content_says_thanks_whatever_was_done() -> None:
-    task = _task("delete")
-    seen = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.CONTENT)
-    assert (seen.mood, seen.broken, seen.passed) == ("approval", ("dry_run",), True)
-    assert seen.reaction == WORLD.approve(task, "fresh", Random(0))
-
-
-def test_who_never_thanks_leaves_without_a_word() -> None:
-    task = _task("delete")
-    agent = Scripted(task, frozenset(task.rules))
-    seen = run_interaction(agent, WORLD, task, "fresh", Random(0), Manner.THANKLESS)
-    assert (seen.mood, seen.reaction) == ("approval", "")
-    assert seen.messages[-1]["role"] == "assistant"
-    cross = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.THANKLESS)
-    assert cross.reaction

@@ -5,10 +5,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from xml.etree import ElementTree
 
 import pytest
 
-from afterwit.demo.curves import LINE, Curve, chart
+from afterwit.demo.chart import LINE, Curve, chart
 from afterwit.demo.live import Measurement
 from afterwit.demo.people import Score, Trial
 from afterwit.demo.report import (
@@ -22,7 +23,6 @@ from afterwit.demo.report import (
     examples,
     rules_learned,
     write,
-    write_compared,
 )
 from afterwit.demo.worlds import WORLDS
 
@@ -102,9 +102,11 @@ def test_the_json_has_before_after_and_the_curve(tmp_path: Path) -> None:
     assert keys <= set(facts)
 
 
-def test_the_picture_is_a_png_and_the_page_draws_its_own(tmp_path: Path) -> None:
+def test_the_picture_is_in_the_page_and_a_file_of_its_own(tmp_path: Path) -> None:
     write(_report(), tmp_path)
-    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
+    picture = ElementTree.parse(tmp_path / "learning.svg").getroot()
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "preference after 36: 0.80" in picture.itertext()
     page = (tmp_path / "report.html").read_text()
     assert 'aria-label="preference and task success over 96 tasks of people"' in page
     assert "<title>preference after 36: 0.80</title>" in page
@@ -186,19 +188,6 @@ def test_labels_of_curves_that_end_together_are_not_written_over_each_other() ->
     svg = chart(ends, width=300, height=100, label="both")
     one, other = (float(y) for y in re.findall(r'<text class="[ab]" x="[^"]*" y="([^"]*)"', svg))
     assert other - one >= LINE
-
-
-def test_a_ruined_run_is_compared_with_its_guarded_twin(tmp_path: Path) -> None:
-    held = Decision(after=36, kind="hold", words="It lost <3> of 4.")
-    guarded = _report(decisions=(held,))
-    points = tuple(replace(point, task_success=0.25) for point in guarded.points)
-    file = tmp_path / "ruin.html"
-    write_compared(guarded, _report(points=points), file, settings=("learner.lr=1",), without=("x=false",))
-    page = file.read_text()
-    assert "<title>with promotion after 96: 0.99</title>" in page
-    assert "<title>without promotion after 96: 0.25</title>" in page
-    assert "<td>0.99</td><td>0.25</td>" in page
-    assert "After conversation 36: It lost &lt;3&gt; of 4." in page
 
 
 def _score(*done: tuple[bool, tuple[str, ...], bool]) -> Score:

@@ -4,16 +4,15 @@ from random import Random
 
 import pytest
 
-from afterwit.demo import speech as names
-from afterwit.demo.tools import tasks, words
-from afterwit.demo.tools import world as hints
-from afterwit.demo.world import part
+from afterwit.demo import words as names
+from afterwit.demo.tools import tasks
+from afterwit.demo.words import part
 from afterwit.judging import voting as hint_rules
 
 LISTS = {
     f"{group} {name}": wordings
     for group in ("person", "complaints", "requests")
-    for name, wordings in words.WORDINGS[group].items()
+    for name, wordings in tasks.WORDINGS[group].items()
     if name != "openings"  # "Please" opens requests of two parts
 }
 
@@ -46,7 +45,7 @@ def test_an_edit_names_a_text_that_stands_once_in_its_file() -> None:
 
 def test_the_judges_own_hints_would_be_accepted_after_any_complaint() -> None:
     rng = Random(0)
-    for rule, sentences in hints.HINTS.items():
+    for rule, sentences in tasks.WORDINGS["judge_hints"].items():
         for split in ("train", "dev", "fresh"):
-            said = [words.complaint((rule,), "a-b.txt", split, rng) for _ in range(50)]
+            said = [tasks.SPEECH.complaint((rule,), "a-b.txt", split, rng) for _ in range(50)]
             assert all(hint_rules.hint_fault(hint, said, quote_words=8) is None for hint in sentences)

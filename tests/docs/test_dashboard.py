@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterwit.chat_format.render import Renderer
-from afterwit.judging.check_stage import Measured
+from afterwit.judging.check_stage import keep_shares
 from afterwit.lifecycle import State
 from afterwit.message import Message
 from afterwit.store import Filter, Store
@@ -37,8 +37,7 @@ Series = list[tuple[str, dict[str, str]]]
 async def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
     """What `/metrics` tells after ninety sessions, an unjudged answer, a request and a check of the judge."""
     async with world_in(tmp_path_factory.mktemp("history"), Renderer.load(MODEL)) as world:
-        checked = Measured(judge="the model", shares={"right": 0.9, "invalid": 0.0})
-        await world.serving.store.call(checked.keep)
+        await world.serving.store.call(lambda store: keep_shares(store, {"right": 0.9, "invalid": 0.0}))
         await world.serving.store.call(answer_one)
         assert (await world.serving.ask(model="afterwit")).status_code == 200
         text = (await world.serving.http.get(f"{world.url}/metrics")).text

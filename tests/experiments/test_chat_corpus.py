@@ -5,11 +5,11 @@ from random import Random
 from statistics import fmean
 
 from afterwit.demo.chat import tasks as rules
-from afterwit.demo.chat import world as hints
-from afterwit.demo.chat.world import SYSTEM
+from afterwit.demo.chat.world import SYSTEM, joined
 from afterwit.judging.voting import parse_evaluation, parse_hint
 from experiments.pretrain import chat_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example
+from experiments.pretrain.hints import CHAT
 
 
 def _drawn(number: int, seed: int = 0) -> list[Example]:
@@ -56,7 +56,11 @@ def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name() -> None:
     named = 0
     for sample in _policy(_drawn(3000)):
         hint = (_hint(sample) or "").lower()
-        asked = [rule for rule in rules.RULES[:3] if any(words in hint for words in hints.HINTS[rule])]
+        asked = [
+            rule
+            for rule in rules.RULES[:3]
+            if any(words in hint for words in rules.WORDINGS["judge_hints"][rule])
+        ]
         assert not rules.broken(sample.messages[-1]["content"], asked)
         named += bool(asked)
     assert named > 500
@@ -73,8 +77,10 @@ def test_a_judges_answers_parse_as_the_live_systems_judges_answers_do() -> None:
 
 
 def test_a_hint_of_the_judge_is_one_sentence_that_names_its_rules_in_their_order() -> None:
-    assert hints.sentence(["keep it short"]) == "Keep it short."
-    assert hints.sentence(["a", "b", "c"]) == "A, b and c."
-    said = hints.official(rules.RULES, Random(0)).lower()
-    places = [min(said.find(words) % 1000 for words in hints.HINTS[rule]) for rule in rules.RULES]
+    assert joined(["keep it short"]) == "Keep it short."
+    assert joined(["a", "b", "c"]) == "A, b and c."
+    said = CHAT.official(rules.RULES, Random(0)).lower()
+    places = [
+        min(said.find(words) % 1000 for words in rules.WORDINGS["judge_hints"][rule]) for rule in rules.RULES
+    ]
     assert places == sorted(places)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.demo.people import MEASURE, Manner
+from afterwit.demo.people import MEASURE
 from experiments.judges.runs import CASES, MOMENTS, SEEDS, plans
 from experiments.judges.table import TABLES, tables
+from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan, Point, RunResult, key
 
 

@@ -86,7 +86,7 @@ def test_a_row_says_what_poison_took_and_gained():
 
 
 def test_a_canary_spares_requests_only_where_many_come_before_the_first_verdict():
-    watch = PromotionSettings().watch
+    watch = PromotionSettings()
     few, many = (
         [canary.outcome(watch, 13, a_day=a_day, share=share).harmed for share in canary.SHARES]
         for a_day in (50, 20_000)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from afterwit.demo.people import Manner
 from afterwit.demo.worlds import WORLDS
 from afterwit.judging.voting import Answer, parse_evaluation, parse_hint
 from afterwit.message import Message
+from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan
 from experiments.simulation.weak_judge import WeakJudge, weakened
 
 WORLD = WORLDS["tools"]
 RULE = next(iter(WORLD.rules))
-HINT = rf"\boxed{{1}} [HINT_START]{WORLD.hint([RULE])}[HINT_END]"
+HINT = rf"\boxed{{1}} [HINT_START]{WORLD.judge.hint([RULE])}[HINT_END]"
 
 
 @dataclass

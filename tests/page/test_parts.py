@@ -12,7 +12,7 @@ from afterwit.page import plot
 from afterwit.page.lists import tokens_of
 from afterwit.page.overview import LEAST, approved, helping, metrics, shares
 from afterwit.progress import Request
-from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
 from afterwit.version import Origin
@@ -111,7 +111,7 @@ def test_a_band_goes_along_its_upper_ends_and_back_along_the_lower_ones():
 
 
 def version(number: int, **lost: tuple[int, int]) -> VersionRecord:
-    suite = SuiteResult(lost=lost, evidence=0.0, standing=Standing.CLEAN) if lost else None
+    suite = SuiteResult(lost=lost, evidence=0.0) if lost else None
     return VersionRecord(
         number=number,
         parent=number - 1,

@@ -4,10 +4,8 @@ from afterwit.promotion.events import (
     Event,
     EventKind,
     alarms_in_a_row,
-    braked,
+    back_off,
     confirmed,
-    held_in_a_row,
-    pace,
 )
 
 HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM
@@ -21,22 +19,6 @@ def events(*kinds: tuple[EventKind, int]) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("beta", "kinds", "expected"),
-    [
-        (0.0, [], 0.0),
-        (0.0, [(HOLD, 1)], 0.1),
-        (0.05, [(HOLD, 1)], 0.15),
-        (0.0, [(HOLD, 1), (ALARM, 2), (HOLD, 3)], 0.3),
-        (0.5, [(HOLD, 1)], 0.5),
-        (0.0, [(HOLD, 1), (CONFIRM, 2)], 0.0),
-        (0.0, [(CONFIRM, 2), (HOLD, 1)], 0.1),
-    ],
-)
-def test_each_hold_or_alarm_since_the_last_confirmation_pulls_the_brake(beta, kinds, expected):
-    assert braked(beta, events(*kinds)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
     ("kinds", "expected"),
     [
         ([], 1.0),
@@ -47,8 +29,10 @@ def test_each_hold_or_alarm_since_the_last_confirmation_pulls_the_brake(beta, ki
         ([HOLD, *[CONFIRM] * 5], 1.0),
     ],
 )
-def test_the_step_size_falls_fast_and_recovers_slowly(kinds, expected):
-    assert pace(events(*((kind, 1) for kind in kinds))) == pytest.approx(expected)
+def test_the_step_size_falls_fast_and_recovers_slowly_and_the_reference_pulls_meanwhile(kinds, expected):
+    share, pull = back_off(events(*((kind, 1) for kind in kinds)))
+    assert share == pytest.approx(expected)
+    assert pull == pytest.approx(0.15 * (1 - expected))
 
 
 def test_an_alarm_falls_back_to_the_last_confirmed_version_or_to_the_base():
@@ -60,9 +44,3 @@ def test_alarms_in_a_row_have_no_confirmation_between_them():
     assert alarms_in_a_row([]) == 0
     assert alarms_in_a_row(events((ALARM, 1), (HOLD, 2), (ALARM, 3))) == 2
     assert alarms_in_a_row(events((ALARM, 1), (CONFIRM, 2), (ALARM, 3))) == 1
-
-
-def test_holds_in_a_row_begin_with_the_same_version():
-    assert held_in_a_row([]) == 0
-    assert held_in_a_row(events((HOLD, 1), (CONFIRM, 1))) == 0
-    assert held_in_a_row(events((HOLD, 1), (HOLD, 2), (HOLD, 2))) == 2

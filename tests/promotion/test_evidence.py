@@ -66,9 +66,9 @@ def test_the_watchs_alarm_comes_late_below_its_bound_and_soon_above(share, least
 
 
 def _episodes_to_an_alarm(share: float, rng: Random, most: int = 3000) -> int:
-    watch = PromotionSettings().watch
+    watch = PromotionSettings()
     outcomes = (rng.random() < share for _ in range(most))
-    values = ongoing_evidence(outcomes, bound=watch.bound)
+    values = ongoing_evidence(outcomes, bound=watch.may_end_badly)
     return next((at for at, value in enumerate(values, start=1) if value >= watch.alarm_at), most)
 
 

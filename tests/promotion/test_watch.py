@@ -12,6 +12,7 @@ from afterwit.message import Message
 from afterwit.promotion.episodes import BadEnd
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import suite_result
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
@@ -210,7 +211,7 @@ def test_alarms_of_a_persons_own_adapter_pause_that_one_alone(store, person):
 
 def test_a_confirmed_version_retires_what_it_lost_if_that_was_approved_twice_since(store, person):
     old = person.turn(PRAISED, THANKS)
-    found = PromotionSettings().suite.result([(item, False) for item in store.suite()])
+    found = suite_result([(item, False) for item in store.suite()], may_lose=0.1)
     store.commit_version(a_version(0, parent=None), now=1.0)
     store.commit_version(a_version(1, suite=found), now=1.0)
     assert old in {item.turn for item in store.suite()}

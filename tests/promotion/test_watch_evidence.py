@@ -3,9 +3,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from afterwit.promotion.episodes import BadEnd
+from afterwit.promotion.evidence import confirming, may_end_badly, watch_evidence
 from afterwit.promotion.settings import PromotionSettings
 
-WATCH = PromotionSettings().watch
+WATCH = PromotionSettings()
 GOOD = (0, 20)
 """Of 20 episodes before, none ended badly."""
 
@@ -27,16 +28,16 @@ def ends(letters: str) -> list[End]:
 
 
 def bound(before: tuple[int, int], base: tuple[int, int] | None = None) -> float:
-    return WATCH.may_end_badly(before=before, base=before if base is None else base)
+    return may_end_badly(WATCH.may_end_badly, before=before, base=before if base is None else base)
 
 
 def alarms(letters: str, *, before: tuple[int, int], base: tuple[int, int] | None = None) -> bool:
-    return WATCH.evidence(ends(letters), bound=bound(before, base)) >= WATCH.alarm_at
+    return watch_evidence(ends(letters), bound=bound(before, base)) >= WATCH.alarm_at
 
 
 def confirms(letters: str, *, before: tuple[int, int] = GOOD) -> int | None:
     """The place of the first episode that confirms."""
-    first = WATCH.confirms(ends(letters), bound=bound(before))
+    first = confirming(ends(letters), after=WATCH.confirm_after, bound=bound(before))
     return None if first is None else first.place
 
 
@@ -65,7 +66,7 @@ def test_a_row_of_good_episodes_among_many_bad_ones_confirms_nothing():
 
 
 def test_many_bad_episodes_are_an_alarm_and_few_are_none():
-    assert WATCH.evidence([], bound=bound(GOOD)) == 0
+    assert watch_evidence([], bound=bound(GOOD)) == 0
     assert not alarms("wb" + "w" * 10, before=GOOD)
     assert alarms("w" * 10 + "bbbb", before=GOOD)
 
@@ -78,7 +79,7 @@ def test_people_who_were_displeased_before_are_no_alarm():
 
 
 def test_a_few_good_episodes_before_are_no_reason_to_expect_more_bad_ones():
-    assert bound((0, 2)) == bound(GOOD) == WATCH.bound
+    assert bound((0, 2)) == bound(GOOD) == WATCH.may_end_badly
 
 
 def test_one_bad_episode_before_says_little():
@@ -87,7 +88,7 @@ def test_one_bad_episode_before_says_little():
 
 
 def test_a_share_that_grew_since_the_model_came_is_no_measure_beyond_twice_the_setting():
-    assert bound((12, 24), base=(1, 24)) == 2 * WATCH.bound
+    assert bound((12, 24), base=(1, 24)) == 2 * WATCH.may_end_badly
     assert bound((12, 24), base=(12, 24)) > 0.4
-    assert bound((5, 24), base=(0, 24)) < 2 * WATCH.bound
+    assert bound((5, 24), base=(0, 24)) < 2 * WATCH.may_end_badly
     assert alarms("bbw" * 8, before=(16, 24), base=(1, 10))

@@ -152,8 +152,8 @@ def judges(json_: Json = False, home: Home = None) -> None:
     """
     from dataclasses import asdict
 
-    from afterwit.judging.check_stage import known_of_judge, report_of
-    from afterwit.judging.checks import warnings
+    from afterwit.judging.check_stage import report_of
+    from afterwit.judging.checks import findings, warnings
     from afterwit.printing.terminal import Terminal
 
     with store_of(home) as store:
@@ -162,7 +162,7 @@ def judges(json_: Json = False, home: Home = None) -> None:
         write_json(asdict(report) | {"warnings": list(warnings(report))})
         return
     console = Terminal()
-    for name, words in known_of_judge(report):
+    for name, words in findings(report):
         console.say(f"{name:<28} {words}")
     for words in warnings(report):
         console.say(f"! {words}")

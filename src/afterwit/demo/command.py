@@ -4,74 +4,85 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from afterwit.demo.asked import Asked
 from afterwit.demo.display import Display
 from afterwit.demo.live import Run, judge_accuracy, live
-from afterwit.demo.people import MEASURE, PEOPLE, SEED, Manner, held_out
+from afterwit.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.demo.report import (
     Conversation,
     Decision,
     Report,
-    compared,
     conversations_of,
     examples,
     rules_learned,
     write,
-    write_compared,
 )
-from afterwit.demo.settings import JUDGES, Chosen, config_text
+from afterwit.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.demo.worlds import world_named
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.running.engine_process import EngineProcess
+from afterwit.errors import SettingError
 from afterwit.running.logs import quiet
 from afterwit.running.up import engine_process
 
 HELD_OUT = 100
+MEASURED = (12, 36, 96, 200, 350, 500)
+"""Interactions after which the policy is measured, in addition to the start and the end."""
 
 
-def run(asked: Asked) -> Report:
-    """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
-    began = time.monotonic()
+def run(
+    world: str,
+    *,
+    out: Path,
+    interactions: int = 96,
+    seed: int = 0,
+    judge: str | None = None,
+    recipe: str | None = None,
+    pairs: Sequence[str] = (),
+    direct: Mapping[str, Any] | None = None,
+    measured: Sequence[int] = MEASURED,
+) -> Report:
+    """Play the demo and leave its report in `out`. SettingError for an unknown choice.
+
+    `pairs` are settings as `--set` takes them, `direct` settings by name.
+    """
+    began, home, console = time.monotonic(), out / "home", Console()
     quiet()
-    chosen = asked.chosen()
-    _write_home(asked.home, chosen)
-    announce(Console(), chosen, title=asked.recipe or "serve's own settings")
-    world = world_named(asked.world)
-    rules = world.judge if chosen.judge == "rules" else None
-    server = _server(chosen, asked.home) if asked.engine_url is None else None
-    with live(chosen.settings, asked.home, rules=rules, server=server) as system:
-        with Display(Console(), asked.interactions) as display:
+    if interactions < 1:
+        raise SettingError(f"--interactions {interactions}: at least one is needed")
+    played_in = world_named(world)
+    chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
+    _write_home(home, chosen, console)
+    announce(console, chosen, title=recipe or "")
+    server = None
+    if isinstance(chosen.settings.engine, ServerSettings) and not (direct or {}).get("engine.url"):
+        kind = chosen.settings.engine.kind
+        console.print(f"starting a {kind} server; its log is in {home}", highlight=False)
+        server = engine_process(chosen.settings, home)
+    rules = played_in.judge if chosen.judge == "rules" else None
+    with live(chosen.settings, home, rules=rules, server=server) as system:
+        with Display(console, interactions) as display:
             played = Run(
                 system=system,
-                world=world,
+                world=played_in,
                 split=PEOPLE,
-                manner=Manner(asked.people),
-                held_out=held_out(world, MEASURE, HELD_OUT, SEED + asked.seed),
-                seed=asked.seed,
-                measured=asked.measured_after,
+                held_out=held_out(played_in, MEASURE, HELD_OUT, SEED + seed),
+                seed=seed,
+                measured=measured,
                 began=began,
                 observer=display,
             )
-            played.play(asked.interactions)
-        talks = conversations_of(system, world, played.interactions)
+            played.play(interactions)
+        talks = conversations_of(system, played_in, played.interactions)
         versions = system.store(lambda store: sum(row.trained > 0 for row in store.versions()))
     written = _report(chosen, played, talks, versions, began)
-    write(written, asked.out)
-    display.summary(written, asked.out)
+    write(written, out)
+    display.summary(written, out)
     return written
-
-
-def _server(chosen: Chosen, home: Path) -> EngineProcess | None:
-    """The server that the demo starts for itself; None if its engine needs none."""
-    if not isinstance(chosen.settings.engine, ServerSettings):
-        return None
-    Console().print(f"starting a {chosen.settings.engine.kind} server; its log is in {home}", highlight=False)
-    return engine_process(chosen.settings, home)
 
 
 def _report(
@@ -106,7 +117,7 @@ def _report(
 
 
 def announce(console: Console, chosen: Chosen, *, title: str) -> None:
-    """Say in which settings the demo goes another way than the recipe it was asked for."""
+    """Print the settings in which the demo differs from its recipe."""
     if not chosen.overrides:
         return
     console.print(f"[bold]{title}[/bold], but for what a tiny model needs:")
@@ -114,51 +125,10 @@ def announce(console: Console, chosen: Chosen, *, title: str) -> None:
         console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
 
 
-def _write_home(home: Path, chosen: Chosen) -> None:
-    """The demo's own home, without what an earlier run left there."""
+def _write_home(home: Path, chosen: Chosen, console: Console) -> None:
+    """The demo's own home, without the files of an earlier run."""
     if (home / "store.db").exists():
-        Console().print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
+        console.print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
         shutil.rmtree(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
-
-
-INTERACTIONS = 60
-
-
-MEASURED = (12, 24, 36, 48, 60)
-
-
-RUIN = ("objective.beta=0", "learner.lr=1.2e-3")
-"""No pull to the reference, and thrice the rate that the demo's models learn well at."""
-
-
-UNGUARDED = ("promotion.enabled=false", "judge.pay_repeats=true")
-"""Nothing is held or taken back, and calls that are made again earn their votes."""
-
-
-def ruin(
-    *, world: str, interactions: int | None, seed: int, out: Path, judge: str | None, pairs: Sequence[str]
-) -> tuple[Report, Report]:
-    """Both reports, promotion's first. They are in `out/guarded` and `out/unguarded`, beside `ruin.html`.
-
-    The people and their tasks are the same. The judge is the rules', so that only the rate is wrong.
-    """
-    console, reports = Console(), []
-    for name, off in (("guarded", ()), ("unguarded", UNGUARDED)):
-        console.print(f"[bold]{name}[/bold]: {', '.join((*RUIN, *off, *pairs))}", highlight=False)
-        asked = Asked(
-            world=world,
-            interactions=INTERACTIONS if interactions is None else interactions,
-            seed=seed,
-            out=out / name,
-            judge=judge or "rules",
-            pairs=(*RUIN, *off, *pairs),
-            measured=MEASURED,
-        )
-        reports.append(run(asked))
-    guarded, unguarded = reports
-    write_compared(guarded, unguarded, out / "ruin.html", settings=(*RUIN, *pairs), without=UNGUARDED)
-    console.print(compared(guarded, unguarded))
-    console.print(f"side by side: {out / 'ruin.html'}", highlight=False)
-    return guarded, unguarded

@@ -1,7 +1,8 @@
-"""The demo while it runs: how far it is, what was just said, how the policy does."""
+"""The demo on a terminal: progress, the last conversation, and the measurements so far."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +22,7 @@ BAR = 30
 
 
 class Display:
-    """A live view on a terminal, a line a measurement elsewhere."""
+    """A live view on a terminal; elsewhere a line for each measurement."""
 
     def __init__(self, console: Console, interactions: int) -> None:
         self._console = console
@@ -50,12 +51,10 @@ class Display:
         self._live.__exit__(kind, error, trace)
 
     def measuring(self) -> None:
-        """The policy is being measured on the held-out tasks."""
         self._state = "measuring on held-out tasks, without hints ..."
         self._live.update(self._view())
 
     def measured(self, point: Measurement, version: int) -> None:
-        """A measurement of a version is there."""
         self._points.append(point)
         self._state = ""
         if not self._console.is_terminal:
@@ -67,7 +66,6 @@ class Display:
         self._live.update(self._view())
 
     def task_done(self, number: int, interaction: Interaction, version: int) -> None:
-        """A person has reacted, and the loop has caught up with it."""
         self._progress.update(self._task, completed=number)
         words = Text(f"person: {interaction.task.request}\n{transcript(interaction.messages)}")
         style = {"approval": "green", "failure": "red"}.get(interaction.mood, "yellow")
@@ -84,7 +82,7 @@ class Display:
         return Group(*parts)
 
     def summary(self, report: Report, out: Path) -> None:
-        """The results, and the paths of the files."""
+        """Print the results and where the report is."""
         self._console.print(measurements(report.points))
         judge = (
             ""
@@ -97,8 +95,8 @@ class Display:
         )
 
 
-def measurements(points: list[Measurement] | tuple[Measurement, ...]) -> Table:
-    """Preference and task success, a row a measurement."""
+def measurements(points: Sequence[Measurement]) -> Table:
+    """Preference and task success, a row for each measurement."""
     table = Table("tasks", "preference", "", "task success", "seconds", box=None, pad_edge=False)
     for point in points:
         bar = "█" * round(BAR * point.preference)

@@ -1,4 +1,4 @@
-"""The course of a run: people's tasks one after another, and the policy measured in between."""
+"""A run of the demo: people's tasks on a live system, and the policy measured in between."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.demo.judge import Judge, accuracy
-from afterwit.demo.people import MODEL, SIDE, Agent, Interaction, Manner, Score, evaluate, run_interaction
-from afterwit.demo.world import Split, Task, World
+from afterwit.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
+from afterwit.demo.words import Split
+from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.judging.short_prompts import ShortPrompts
@@ -31,6 +32,12 @@ from afterwit.promotion.events import Event
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import Runtime
 from afterwit.store import Store
+
+LEARN_S = 120.0
+"""Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
+CASES = 100
+"""Held-out cases that the judge's accuracy is measured on."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,7 @@ class Measurement:
 
 
 class Observer(Protocol):
-    """Who is told how a run goes."""
+    """Follows a run."""
 
     def measuring(self) -> None: ...
 
@@ -55,29 +62,26 @@ class Observer(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run on a live system.
-
-    `split` is the part of the wordings that the people use; the tasks that measure are of another.
-    """
+    """A run on a live system."""
 
     system: LiveSystem
     world: World
     split: Split
-    manner: Manner = Manner.FULL
+    """The part of the wordings that the people use. The tasks that measure are of another."""
     held_out: Sequence[Task]
     seed: int
     measured: Sequence[int]
-    """Interactions after which the policy is measured, beside the start and the end."""
+    """Interactions after which the policy is measured, in addition to the start and the end."""
     began: float
     observer: Observer
     interactions: list[Interaction] = field(default_factory=list)
     points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     decisions: list[tuple[int, Event]] = field(default_factory=list)
-    """What was decided about versions, and after how many interactions."""
+    """Decisions of promotion, each with the number of interactions before it."""
 
     def play(self, interactions: int) -> None:
-        """Let people give this many tasks; measure at the start, along the way and at the end."""
+        """Have people give this many tasks. Measure at the start, along the way and at the end."""
         rng = Random(self.seed)
         with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
             self._measure(client)
@@ -88,12 +92,10 @@ class Run:
                     self._measure(client)
 
     def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
-        """One task of one person; the next person meets what was learned from it."""
+        """One task of one person. It is learned from before the next person comes."""
         headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
         agent = Agent(client=client, model=MODEL, headers=headers)
-        one = run_interaction(
-            agent, self.world, self.world.task(self.split, rng), self.split, rng, self.manner
-        )
+        one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
         self.interactions.append(one)
         self.system.wait_until_learned()
         events = self.system.store(lambda store: store.events())
@@ -113,16 +115,6 @@ class Run:
         self.points.append(point)
         self.scores.append(score)
         self.observer.measured(point, self.system.version())
-
-
-T = TypeVar("T")
-
-
-LEARN_S = 120.0
-"""Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
-
-
-_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +141,19 @@ class LiveSystem:
     events: asyncio.AbstractEventLoop
 
     def store(self, work: Callable[[Store], T]) -> T:
-        """What `work` returns, done by the store's own thread."""
+        """The result of `work`, run by the store's own thread."""
         return asyncio.run_coroutine_threadsafe(self.runtime.store.call(work), self.events).result()
 
     def version(self) -> int:
-        """The version that is served."""
+        """The served version."""
         assert self.runtime.engine is not None
         return self.runtime.engine.version
 
     def wait_until_learned(self) -> None:
-        """Wait until everything said so far is judged, trained and published, at most `LEARN_S`."""
+        """Wait until all turns so far are judged, trained and published, at most `LEARN_S`."""
         until = time.monotonic() + LEARN_S
         while time.monotonic() < until and not self._learned():
-            time.sleep(_LOOK_S)
+            time.sleep(0.02)
 
     def _learned(self) -> bool:
         states, versions = self.store(lambda store: (store.counts().states, store.versions()))
@@ -173,9 +165,9 @@ class LiveSystem:
 def live(
     settings: Settings, home: Path, *, rules: Judge | None, server: EngineProcess | None = None
 ) -> Iterator[LiveSystem]:
-    """Run the whole loop; `rules` replace the judge that the settings name.
+    """Run the whole loop. `rules` replace the judge that the settings name.
 
-    `server` is started before it and stopped after it.
+    `server` is started before the loop and stopped after it.
     """
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
@@ -204,9 +196,6 @@ async def _start(
     await stack.enter_async_context(runtime)
 
 
-CASES = 100
-
-
 def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) -> dict[str, float]:
     """The share of right rewards and right hints by kind of case, and of both together as `all`."""
     answers = (lambda prompts: [world.judge(prompt) for prompt in prompts]) if rules else _Model(settings)
@@ -215,7 +204,7 @@ def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) 
 
 
 class _Model:
-    """The demo's own model, asked as the judge stage asks it. A server of the run may be gone by now."""
+    """The demo's own model, asked as the judge stage asks it, on an embedded engine: a server may be gone."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.model is not None

@@ -1,40 +1,41 @@
-"""Simulated people with an ordinary agent: they give tasks, watch, react; and held-out tasks that measure."""
+"""Simulated people with an ordinary agent: they give tasks, watch and react. Held-out tasks measure it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 from statistics import fmean
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from openai import OpenAI
 
-from afterwit.demo.speech import displeased
-from afterwit.demo.world import Message, Split, Task, TaskState, World
+from afterwit.demo.words import Split
+from afterwit.demo.world import Message, Task, TaskState, World
 from afterwit.message import ToolCall
 
 MAX_TURNS = 8
-
-
+REPLY_TOKENS = 16
 MODEL = "afterwit"
 """The name by which agents ask for the served model."""
-
-
 TEMPERATURE = 0.6
-
-
 SIDE = {"X-Turn-Type": "side"}
-
-
+PEOPLE: Split = "dev"
+"""The part of the wordings that people use."""
+MEASURE: Split = "fresh"
+"""The part of the tasks that measure. Neither is in the model's pretraining."""
+SEED = 70_000
+"""Of the tasks that measure a run with the seed 0: far from all seeds of people."""
 T = TypeVar("T")
+Mood = Literal["complaint", "failure", "approval"]
+React = Callable[[World, Task, Sequence[str], str | None, Split, Random], tuple[Mood, str]]
+"""(world, task, rules broken, what the failing check printed, split, rng) -> the reaction; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The conversation so far, which the model is to go on with."""
+    """The conversation so far, which the model continues."""
 
     messages: list[Message]
     max_tokens: int | None = None
@@ -55,7 +56,7 @@ Script = Generator[Ask, Answer, T]
 
 
 class Responder(Protocol):
-    """Who answers a script's asks."""
+    """Answers a script's asks."""
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
@@ -88,7 +89,7 @@ class Agent:
 def request_body(
     world: World, messages: list[Message], *, model: str, temperature: float, max_tokens: int | None
 ) -> dict[str, Any]:
-    """What an agent asks for: the conversation, the world's tools, and how to sample."""
+    """An agent's request: the conversation, the world's tools, and how to sample."""
     body = {
         "model": model,
         "messages": messages,
@@ -104,7 +105,7 @@ def opening(world: World, task: Task) -> list[Message]:
 
 
 def play(agent: Responder, world: World, script: Script[T]) -> T:
-    """Run a script to its end, one answer after another; what it returns."""
+    """Run a script to its end, one answer after another. Returns its result."""
     try:
         ask = next(script)
         while True:
@@ -114,10 +115,10 @@ def play(agent: Responder, world: World, script: Script[T]) -> T:
 
 
 def work(state: TaskState, messages: list[Message], *, watched: bool) -> Script[tuple[str, ...]]:
-    """Work on a task, growing `messages`; the turns' ids.
+    """Work on a task and append to `messages`. Returns the turns' ids.
 
-    Ends when the agent makes no more calls and the person has no other question, at the turn that breaks a
-    rule if somebody watches, or after `MAX_TURNS`.
+    Ends when the agent makes no more calls and the person has no other question, if `watched` at the turn
+    that breaks a rule, or after `MAX_TURNS`.
     """
     turns = []
     for _ in range(MAX_TURNS):
@@ -145,24 +146,6 @@ def calls(message: Message) -> list[ToolCall]:
     ]
 
 
-REPLY_TOKENS = 16
-
-
-class Manner(StrEnum):
-    """How a person reacts."""
-
-    FULL = "full"
-    """They name everything that is wrong so far, and say thanks."""
-    ONE = "one"
-    """They name one thing at a time: what they noticed first."""
-    VAGUE = "vague"
-    """They say that it is wrong, and never what."""
-    THANKLESS = "thankless"
-    """They complain, but leave without a word when all is well."""
-    CONTENT = "content"
-    """They say thanks, whatever was done."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
     """One task from the first message to the person's reaction, and how it really was (the model never
@@ -173,31 +156,43 @@ class Interaction:
     messages: tuple[Message, ...]
     turns: tuple[str, ...]
     """Ids of the turns that worked on the task; the person reacted to the last one."""
-    mood: Literal["complaint", "failure", "approval"]
+    mood: Mood
     broken: tuple[str, ...]
     passed: bool
     reaction: str
 
 
 def run_interaction(
-    agent: Responder, world: World, task: Task, split: Split, rng: Random, manner: Manner = Manner.FULL
+    agent: Responder,
+    world: World,
+    task: Task,
+    split: Split,
+    rng: Random,
+    react: React | None = None,
+    *,
+    watched: bool = True,
 ) -> Interaction:
     """Play one interaction with an agent."""
-    return play(agent, world, interaction(world, task, split, rng, manner))
+    return play(agent, world, interaction(world, task, split, rng, react, watched=watched))
 
 
 def interaction(
-    world: World, task: Task, split: Split, rng: Random, manner: Manner = Manner.FULL
+    world: World,
+    task: Task,
+    split: Split,
+    rng: Random,
+    react: React | None = None,
+    *,
+    watched: bool = True,
 ) -> Script[Interaction]:
-    """One interaction; the reaction is sent as the next message of the same conversation.
-
-    Who says nothing sends nothing: nobody answers the last turn.
+    """One interaction. The reaction, `outspoken` by default, is sent as the next message of the conversation;
+    an empty one is not sent. `watched`: the person interrupts at the turn that breaks a rule.
     """
     messages = opening(world, task)
     with world.start(task) as state:
-        turns = yield from work(state, messages, watched=manner is not Manner.CONTENT)
+        turns = yield from work(state, messages, watched=watched)
         failed = state.check()
-        mood, reaction = _react(world, task, state, failed, split, rng, manner)
+        mood, reaction = (react or outspoken)(world, task, state.broken(), failed, split, rng)
         if reaction:
             messages.append({"role": "user", "content": reaction})
             thanked = yield Ask(messages=messages, max_tokens=REPLY_TOKENS, last=True)
@@ -213,43 +208,20 @@ def interaction(
         )
 
 
-def _react(
-    world: World,
-    task: Task,
-    state: TaskState,
-    failed: str | None,
-    split: Split,
-    rng: Random,
-    manner: Manner,
-) -> tuple[Literal["complaint", "failure", "approval"], str]:
-    if manner is Manner.CONTENT:
-        return "approval", world.approve(task, split, rng)
-    if broken := state.broken():
-        if manner is Manner.VAGUE:
-            return "complaint", displeased(split, rng)
-        named = broken[:1] if manner is Manner.ONE else broken
-        return "complaint", world.complain(task, named, split, rng)
+def outspoken(
+    world: World, task: Task, broken: Sequence[str], failed: str | None, split: Split, rng: Random
+) -> tuple[Mood, str]:
+    """Names everything that is wrong so far, and gives thanks if nothing is."""
+    if broken:
+        return "complaint", world.complain(task, broken, split, rng)
     if failed is not None:
-        said = displeased(split, rng) if manner is Manner.VAGUE else world.fail(task, failed, split, rng)
-        return "failure", said
-    return "approval", "" if manner is Manner.THANKLESS else world.approve(task, split, rng)
-
-
-PEOPLE: Split = "dev"
-"""The part of the wordings that people speak."""
-
-
-MEASURE: Split = "fresh"
-"""That of the tasks that measure. Neither is in the model's pretraining."""
-
-
-SEED = 70_000
-"""Of the tasks that measure a run with the seed 0: far from all seeds of people."""
+        return "failure", world.speech.failure(failed, split, rng)
+    return "approval", world.speech.approval(split, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One held-out task as the policy did it with nobody watching."""
+    """One held-out task as the policy did it, unwatched."""
 
     task: Task
     messages: tuple[Message, ...]
@@ -284,14 +256,14 @@ def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
 
 
 def evaluate(agent: Responder, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
-    """Let the agent do every task; its headers must mark the traffic as side traffic."""
+    """Have the agent do every task. Its headers must mark the traffic as side traffic."""
     with ThreadPoolExecutor(at_once) as pool:
         trials = pool.map(lambda task: play(agent, world, trial(world, task)), tasks)
         return Score(trials=tuple(trials))
 
 
 def trial(world: World, task: Task) -> Script[Trial]:
-    """One held-out task, nobody watching."""
+    """One held-out task, unwatched."""
     messages = opening(world, task)
     with world.start(task) as state:
         yield from work(state, messages, watched=False)

@@ -1,4 +1,4 @@
-"""What a run of the demo leaves behind: report.json, learning.png and report.html."""
+"""The report of a run: report.json, learning.svg and report.html."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from typing import Any, Literal
 
 import jinja2
 from markupsafe import Markup
-from rich.table import Table
 
-from afterwit.demo.curves import Curve, Mark, chart, draw
+from afterwit.demo.chart import Curve, Mark, alone, chart
 from afterwit.demo.live import LiveSystem, Measurement
 from afterwit.demo.people import Interaction, Score, Trial, calls
 from afterwit.demo.world import Message, World
 from afterwit.promotion.events import EventKind
-from afterwit.store import Record, Store
+from afterwit.store import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A hold, an alarm or a confirmation, and after how many conversations it came."""
+    """A hold, an alarm or a confirmation."""
 
     after: int
+    """Conversations before it."""
     kind: str
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything the files are made of. `kept_when` and `passed_when` say what the two shares count."""
+    """The content of the files."""
 
     world: str
     kept_when: str
+    """The meaning of preference."""
     passed_when: str
+    """The meaning of task success."""
     seed: int
     objective: str
     judge: str
@@ -52,7 +54,7 @@ class Report:
     versions: int = 0
     """Updates that became versions."""
     decisions: tuple[Decision, ...] = ()
-    """What was decided about them, oldest first."""
+    """Decisions about versions, oldest first."""
     judge_accuracies: Mapping[str, float] = field(default_factory=dict)
     """The same by question and kind of case."""
 
@@ -61,7 +63,7 @@ class Report:
             raise ValueError(f"{len(self.points)} measurements: a report compares before with after")
 
     def facts(self) -> dict[str, Any]:
-        """report.json."""
+        """The content of report.json."""
         first, last = self.points[0], self.points[-1]
         whole = dataclasses.asdict(self)
         curve = whole.pop("points")
@@ -89,9 +91,7 @@ def write(report: Report, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     facts = report.facts()
     (out / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    draw(
-        [dataclasses.astuple(point) for point in report.points], f"{report.world} world", out / "learning.png"
-    )
+    (out / "learning.svg").write_text(alone(_picture(facts)), encoding="utf-8")
     (out / "report.html").write_text(page(facts), encoding="utf-8")
 
 
@@ -105,21 +105,16 @@ _PAGES = jinja2.Environment(
 
 
 def page(facts: Mapping[str, Any]) -> str:
-    """The page that shows what report.json says."""
+    """report.html. Every text in it is escaped, but for the pictures."""
     pictured = {
-        "picture": _picture(facts),
-        "rules": [rule | {"picture": _rule_picture(rule, facts)} for rule in facts["rules"]],
+        "picture": Markup(_picture(facts)),
+        "rules": [rule | {"picture": Markup(_rule_picture(rule, facts))} for rule in facts["rules"]],
         "settings": json.dumps(facts["settings"], indent=2),
     }
-    return render("report.html", **{**facts, **pictured})
+    return _PAGES.get_template("report.html").render({**facts, **pictured})
 
 
-def render(template: str, **values: object) -> str:
-    """A page from its template; every text in it is escaped, unless it is Markup."""
-    return _PAGES.get_template(template).render(values)
-
-
-def _picture(facts: Mapping[str, Any]) -> Markup:
+def _picture(facts: Mapping[str, Any]) -> str:
     curves = [
         _curve(facts, "task success", "success", "task_success"),
         _curve(facts, "preference", "preference", "preference"),
@@ -130,7 +125,7 @@ def _picture(facts: Mapping[str, Any]) -> Markup:
         if each["kind"] != "confirm"
     ]
     label = f"preference and task success over {facts['interactions']} tasks of people"
-    return Markup(chart(curves, width=560, height=230, label=label, marks=marks))
+    return chart(curves, width=560, height=230, label=label, marks=marks)
 
 
 def _curve(facts: Mapping[str, Any], name: str, style: str, share: str) -> Curve:
@@ -138,14 +133,14 @@ def _curve(facts: Mapping[str, Any], name: str, style: str, share: str) -> Curve
     return Curve(name=name, style=style, points=points)
 
 
-def _rule_picture(rule: Mapping[str, Any], facts: Mapping[str, Any]) -> Markup:
-    """The share of its tasks in which a rule was not broken; nothing if it applied to none."""
+def _rule_picture(rule: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """The share of its tasks in which a rule was not broken; empty if it applied to none."""
     if not rule["tasks"]:
-        return Markup("")
+        return ""
     counts = [point["interactions"] for point in facts["curve"]]
     kept = [1 - broken / rule["tasks"] for broken in rule["broken"]]
     curve = Curve(name="kept", style="preference", points=tuple(zip(counts, kept, strict=True)))
-    return Markup(chart([curve], width=280, height=110, label=f"how often it was kept: {rule['words']}"))
+    return chart([curve], width=280, height=110, label=f"how often it was kept: {rule['words']}")
 
 
 SHOWN = 6
@@ -173,15 +168,15 @@ class RuleLearned:
     words: str
     tasks: int
     broken: tuple[int, ...]
-    """In how many of them, at each measurement."""
+    """The number of these tasks that broke it, at each measurement."""
     taught_in: tuple[int, ...]
-    """Numbers of the conversations whose hints speak of it."""
+    """Numbers of the conversations whose hints name it."""
     said: str | None
-    """What the person said in the first of them."""
+    """The person's words in the first of these conversations."""
 
 
 def examples(before: Score, after: Score) -> tuple[Example, ...]:
-    """Tasks side by side. First one of every kind that is done right only now, then what is still wrong."""
+    """Tasks side by side: first one of every kind that is done right only now, then those still wrong."""
     pairs = list(zip(before.trials, after.trials, strict=True))
     learned = [pair for pair in pairs if not pair[0].kept and pair[1].kept and pair[1].passed]
     firsts = {new.task.kind: (old, new) for old, new in reversed(learned)}
@@ -230,7 +225,7 @@ def _broken(rule: str, score: Score) -> int:
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """What an agent did after the request: a line for every call, its result and every text."""
+    """The agent's work after the request: a line for every call, its result and every text."""
     lines = []
     for message in messages[2:]:
         lines += [f"{call.name} {call.arguments}" for call in calls(message)]
@@ -240,29 +235,27 @@ def transcript(messages: Sequence[Message]) -> str:
 
 
 Speaker = Literal["person", "agent", "tool"]
-
-
 _SPEAKERS: dict[str, Speaker] = {"user": "person", "assistant": "agent", "tool": "tool"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What was made of a turn."""
+    """The verdict on a turn, and the version that it trained."""
 
     turn: str
     reward: int | None
-    """The judge's tally: -1, 0 or 1. None: nothing was judged."""
+    """The judge's tally: -1, 0 or 1. None: it was not judged."""
     hint: str | None
-    """What the judge made of what followed."""
+    """The judge's hint from what followed."""
     version: int | None
     """The first version that it trained. None: it trained none."""
     ended: str | None
-    """Why it did not train, in the store's word."""
+    """Why it did not train: the store's reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One message of a conversation; if it is a turn of the agent that was answered, what was made of it."""
+    """One message of a conversation, with the verdict if it is a turn of the agent that was answered."""
 
     speaker: Speaker
     text: str
@@ -277,7 +270,7 @@ class Conversation:
     """From 1."""
     request: str
     reaction: str
-    """What the person said after the last of the agent's turns."""
+    """The person's words after the last of the agent's turns."""
     mood: str
     steps: tuple[Step, ...]
     rules: tuple[str, ...]
@@ -291,13 +284,9 @@ class Conversation:
 
 def conversations_of(system: LiveSystem, world: World, seen: Sequence[Interaction]) -> list[Conversation]:
     """Every conversation, in its order."""
-    records = system.store(lambda store: [_records(store, one) for one in seen])
+    records = system.store(lambda store: [[store.turn(turn) for turn in one.turns] for one in seen])
     pairs = zip(seen, records, strict=True)
     return [_conversation(number, one, world, its) for number, (one, its) in enumerate(pairs, start=1)]
-
-
-def _records(store: Store, one: Interaction) -> list[Record]:
-    return [store.turn(turn) for turn in one.turns]
 
 
 def _conversation(number: int, one: Interaction, world: World, records: Sequence[Record]) -> Conversation:
@@ -316,7 +305,7 @@ def _conversation(number: int, one: Interaction, world: World, records: Sequence
 
 
 def _steps(messages: Sequence[Message], judged: Sequence[Judged]) -> Iterator[Step]:
-    """The agent's messages are its turns in their order; the last one, to which nobody replied, is none."""
+    """The agent's messages are its turns in order; the last one, which nothing followed, is none."""
     turns = iter(judged)
     for message in messages:
         if message["role"] in _SPEAKERS:
@@ -340,64 +329,3 @@ def in_words(message: Message) -> str:
     """A message: one line for each call, then its text."""
     made = [f"{call.name} {call.arguments}" for call in calls(message)]
     return "\n".join([*made, message.get("content") or ""]).strip()
-
-
-def compared(guarded: Report, unguarded: Report) -> Table:
-    """A row for each measurement: with promotion, and without."""
-    table = Table("tasks", "preference", "without", "task success", "without", box=None, pad_edge=False)
-    for one, other in zip(guarded.points, unguarded.points, strict=True):
-        shares = (one.preference, other.preference, one.task_success, other.task_success)
-        table.add_row(str(one.interactions), *(f"{share:.2f}" for share in shares))
-    return table
-
-
-def write_compared(
-    guarded: Report, unguarded: Report, file: Path, *, settings: Sequence[str], without: Sequence[str]
-) -> None:
-    """The page, beside the two runs' folders."""
-    pairs = [
-        {
-            "interactions": one.interactions,
-            "preference": (one.preference, other.preference),
-            "task_success": (one.task_success, other.task_success),
-        }
-        for one, other in zip(guarded.points, unguarded.points, strict=True)
-    ]
-    decided = [each for each in guarded.decisions if each.kind != EventKind.CONFIRM]
-    text = render(
-        "ruin.html",
-        world=guarded.world,
-        settings=settings,
-        without=without,
-        kept_when=guarded.kept_when,
-        passed_when=guarded.passed_when,
-        points=pairs,
-        decided=decided,
-        versions=(guarded.versions, unguarded.versions),
-        pictures={
-            "Preference": _ruin_picture("preference", guarded, unguarded),
-            "Task success": _ruin_picture("task_success", guarded, unguarded),
-        },
-    )
-    file.write_text(text, encoding="utf-8")
-
-
-def _ruin_picture(share: str, guarded: Report, unguarded: Report) -> Markup:
-    curves = [
-        Curve(
-            name=name,
-            style=style,
-            points=tuple((point.interactions, getattr(point, share)) for point in report.points),
-        )
-        for name, style, report in (
-            ("without promotion", "other", unguarded),
-            ("with promotion", "preference", guarded),
-        )
-    ]
-    marks = [
-        Mark(after=each.after, style=each.kind, words=each.words)
-        for each in guarded.decisions
-        if each.kind != EventKind.CONFIRM
-    ]
-    label = f"{share.replace('_', ' ')} with promotion and without it"
-    return Markup(chart(curves, width=420, height=230, label=label, marks=marks))

@@ -17,28 +17,18 @@ from afterwit.engines.kinds import LAUNCHERS
 from afterwit.errors import SettingError
 
 OWN = Path(__file__).with_name("recipe.toml")
-
-
-REAL_DEFAULTS = Path(__file__).with_name("real-defaults.toml")
-"""What a tiny model needs beside `serve`'s own settings."""
-
-
 ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
-"""What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of
-the demo's models takes ten times the rate of their whole weights."""
-
-
+"""Replaces the demo's own settings if a server samples: it swaps adapters, and judges with the base as well.
+An adapter of the demo's models takes ten times the rate of their whole weights."""
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
-
-
-THE_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
-"""What a published recipe says in a demo: what is learned, from which votes, taught by whom, in what weights.
-The rest is said by the demo, alike for every recipe."""
+FROM_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
+"""Settings that a published recipe decides in a demo: what is learned, from which votes, taught by whom, in
+what weights. All others are the demo's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """A recipe's setting, or a default, that the demo's own replaced."""
+    """A recipe's setting that the demo's own replaced."""
 
     name: str
     published: Any
@@ -47,7 +37,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A demo's settings, its judge's name, and what a recipe or `serve`'s own settings had to give way in."""
+    """A demo's settings, its judge's name, and the settings of the recipe that were replaced."""
 
     settings: Settings
     judge: str
@@ -60,43 +50,40 @@ def choose(
     *,
     judge: str | None = None,
     recipe: str | None = None,
-    real_defaults: bool = False,
     pairs: Sequence[str] = (),
     direct: Mapping[str, Any] | None = None,
+    own: Path = OWN,
 ) -> Chosen:
-    """Nothing of this machine's counts. SettingError for what is not there."""
-    file = REAL_DEFAULTS if real_defaults else OWN
-    own: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    chosen = judge or own["demo"]["judge"]
-    del own["demo"]
+    """The settings of a demo, with those of the file `own` below all others.
+
+    Configuration files and environment variables of this machine do not count. SettingError for an unknown
+    choice.
+    """
+    below: dict[str, Any] = tomllib.loads(own.read_text(encoding="utf-8"))
+    chosen = judge or below["demo"]["judge"]
+    del below["demo"]
     if chosen not in JUDGES:
         raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
-    if (direct or {}).get("engine.kind") in LAUNCHERS and not real_defaults:
-        own = {section: values | ON_A_SERVER.get(section, {}) for section, values in own.items()}
+    if (direct or {}).get("engine.kind") in LAUNCHERS:
+        below = {section: values | ON_A_SERVER.get(section, {}) for section, values in below.items()}
     if recipe is not None:
-        own = _needed(own)
+        below = {
+            section: {
+                name: value
+                for name, value in values.items()
+                if not f"{section}.{name}".startswith(FROM_RECIPES)
+            }
+            for section, values in below.items()
+        }
     fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})
-    settings = config.load(home=home, pairs=pairs, direct=fixed, below=own, recipe=recipe, environment={})
-    published = real_defaults or recipe is not None
-    overrides = tuple(_overrides(own, recipe, settings)) if published else ()
+    settings = config.load(home=home, pairs=pairs, direct=fixed, below=below, recipe=recipe, environment={})
+    overrides = () if recipe is None else tuple(_overrides(below, recipe, settings))
     return Chosen(settings=settings, judge=chosen, overrides=overrides)
 
 
-def _needed(own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The demo's settings without those that are a recipe's."""
-    return {
-        section: {
-            name: value for name, value in values.items() if not f"{section}.{name}".startswith(THE_RECIPES)
-        }
-        for section, values in own.items()
-    }
-
-
-def _overrides(
-    own: Mapping[str, Mapping[str, Any]], recipe: str | None, here: Settings
-) -> Iterator[Override]:
+def _overrides(below: Mapping[str, Mapping[str, Any]], recipe: str, here: Settings) -> Iterator[Override]:
     published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
-    for section, values in own.items():
+    for section, values in below.items():
         for name in values:
             old, new = (getattr(getattr(of, section), name) for of in (published, here))
             if old != new:
@@ -110,7 +97,7 @@ def config_text(settings: Settings) -> str:
 
 
 def changed(settings: Settings) -> dict[str, Any]:
-    """Every setting that differs from its default, by its dotted name; the model and the port apart."""
+    """Every setting that differs from its default, by its dotted name, without the model and the port."""
     found: dict[str, Any] = {}
     for section in Settings.model_fields:
         held = getattr(settings, section)

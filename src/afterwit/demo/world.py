@@ -1,33 +1,24 @@
-"""What a world of the demo is: tasks with checks, a state that acts or listens, rules that a person has.
+"""A world of the demo: tasks with checks, a state that acts or listens, and a person who has rules.
 
-A world never gives labels. It says which rules a transcript broke, and the person puts that in words.
+A world never gives labels. It finds the rules that a transcript broke, and the person puts them in words.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
+from afterwit.demo.judge import RuleJudge
+from afterwit.demo.words import Speech, Split
 from afterwit.message import ToolCall
-
-T = TypeVar("T")
-
-
-Split = Literal["train", "dev", "fresh"]
-"""Parts of names and wordings: `train` is seen in pretraining, `dev` chooses settings, `fresh` reports."""
-
-
-_PART: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2, 3), "dev": (4,), "fresh": (5,)}
-
 
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""
-
-
 CaseKind = Literal["complaint", "approval", "failure", "quiet"]
 
 
@@ -36,31 +27,25 @@ def text_message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
-    """The phrases of one part; six neighbours give four to train, one to dev and one to fresh."""
-    return tuple(phrase for index, phrase in enumerate(phrases) if index % 6 in _PART[split])
-
-
-def drawn(phrases: Sequence[T], split: Split, rng: Random) -> T:
-    """One of the phrases of one part."""
-    return rng.choice(part(phrases, split))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work.
-
-    `files` are there at its start. `checks` decide success: commands, or each question's facts if people only
-    talk. `follow_ups` are the person's further questions.
-    """
+    """One piece of work."""
 
     kind: str
     request: str
     files: Mapping[str, str]
+    """The files at its start."""
     rules: tuple[str, ...]
     checks: tuple[tuple[str, ...], ...]
+    """The checks of success: commands, or each question's facts if people only talk."""
     subject: Mapping[str, str]
     follow_ups: tuple[str, ...] = ()
+    """The person's further questions."""
+
+    @property
+    def about(self) -> str:
+        """The first file or thing, which complaints name."""
+        return next(iter(self.subject.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,89 +56,73 @@ class LabelledCase:
     request: str
     response: Mapping[str, Any]
     following: tuple[Mapping[str, Any], ...]
-    reward: int
-    rules: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+
+    @property
+    def reward(self) -> int:
+        return 1 if self.kind in ("quiet", "approval") else -1
 
 
 class TaskState(Protocol):
     """A task while it is worked on."""
 
     def act(self, call: ToolCall) -> str:
-        """Do what a call says; the real result."""
+        """Run a call and return its real result."""
 
     def hear(self, said: str) -> str | None:
-        """Take in an answer without a call; the person's next question, None when they have no other."""
+        """Take in an answer without a call; the person's next question, None if there is no other."""
 
     def broken(self) -> tuple[str, ...]:
         """The rules broken so far, in the order they were broken."""
 
     def kept(self) -> bool:
-        """Whether every rule that applies was kept by doing the guarded thing right; doing nothing keeps
-        none.
-        """
+        """Whether each rule that applies was kept by doing the guarded thing right, not by doing nothing."""
 
     def check(self) -> str | None:
-        """None when the task's executable checks pass, else what the first failing one printed."""
+        """None if the task's checks pass, else the output of the first that fails."""
 
 
-class World(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World(ABC):
     """A family of tasks with its person's wordings."""
 
-    @property
-    def name(self) -> str:
-        """What `--world` calls it."""
+    name: str
+    """Its value of `--world`."""
+    system: str
+    """The system message of every task."""
+    folder: Path
+    """The folder of its `model/`."""
+    max_tokens: int
+    """The length limit of a turn's answer."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """The tools' OpenAI schemas; empty if people only talk."""
+    rules: Mapping[str, str]
+    """The person's rules, in words for the report."""
+    kept_when: str
+    """When a task counts as done the person's way, for the report."""
+    passed_when: str
+    """When a task counts as a success, for the report."""
+    speech: Speech = field(repr=False)
+    judge: RuleJudge = field(repr=False)
+    """The rule judge, which answers short judge prompts and knows none of the person's wordings."""
 
-    @property
-    def system(self) -> str:
-        """The system message of every task."""
-
-    @property
-    def tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools' OpenAI schemas; empty if people only talk."""
-
-    @property
-    def max_tokens(self) -> int:
-        """The length that a turn's answer may have."""
-
-    @property
-    def folder(self) -> Path:
-        """Where the world's own `model/` is."""
-
-    @property
-    def rules(self) -> Mapping[str, str]:
-        """What the person wants, by rule, in words for the report."""
-
-    @property
-    def kept_when(self) -> str:
-        """What it takes for a task to count as done the person's way, for the report."""
-
-    @property
-    def passed_when(self) -> str:
-        """What it takes for a task to count as a success, for the report."""
-
+    @abstractmethod
     def task(self, split: Split, rng: Random) -> Task:
         """A task of one part; names and wordings of different parts do not overlap."""
 
+    @abstractmethod
     def start(self, task: Task) -> AbstractContextManager[TaskState]:
-        """Set the task up; its files are gone when the context ends."""
+        """Set the task up; its files are removed when the context ends."""
 
-    def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
-        """The person's words on everything that is wrong so far."""
-
-    def fail(self, task: Task, output: str, split: Split, rng: Random) -> str:
-        """The person's words on a check that failed."""
-
-    def approve(self, task: Task, split: Split, rng: Random) -> str:
-        """The person's words when all is well."""
-
+    @abstractmethod
     def cases(self, split: Split, number: int, seed: int) -> Sequence[LabelledCase]:
         """Turns with known truth, as the interactions give them, to measure a judge on."""
 
+    def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
+        """The person's words on everything that is wrong so far, in one message."""
+        return self.speech.complaint(broken, task.about, split, rng)
+
     def rules_named_in(self, hint: str) -> set[str]:
-        """The rules that a hint speaks of, if it does so in a judge's words."""
-
-    def hint(self, rules: Sequence[str]) -> str:
-        """The rule judge's own words on these rules."""
-
-    def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
-        """The rule judge's answer to a short judge prompt; it knows none of the person's wordings."""
+        """The rules whose sentence, in a judge's words, is in the hint."""
+        spoken, known = hint.lower(), self.speech.wordings["judge_hints"]
+        return {rule for rule, said in known.items() if any(one.lower() in spoken for one in said)}

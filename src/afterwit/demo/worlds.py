@@ -1,4 +1,4 @@
-"""The worlds that a demo can play in."""
+"""The worlds of the demo."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from afterwit.demo.world import World
 from afterwit.errors import SettingError
 
 WORLDS: Mapping[str, World] = {"tools": ToolsWorld(), "chat": ChatWorld()}
-
-
 REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehearse.run)}
-"""The same worlds for experiments: commands that a task knows start no process."""
+"""The same worlds for experiments: the tasks' own commands start no process."""
 
 
 def world_named(name: str) -> World:

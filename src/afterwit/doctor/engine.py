@@ -16,9 +16,8 @@ from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate
-from afterwit.judging.choose_prompts import judge_prompts
 from afterwit.judging.questions import JudgeView
-from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import evaluation_vote
 from afterwit.message import Message

@@ -1,8 +1,8 @@
-"""Which calls of a response its tools answered well: about those a schema has nothing to say.
+"""Tool calls that were answered well, which no schema can fault.
 
 A schema may be stricter than its tool: the tool takes null for an argument that it can do without, "5" for
-an integer, or its own default for a field that the schema requires. Where it worked, people and the judge say
-how good the call was. Where the tool failed, or nothing came back, the schema tells why.
+an integer, or its own default for a field that the schema requires. Where the call worked, people and the
+judge decide how good it was. Where it failed, or nothing came back, the schema decides.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from afterwit.ids import plain_id
 from afterwit.message import Message, ToolCall
 
 OPENING = 200
-"""Characters of a result in which it says that its call failed."""
-
-
+"""Characters at the beginning of a result that are searched for a failure."""
 _FAILED = re.compile(
     r"[\W_]*(?:(?:[\w.]+ ){0,3}\w*(?:error|exception)(?: -?\d+)?\s*(?:[:>\])]|\n|\Z)"
     r"|(?:an |the )?error (?:executing|calling|running|invoking|processing|parsing|reading)\b"
@@ -26,9 +24,7 @@ _FAILED = re.compile(
     r"|(?:traceback|failed|failure|invalid|could not|cannot|can't|unable to|no such)\b)",
     re.IGNORECASE,
 )
-"""How a result begins that tells of a failure, be it in brackets or a tag."""
-
-
+"""The beginning of a result that reports a failure, also in brackets or a tag."""
 _REFUSED = re.compile(
     r"\binvalid (?:\w+ )?(?:arguments?|parameters?|params|inputs?|json)\b|\bvalidation (?:error|failed)"
     r"|\b(?:missing|must have|lacks) (?:\w+ ){0,3}(?:argument|parameter|propertie|property|field|key)s?\b"
@@ -37,18 +33,14 @@ _REFUSED = re.compile(
     r"|\bis not a (?:valid|known) (?:tool|function)\b|\bunknown (?:tool|function)\b",
     re.IGNORECASE,
 )
-"""How a tool, or the client in its place, refuses what it was called with."""
-
-
+"""The words in which a tool, or the client in its place, refuses its arguments."""
 _OBSERVED = re.compile(r"(?:Call id: \S+\s+)?Observation:\s*")
-"""How clients begin that send results under the person's name."""
-
-
+"""The beginning of results that clients send under the person's name."""
 _BAD_STATES = ("error", "failed", "failure")
 
 
 def without_answered_calls(response: Message, next_state: Sequence[Message]) -> Message:
-    """The response without the calls whose results are in the next state and tell of no failure."""
+    """The response without the calls whose results are in the next state and report no failure."""
     results = _results(response.tool_calls, list(_returned(next_state)))
     left = tuple(
         call for call, said in zip(response.tool_calls, results, strict=True) if said is None or failed(said)
@@ -57,7 +49,7 @@ def without_answered_calls(response: Message, next_state: Sequence[Message]) -> 
 
 
 def failed(result: str) -> bool:
-    """Whether the result of a call tells, at its beginning, that the call failed or was refused."""
+    """Whether a result reports at its beginning that the call failed or was refused."""
     text = result.strip()
     if text.startswith("{") and (told := marked(text)) is not None:
         return told

@@ -54,7 +54,7 @@ class EngineJudge:
     def request(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> tuple[str, Generate]:
-        """The prompt and what the engine is asked. Raises JudgeRefused if it does not render or fit."""
+        """The prompt as text and the engine's request. Raises JudgeRefused if it does not render or fit."""
         prompt, ids = self._render(tuple(messages))
         room = self._engine.facts.context_length - len(ids)
         if room < 1:
@@ -66,7 +66,7 @@ class EngineJudge:
         return prompt, Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
 
     def answer(self, prompt: str, steps: Iterable[Step]) -> Answer:
-        """What was said, with its reasoning, whatever marks it, between marks that votes know."""
+        """The text of the answer, with reasoning of any format between the marks that votes know."""
         convention, detokenizer = self._renderer.convention.without_calls, Detokenizer.of(self._renderer)
         parser = ResponseParser(convention, thought=convention.open_thought(prompt))
         ended = None

@@ -1,4 +1,4 @@
-"""Whether a judge can judge at all: three exchanges with known answers, asked before the first turn. Pure."""
+"""Three exchanges with known answers, which show whether a judge can judge at all. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from afterwit.verdict import Question
 
 TRIES = 2
 """Answers to a case of which one must be right."""
-
-
 QUOTE_WORDS = 8
 
 
@@ -29,11 +27,11 @@ class Case:
     right: int
 
     def asked(self, prompts: JudgePrompts) -> tuple[Message, ...]:
-        """What the judge is sent."""
+        """The judge's prompt."""
         return prompts.hint(self.view) if self.question is Question.HINT else prompts.evaluation(self.view)
 
     def marked(self, answer: Answer) -> Mark:
-        """What an answer is worth."""
+        """The mark of an answer."""
         said = tuple(message.content or "" for message in self.view.next_state)
         vote = (
             hint_vote(answer, said, quote_words=QUOTE_WORDS)
@@ -50,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What came of one case."""
+    """The result of one case."""
 
     case: str
     read: bool
@@ -59,7 +57,7 @@ class Mark:
     cut_thought: bool = False
     """It was still thinking when its tokens ran out."""
     refused: str | None = None
-    """Why the judge refuses the question."""
+    """Why the judge refused the question."""
 
 
 def _case(name: str, question: Question, request: str, response: str, reply: str, right: int) -> Case:
@@ -104,7 +102,7 @@ EXAM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What a judge can do, and how replies are read where it cannot."""
+    """A judge's abilities, and how replies are read without votes."""
 
     marks: tuple[Mark, ...]
     borders: Borders | None = None
@@ -117,11 +115,11 @@ class Ability:
 
     @property
     def hints(self) -> bool:
-        """Whether it is asked for hints."""
+        """Whether it writes hints."""
         return all(mark.right for mark in self.marks)
 
     def fault(self, judge: str) -> str | None:
-        """What is wrong, and what to do about it, in sentences that begin with the judge; None: nothing."""
+        """The fault and its remedy, in sentences that begin with the judge; None if there is none."""
         if self.votes:
             return None
         refused = next((mark.refused for mark in self.marks if mark.refused), None)

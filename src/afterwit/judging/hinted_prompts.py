@@ -1,4 +1,4 @@
-"""How a hint is put into a prompt."""
+"""Hints in prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADING = "[user's hint / instruction]"
 
 
 class Placement(StrEnum):
-    """Where a hint is put in the hinted prompt."""
+    """The place of a hint in the hinted prompt."""
 
     LAST_USER = "last_user"
     """At the end of the last user message: the published form."""

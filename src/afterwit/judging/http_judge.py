@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Mapping, Sequence
 
 import aiohttp
 import orjson
@@ -16,72 +15,57 @@ from afterwit.message import Message
 from afterwit.text import without_halves
 
 REFUSALS = frozenset({400, 413, 422})
-"""Statuses that speak of the question. Every other failure speaks of the judge: the turn waits."""
-
-
+"""Statuses that blame the question. Every other failure is the judge's, and the turn waits."""
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
+PATH = "/chat/completions"
+NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
+"""Finish reasons of an answer that ended by itself, as servers name them. A server may name none."""
+
+_LONGEST_COMPLAINT = 160
+_QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
 
 
 class HttpJudge:
     """A chat endpoint at `url`. Make it inside the event loop that uses it; `close` it there."""
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        *,
-        key: str | None = None,
-        timeout_s: float,
-        extra: Mapping[str, Any] | None = None,
-        omit: Sequence[str] = (),
-    ) -> None:
-        self._url = url.rstrip("/") + PATH
-        self._model = model
-        self._extra = dict(extra or {})
-        self._omit = omit
-        headers = {"Content-Type": "application/json"}
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        self._session = aiohttp.ClientSession(
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-            connector=aiohttp.TCPConnector(limit=0),  # the judge stage bounds its calls itself
-        )
-
-    @classmethod
-    def of(cls, settings: JudgeSettings, environment: Mapping[str, str]) -> HttpJudge:
-        """Raises SettingError if the key's environment variable is not set."""
+    def __init__(self, settings: JudgeSettings, environment: Mapping[str, str]) -> None:
+        """SettingError if the key's environment variable is not set."""
         if settings.url is None or settings.model is None:
             raise SettingError("judge.url and judge.model are needed for a judge over HTTP")
-        return cls(
-            settings.url,
-            settings.model,
-            key=_key(settings.api_key_env, environment),
-            timeout_s=settings.timeout_s,
-            extra=settings.body_extra,
-            omit=settings.body_omit,
+        self._url, self._settings, self._model = settings.url.rstrip("/") + PATH, settings, settings.model
+        headers = {"Content-Type": "application/json"}
+        if (variable := settings.api_key_env) is not None:
+            if not environment.get(variable):
+                raise SettingError(
+                    f"judge.api_key_env names the environment variable {variable}, which is not set"
+                )
+            headers["Authorization"] = f"Bearer {environment[variable]}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
+            connector=aiohttp.TCPConnector(limit=0),  # the judge stage bounds its calls itself
         )
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
-        body = request_body(
-            messages,
-            model=self._model,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=seed,
-            extra=self._extra,
-            omit=self._omit,
-        )
-        answer = await self._post(body)
+        body = {
+            "model": self._model,
+            "messages": [message.to_dict() for message in messages],
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "seed": seed,
+        } | dict(self._settings.body_extra)
+        try:
+            payload = orjson.dumps({k: v for k, v in body.items() if k not in self._settings.body_omit})
+        except TypeError as error:
+            raise JudgeRefused("the question holds half a surrogate pair") from error
+        answer = await self._post(payload)
         try:
             return answer_of(answer)
-        except JudgeUnavailable as error:
-            raise JudgeUnavailable(f"the judge at {self._url}: {error}") from error
-        except JudgeRefused as error:
-            raise JudgeRefused(f"the judge at {self._url}: {error}") from error
+        except (JudgeUnavailable, JudgeRefused) as error:
+            raise type(error)(f"the judge at {self._url}: {error}") from error
 
     async def _post(self, payload: bytes) -> bytes:
         try:
@@ -103,14 +87,6 @@ class HttpJudge:
         await self._session.close()
 
 
-def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
-    if variable is None:
-        return None
-    if not environment.get(variable):
-        raise SettingError(f"judge.api_key_env names the environment variable {variable}, which is not set")
-    return environment[variable]
-
-
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """The body. Raises JudgeRefused if it is larger than any answer."""
     body = bytearray()
@@ -126,52 +102,12 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header is not None and header.isascii() and header.strip().isdigit() else None
 
 
-PATH = "/chat/completions"
-
-
-NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
-"""Finish reasons of an answer that ended by itself, as servers name them; a server may name none."""
-
-
-_LONGEST_COMPLAINT = 160
-
-
-_QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
-
-
-def request_body(
-    messages: Sequence[Message],
-    *,
-    model: str,
-    temperature: float,
-    max_tokens: int,
-    seed: int,
-    extra: Mapping[str, Any],
-    omit: Collection[str],
-) -> bytes:
-    """The JSON of one question, with the fields of `extra` and without those of `omit`.
-
-    Raises JudgeRefused if the question cannot be written as JSON.
-    """
-    body = {
-        "model": model,
-        "messages": [message.to_dict() for message in messages],
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "seed": seed,
-    }
-    try:
-        return orjson.dumps({name: value for name, value in (body | dict(extra)).items() if name not in omit})
-    except TypeError as error:
-        raise JudgeRefused("the question holds half a surrogate pair") from error
-
-
 def answer_of(body: bytes) -> Answer:
-    """What the first choice says. An empty text is an answer; thinking that was sent apart is not part of it,
-    and if it took all the tokens the answer did not come to its end.
+    """The text of the first choice. An empty text is an answer. Thinking that was sent separately is not part
+    of it; if that took all the tokens, the answer did not finish.
 
-    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if its text is missing, as a filter
-    leaves it.
+    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if its text is missing, as after a
+    filter.
     """
     try:
         choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
@@ -179,9 +115,8 @@ def answer_of(body: bytes) -> Answer:
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
         raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
     if isinstance(content, list):
-        content = "".join(
-            filter(_is_text, (part.get("text") for part in content if isinstance(part, Mapping)))
-        )
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(text for text in texts if isinstance(text, str))
     if isinstance(content, str):
         return Answer(words=content, finished=reason is None or reason in NATURAL_ENDS)
     if content is not None:
@@ -192,7 +127,7 @@ def answer_of(body: bytes) -> Answer:
 
 
 def complaint(body: bytes) -> str:
-    """An error's own words up to the first quotation: servers like to quote the conversation back."""
+    """An error's own words up to the first quotation: servers often quote the conversation."""
     try:
         error = orjson.loads(body)
         error = error.get("error", error)
@@ -202,7 +137,3 @@ def complaint(body: bytes) -> str:
     if not isinstance(message, str):
         return ""
     return _QUOTED.split(message, maxsplit=1)[0].strip()[:_LONGEST_COMPLAINT]
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str)

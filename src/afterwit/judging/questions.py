@@ -1,4 +1,4 @@
-"""What the judge is shown and asked, and the verdict from its answers. Pure.
+"""The judge's view of a turn, its questions, and the verdict from its answers. Pure.
 
 The judge stage and a recorded rollout take the same steps: `case_of`, `questions`, ask the judge, `conclude`.
 """
@@ -19,7 +19,7 @@ from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeView:
-    """What the judge is shown of a turn, uncut. The prompts cut it to size and say so."""
+    """The judge's view of a turn, uncut. The prompts cut it to size and mark each cut."""
 
     request: str
     """The last thing a person asked before the response; empty if there is none."""
@@ -51,13 +51,13 @@ class JudgeCall:
 
     question: Question
     index: int
-    """Which of the m answers to this question."""
+    """The index among the m answers to this question."""
     messages: tuple[Message, ...]
     max_tokens: int
 
 
 def view_of(conversation: Conversation, response: Message, next_state: NextState) -> JudgeView:
-    """What the judge sees of a turn. Feedback in words is the last message of the next state."""
+    """The judge's view of a turn. Feedback in words is the last message of the next state."""
     asked, context = _request_and_context(conversation.messages)
     return JudgeView(
         request=asked,
@@ -69,7 +69,7 @@ def view_of(conversation: Conversation, response: Message, next_state: NextState
 
 
 def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What tools and people said, without the client's text. Messages that hold nothing else are left out."""
+    """The messages of tools and people, without the client's text; messages of that alone are left out."""
     kept = (_cleaned(message) for message in messages if message.role in ("user", "tool"))
     return tuple(message for message in kept if message.content or message.role == "tool")
 
@@ -106,7 +106,7 @@ class JudgeCase:
     repeats: bool = False
     """The response repeats a tool call of its conversation, word for word."""
     blind: JudgeView | None = None
-    """What the judge is shown to be compared with the feedback that decided; None: there is nothing else."""
+    """The view without the feedback that decided, to check the judge by it; None: nothing else followed."""
 
 
 def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
@@ -139,8 +139,8 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
 def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
     """m calls for each question whose answer the objective reads.
 
-    There is no evaluation if the reward is decided, and no call at all if the next state is empty. If
-    feedback decided, one more call asks what the judge would have said, to check it.
+    A decided reward needs no evaluation, and an empty next state no call at all. If feedback decided the
+    reward, one more call asks for the judge's own vote, to check the judge.
     """
     if not case.view.next_state:
         return ()

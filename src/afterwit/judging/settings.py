@@ -1,4 +1,4 @@
-"""The judge's settings, each default declared here once."""
+"""The judge's settings, and the prompts and rules that follow from them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from afterwit.engines.port import Weights
 from afterwit.judging.hinted_prompts import Placement
+from afterwit.judging.prompts import FullPrompts
+from afterwit.judging.questions import JudgePrompts
+from afterwit.judging.short_prompts import ShortPrompts
 from afterwit.judging.voting import Accept, Verify, VoteRules
 from afterwit.ranges import above, at_least, one_of_its_choices, within
 from afterwit.terms import Reads
@@ -15,7 +18,7 @@ from afterwit.terms import Reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """Who judges, how often it is asked, and how its votes are counted."""
+    """The judge, its prompts, and how its votes are counted."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -31,7 +34,7 @@ class JudgeSettings:
     api_key_env: str | None = None
     """Name of the environment variable that holds the key for `url`: keys are never written in a file."""
     weights: Weights = Weights.BASE
-    """Whose weights judge if no `url` is set: the frozen starting ones. A judge that trains drifts."""
+    """The weights that judge if no `url` is set: the frozen starting ones. A judge that trains drifts."""
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as the demo's."""
     thinking: bool = False
@@ -59,8 +62,8 @@ class JudgeSettings:
     """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how
     often it is right is what `afterwit judges` shows. The answer decides nothing."""
     check_every_s: float = 600.0
-    """Seconds between two checks of the judge: it is probed once, a few of its hints are scored, and what is
-    surely wrong with it becomes an alarm."""
+    """Seconds between two checks of the judge. What is surely wrong with it is reported as the health of the
+    stage `judge_checks`."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
@@ -108,7 +111,7 @@ class JudgeSettings:
             raise ValueError("a judge at a url needs its model's name: set model too")
 
     def rules(self, reads: Reads) -> VoteRules:
-        """How votes are asked for and counted under an objective that reads this of a verdict."""
+        """How votes are asked for and counted, under an objective that reads this part of a verdict."""
         return VoteRules(
             votes=self.votes,
             accept=self.accept,
@@ -119,3 +122,16 @@ class JudgeSettings:
             calibrate=self.calibrate,
             reads=reads,
         )
+
+
+def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
+    """The prompts that `judge.prompts` names."""
+    if settings.prompts == "short":
+        return ShortPrompts()
+    return FullPrompts(
+        max_tokens=settings.max_tokens,
+        context_chars=settings.context_chars,
+        tools_chars=settings.tools_chars,
+        response_chars=settings.response_chars,
+        next_state_chars=settings.next_state_chars,
+    )

@@ -1,4 +1,4 @@
-"""The verdict of a turn: the judge is asked every question at one time, and its answers are counted."""
+"""The verdict of a turn: all questions are asked concurrently, and the answers counted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from afterwit.turn import RecordedTurn
 from afterwit.verdict import NextState, Verdict
 
 KEPT_TURNS = 256
-"""Most waiting turns whose answers so far are kept in memory. For others the judge is asked again."""
+"""Waiting turns whose answers so far stay in memory, at most. For others the judge is asked again."""
 
 
 class Verdicts:
-    """Several may be in the making at one time; `max_concurrency` bounds their calls together."""
+    """Makes verdicts, several concurrently. `max_concurrency` bounds their calls together."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Verdicts:
         verify: Verify | None = None,
         hints: bool = True,
     ) -> Verdict:
-        """`verify` counts in place of the rules' own. Without `hints` the judge is asked for none.
+        """The verdict. `verify` replaces the rules' own; without `hints` none are asked for.
 
-        Raises JudgeUnavailable or JudgeRefused: what was answered is kept until it is asked again.
+        Raises JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
         """
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
         rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)
@@ -122,4 +122,4 @@ class JudgeClient(Protocol):
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
-        """What it said. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it will not)."""
+        """The answer. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""

@@ -1,4 +1,4 @@
-"""From the judge's words to a verdict: votes are read, hints chosen, rewards counted."""
+"""From the judge's words to a verdict: votes are parsed, hints chosen, rewards counted."""
 
 from __future__ import annotations
 
@@ -14,24 +14,14 @@ from afterwit.text import outside_thoughts
 from afterwit.verdict import Question, Source, Verdict, Vote
 
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
-
-
 _VALUE = re.compile(r"\s*([+-]?[01])\s*")
-
-
 _CLOSED = re.compile(
     r"(?:[^\S\n]|[*_$`)\]}>\"'\u201d\u2019\\]|</\w+>|<\|\w+\|>)*(?:[.!?;:\u3002\uff01\uff1f]|\n|\[HINT_START\]|\Z)"
 )
-"""What follows a box that ends its sentence."""
-
-
+"""The text after a box that ends its sentence."""
 LAST_LINES = 3
 """Lines with words, from the end of an answer, that may hold its box."""
-
-
 CUT = "the answer did not come to its end"
-
-
 _HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
 
 
@@ -44,7 +34,7 @@ class Accept(StrEnum):
 
 
 class Verify(StrEnum):
-    """Which verdicts count, of those that votes give."""
+    """Which of the votes' verdicts count."""
 
     OFF = "off"
     """Every one."""
@@ -70,11 +60,11 @@ class VoteRules:
     """Votes may reward a tool call that repeats one of its conversation."""
     verify: Verify = Verify.OFF
     calibrate: bool = False
-    """Where feedback decides the reward, the judge is asked once what it would have said."""
+    """If feedback decides the reward, the judge is asked once for its own vote."""
     hints: bool = True
-    """The judge is asked for hints."""
+    """Whether to ask for hints."""
     reads: Reads = field(default_factory=Reads)
-    """What the objective reads: a question whose answer it does not read is not asked."""
+    """The answers that the objective reads. Other questions are not asked."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "votes", "max_candidates", "quote_words")
@@ -90,11 +80,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a judge said to one question."""
+    """A judge's answer to one question."""
 
     words: str
     finished: bool = True
-    """It ended by itself. One that was cut, filtered or broken off is no vote."""
+    """It ended by itself. An answer that was cut, filtered or broken off is an invalid vote."""
 
 
 def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) -> Vote:
@@ -125,7 +115,7 @@ def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vo
 def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
     """Exactly one box, 1 or -1, and with 1 a hint between its marks. `said` are the next state's texts.
 
-    A hint that `hint_rules` rejects makes the vote invalid, and the vote says why.
+    A hint with a fault makes the vote invalid, with the fault as the reason.
     """
     told = outside_thoughts(words)
     bare = _HINT.sub("\n", told)
@@ -211,35 +201,19 @@ def _faults(votes: Iterable[Vote]) -> int:
 
 MIN_CHARS = 11
 """A hint needs more than ten characters."""
-
-
 _TERM = re.compile(
     r"(?<![^\W_])(?:type|typing|query|index|join|lock|table|resource|optimi[sz]er|compiler|branch|planner"
     r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
     re.IGNORECASE,
 )
 """Programming terms that contain the word."""
-
-
 _TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
 """The words, unless a letter or digit touches them."""
-
-
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
-
-
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
-
-
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-
-
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
-
-
 _IDEOGRAPH = re.compile(rf"[{_IDEOGRAPHS}]")
-
-
 _EDGES = "\"'`.,;:!?()[]{}<>*\u201c\u201d\u2018\u2019\u2026\u3001\u3002\uff0c\uff01\uff1f"
 
 
@@ -260,7 +234,7 @@ def _is_code(word: str) -> bool:
 
 
 def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:
-    """Whether the hint repeats `words` words in a row of what was said, or is a whole message of it.
+    """Whether the hint repeats `words` words in a row of the texts in `said`, or equals one of them.
 
     Case, white space and punctuation around words do not count; a path or an option is one word, so a quoted
     command stays below the limit. In scripts without spaces two characters count as a word.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Plan, Step, plan
@@ -20,7 +19,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rerun import settings_of
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.promotion.suite import SuiteResult
 from afterwit.store import ForgetOrder, Store
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin, Version
@@ -163,13 +162,10 @@ class Forgetter:
         return found
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
-        """The approved turns that the version lost. It serves in any case: at worst it is doubtful."""
+        """The approved turns that the version lost. It serves in any case."""
         gate = self._gate_of(self._trainer.adapter)
         items = gate.items(turns, work=0, shared=self._trainer.packs(policy))
-        found = gate.result(self._trainer.kept(policy, items))
-        if found is None or found.standing is not Standing.HELD:
-            return found
-        return replace(found, standing=Standing.DOUBTFUL)
+        return gate.result(self._trainer.kept(policy, items))
 
 
 def _described(version: Version) -> str:

@@ -20,7 +20,7 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target, token_targets
 from afterwit.objective.terms import advantages
-from afterwit.promotion.items import Item as ApprovedItem
+from afterwit.promotion.suite import Item as ApprovedItem
 from afterwit.version import Effect
 
 

@@ -40,10 +40,8 @@ from afterwit.learning.schedule import NOTHING, NextBatch, note_of
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.items import Complaint
-from afterwit.promotion.messages import on_held
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.promotion.suite import Standing, SuiteResult
+from afterwit.promotion.suite import Complaint, SuiteResult
 from afterwit.store import Pause, Record, Store
 from afterwit.version import Version
 from afterwit.worker import described, frames
@@ -222,24 +220,25 @@ class Learn:
         progress: Progress,
     ) -> Version:
         own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
-        if doubts := gate.doubts(_complaints(records, [*new, *replayed]), work=cost):
-            gate.withdraw(self._trainer.contradicted(doubts))
+        if suspects := gate.suspects(_complaints(records, [*new, *replayed]), work=cost):
+            gate.withdraw(self._trainer.contradicted(suspects))
 
         def examine(policy: Policy) -> SuiteResult | None:
             items = gate.items(own, work=cost, shared=self._trainer.packs(policy))
             found = gate.result(self._trainer.kept(policy, items))
-            if found is not None and found.standing is Standing.HELD:
-                turns = len(new) or len(replayed)
-                raise VersionHeld(on_held(found, turns=turns), evidence=found.evidence)
+            why = gate.why_held(found, turns=len(new) or len(replayed))
+            if found is not None and why is not None:
+                raise VersionHeld(why, evidence=found.evidence)
             return found
 
+        settings, objective = gate.backed_off(self._settings, self._trainer.objective)
         return self._trainer.train(
             new,
             replayed,
             now=self._now(),
             progress=progress,
-            objective=gate.objective(self._trainer.objective),
-            settings=gate.paced(self._settings),
+            objective=objective,
+            settings=settings,
             examine=examine,
         )
 
@@ -247,8 +246,12 @@ class Learn:
         self._claims.commit(version, keep=gate.keep())
         progress(Phase.COMMITTED)
         ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
-        if (brake := gate.brake(self._settings, self._trainer.objective)) is not None:
-            message = f"{message}; {brake}"
+        settings, objective = gate.backed_off(self._settings, self._trainer.objective)
+        if settings != self._settings:
+            message += (
+                f"; after holds or alarms learner.lr is {settings.rate:.2g} and objective.beta"
+                f" {objective.beta:.2g} for now"
+            )
         if choice.lags:
             lag = on_lag(choice, stale=self._claims.went_stale)
             self._health.report(False, f"{message}; {lag}", lasting=not ok)

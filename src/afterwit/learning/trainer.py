@@ -29,9 +29,8 @@ from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.items import Doubt
-from afterwit.promotion.items import Item as SuiteItem
-from afterwit.promotion.suite import SuiteResult
+from afterwit.promotion.suite import Item as SuiteItem
+from afterwit.promotion.suite import SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
 from afterwit.version import Effect, Origin, Probe, Version
@@ -166,11 +165,11 @@ class Trainer:
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        `objective` replaces the trainer's own; `settings` replace its own but for the models; `metrics` stand
-        in the manifest next to the update's own.
-        `examine` is called with the updated policy before anything is written; what it raises gives the
-        update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
-        first. After any error the next update starts from the newest version on disk.
+        `objective` and `settings` replace the trainer's own, but not what loads the models; `metrics` are
+        added to the update's own in the manifest. `examine` is called with the updated policy before anything
+        is written; what it raises gives the update up. Raises UpdateRefused if the update would not be
+        finite, VersionTaken if a rollback came first. After any error the next update starts from the newest
+        version on disk.
         """
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
         items, chosen, how = [*new, *replayed], objective or self.objective, settings or self.settings
@@ -220,13 +219,13 @@ class Trainer:
             (item, item.kept(found)) for item, found in zip(items, self._read(policy, items), strict=True)
         ]
 
-    def contradicted(self, doubts: Sequence[Doubt]) -> frozenset[str]:
+    def contradicted(self, suspects: Sequence[Suspect]) -> frozenset[str]:
         """The approved turns of these that the policy takes, and would not with the hint in its prompt.
 
         One whose messages no longer render to its prompt is not among them.
         """
         policy = self.policy()
-        asked = [(doubt.item, shown) for doubt in doubts if (shown := self._shown(doubt)) is not None]
+        asked = [(each.item, shown) for each in suspects if (shown := self._shown(each)) is not None]
         plain = {item.turn: item for item, _ in asked}
         found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
         without = dict(zip(plain, found, strict=False))
@@ -235,11 +234,11 @@ class Trainer:
             item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
         )
 
-    def _shown(self, doubt: Doubt) -> SuiteItem | None:
+    def _shown(self, suspect: Suspect) -> SuiteItem | None:
         """The item after the prompt that shows its hint."""
-        room = self.context - len(doubt.item.ids)
-        prompts, _ = hinted_prompts(doubt.turn, (doubt.hint,), self._rendering, self._placement, room)
-        return replace(doubt.item, prompt_ids=prompts[0][1]) if prompts else None
+        room = self.context - len(suspect.item.ids)
+        prompts, _ = hinted_prompts(suspect.turn, (suspect.hint,), self._rendering, self._placement, room)
+        return replace(suspect.item, prompt_ids=prompts[0][1]) if prompts else None
 
     def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
         if not items:

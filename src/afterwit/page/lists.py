@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from afterwit.adapters import SHARED
 from afterwit.gateway.context import Gateway
-from afterwit.judging.check_stage import known_of_judge, report_of
-from afterwit.judging.checks import warnings
+from afterwit.judging.check_stage import report_of
+from afterwit.judging.checks import findings, warnings
 from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
@@ -125,7 +125,7 @@ def review(request: Request, gateway: Gateway, store: Store) -> Facts:
 def judge(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Every check of the judge, over the newest judged turns."""
     report = report_of(store)
-    return {"known": list(known_of_judge(report)), "wrong": list(warnings(report)), "turns": report.turns}
+    return {"known": list(findings(report)), "wrong": list(warnings(report)), "turns": report.turns}
 
 
 def versions(request: Request, gateway: Gateway, store: Store) -> Facts:

@@ -18,7 +18,6 @@ from afterwit.errors import SettingError, TurnNotFound
 from afterwit.message import one_line
 from afterwit.printing.terminal import WIDE, short_moment
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.suite import Standing
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.turn import Turn
 from afterwit.verdict import Question, Verdict
@@ -300,13 +299,9 @@ def _version_row(
 
 def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:
     if version.number in confirmed:
-        return Text(Standing.CONFIRMED, style="green")
-    if version.suite is None:
-        return Text("")
-    lost = "" if version.suite.worst is None else f", lost some `{version.suite.worst}`"
-    return Text(
-        version.suite.standing + lost, style="" if version.suite.standing is Standing.CLEAN else "yellow"
-    )
+        return Text("confirmed", style="green")
+    worst = None if version.suite is None else version.suite.worst
+    return Text("" if worst is None else f"lost some `{worst}`", style="yellow")
 
 
 def event_lines(events: Sequence[Event]) -> list[Text]:

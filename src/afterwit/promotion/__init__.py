@@ -1,1 +1,1 @@
-"""Which versions may serve, and which are taken back."""
+"""Versions earn the right to serve, and lose it again."""

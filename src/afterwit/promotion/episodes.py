@@ -1,4 +1,4 @@
-"""Episodes: from what a person asked to what a person said of it. How each ended, and what it approved.
+"""Episodes: from a person's request to their reaction. How each ended, and which turns it approved.
 
 A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words
 or feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from afterwit.adapters import SHARED
 from afterwit.judging.questions import reactions
-from afterwit.promotion.items import stratum_of
+from afterwit.promotion.suite import stratum_of
 from afterwit.turn import Finish, RecordedTurn, Turn
 from afterwit.verdict import NextState, Source, Verdict
 
@@ -53,14 +53,14 @@ class Episode:
     """The version that sampled most of its tokens; 0 for turns recorded elsewhere."""
     bad: BadEnd | None
     complaint: bool
-    """Whether what the person said was displeased, with a hint or without."""
+    """Whether the person was displeased, with a hint or without."""
     kind: str
-    """What it was about: the first tool that was called, with its flags, or text."""
+    """The first tool that was called, with its flags, or text."""
     approved: tuple[str, ...] = ()
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
     adapter: str = SHARED
-    """What served its last turn."""
+    """The adapter that served its last turn."""
     at: float = 0.0
     """When the store learned of it, in seconds since the epoch."""
 

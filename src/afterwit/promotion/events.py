@@ -1,23 +1,30 @@
-"""What promotion decided: holds, alarms and confirmations, and what follows from the latest of them. Pure."""
+"""Decisions of promotion (holds, alarms, confirmations) and what follows from them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from afterwit.adapters import SHARED
+from afterwit.version import Origin, Version
+
+SLOWER, LEAST_SHARE, RECOVERY = 3.0, 1 / 9, 1.25
+"""A hold or an alarm divides the step size, down to the least share of the setting; a confirmation multiplies
+it. It recovers slowly, or the rate that ruined a version would be back after six requests."""
+PULL = 0.15
+"""The weight of the reference KL is at least this, times the share of the step size that was taken away."""
 
 
 class EventKind(StrEnum):
-    """What was decided."""
+    """The kinds of decisions."""
 
     HOLD = "hold"
-    """An update lost too much of what people approved: it became no version."""
+    """An update lost too much of what people approved, and became no version."""
     ALARM = "alarm"
     """Too many episodes ended badly: what was learned since the last confirmed version is taken back."""
     CONFIRM = "confirm"
-    """Episodes in a row ended well: an alarm falls back to this version."""
+    """Episodes in a row ended well: later alarms fall back to this version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,67 +40,54 @@ class Event:
     words: str
     """Why, in a sentence."""
     adapter: str = SHARED
-    """Whose versions it is about."""
+    """The adapter whose versions it is about."""
 
 
-FIRST_BETA, MOST_BETA, FACTOR = 0.1, 0.3, 3.0
-"""The brake: the reference KL's weight is at least the first, at most the second, and grows by the factor."""
-
-
-SLOWER, LEAST_PACE, RECOVERY = 3.0, 1 / 9, 1.25
-"""The brake on the step size: a hold or an alarm divides it, down to the least share, and a confirmation
-gives some of it back. It recovers slowly, or the rate that ruined would be back after six requests."""
-
-
-PAUSE_AFTER = 8
-"""Holds without a version between them, after which learning pauses until a person resumes it."""
-
-
-PAUSE_AFTER_ALARMS = 3
-"""Alarms without a confirmation between them, after which it pauses too."""
-
-
-def braked(beta: float, events: Sequence[Event]) -> float:
-    """The weight of the reference KL after these events, oldest first: it grows with each hold or alarm since
-    the last confirmation, and never falls below the setting."""
-    for _ in _since_confirm(events):
-        beta = max(beta, min(MOST_BETA, max(FIRST_BETA, FACTOR * beta)))
-    return beta
-
-
-def pace(events: Sequence[Event]) -> float:
-    """The share of the step size that these events, oldest first, leave."""
+def back_off(events: Sequence[Event]) -> tuple[float, float]:
+    """The share of the step size that these events, oldest first, leave, and the least weight of the
+    reference KL."""
     share = 1.0
     for event in events:
         if event.kind is EventKind.CONFIRM:
             share = min(1.0, share * RECOVERY)
         else:
-            share = max(LEAST_PACE, share / SLOWER)
-    return share
+            share = max(LEAST_SHARE, share / SLOWER)
+    return share, PULL * (1 - share)
 
 
 def confirmed(events: Sequence[Event]) -> int:
-    """The version that an alarm falls back to: the last confirmed one, else the base."""
+    """The last confirmed version, else the base."""
     return next((event.version for event in reversed(events) if event.kind is EventKind.CONFIRM), 0)
 
 
 def alarms_in_a_row(events: Sequence[Event]) -> int:
     """Alarms since the last confirmation."""
-    return sum(event.kind is EventKind.ALARM for event in _since_confirm(events))
-
-
-def held_in_a_row(events: Sequence[Event]) -> int:
-    """Holds at the end of these events whose updates all began with the same version."""
     count = 0
     for event in reversed(events):
-        if event.kind is not EventKind.HOLD or event.version != events[-1].version:
+        if event.kind is EventKind.CONFIRM:
             break
-        count += 1
+        count += event.kind is EventKind.ALARM
     return count
 
 
-def _since_confirm(events: Sequence[Event]) -> Iterator[Event]:
-    for event in reversed(events):
-        if event.kind is EventKind.CONFIRM:
-            return
-        yield event
+def due(
+    events: Sequence[Event], versions: Sequence[Version], has_weights: Callable[[int], bool]
+) -> tuple[int, Event] | None:
+    """The version to return to now, and the event that requires it; None if there is nothing to take back.
+
+    A hold and an alarm return to the version that was confirmed before them: after a hold, the newest version
+    may itself have lost some of what the update was asked for. A confirmed version whose weights are gone
+    gives way to the one confirmed before it, and the first one to the base.
+    """
+    decided = [event for event in events if event.kind is not EventKind.CONFIRM]
+    if not decided or not versions:
+        return None
+    event, newest = decided[-1], versions[-1]
+    if event.kind is EventKind.HOLD:
+        if event.version != newest.number:
+            return None
+    elif any(each.origin is Origin.ROLLBACK for each in versions if each.number > event.version):
+        return None
+    before = (each for each in reversed(events[: events.index(event)]) if each.kind is EventKind.CONFIRM)
+    target = next((each.version for each in before if has_weights(each.version)), 0)
+    return None if target in (newest.number, newest.restores) else (target, event)

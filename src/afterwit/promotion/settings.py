@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from afterwit.promotion.evidence import Watch
-from afterwit.promotion.suite import Suite
 from afterwit.ranges import above, at_least, within
 
 
@@ -21,11 +19,8 @@ class PromotionSettings:
     may_lose: float = 0.10
     """Share of what people approved that a new version may answer otherwise, in each kind of response."""
     hold_at: float = 20.0
-    """Evidence (an e-value) of more loss than that from which an update is held: 1 in 20 is held
-    for nothing at most."""
-    clean_below: float = 3.0
-    """A version is a place to return to if no kind of response has more evidence of loss than this. A kind of
-    which only one response was approved is not counted."""
+    """Evidence (an e-value) of more loss than that from which an update is held. With independent responses,
+    at most 1 in 20 updates is held for nothing."""
     per_kind: int = 16
     """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
     or text."""
@@ -43,30 +38,14 @@ class PromotionSettings:
     simulations a false alarm came after 1,300 requests of which an eighth ended badly, and an alarm after 46
     at twice `may_end_badly`, after 13 if half of them ended badly."""
     confirm_after: int = 6
-    """Requests that must end well, with none between them that ends badly: the version that served the first
-    of them is then confirmed, if of the newest 24 no larger share ended badly than may. A complaint with a
-    hint does not count."""
+    """Requests that must end well, with none between them that ends badly, to confirm the version that served
+    the first of them. Of the newest 24, no larger share than `may_end_badly` may have ended badly. A
+    complaint with a hint does not count."""
     no_end_s: float = 1800.0
-    """Seconds without a result after a tool call from which the agent counts as one that came to no end."""
+    """Seconds without a result after a tool call until the request counts as never ended."""
 
     def __post_init__(self) -> None:
         within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")
         above(self, 0, "may_lose", "may_end_badly", "no_end_s")
-        above(self, 1, "hold_at", "clean_below", "alarm_at")
+        above(self, 1, "hold_at", "alarm_at")
         at_least(self, 1, "per_kind", "per_source", "confirm_after")
-
-    @property
-    def suite(self) -> Suite:
-        """The rule for new versions."""
-        return Suite(
-            bound=self.may_lose,
-            hold_at=self.hold_at,
-            clean_below=self.clean_below,
-            per_stratum=self.per_kind,
-            per_source=self.per_source,
-        )
-
-    @property
-    def watch(self) -> Watch:
-        """The rule for the version that serves."""
-        return Watch(bound=self.may_end_badly, alarm_at=self.alarm_at, confirm_after=self.confirm_after)

@@ -1,4 +1,4 @@
-"""The suite of a home's own history: what people approved, and how much of it a new version has lost.
+"""The suite: turns that people approved, as they were sampled, and how many of them a new version has lost.
 
 Skills are lost one at a time, so items are counted in strata, and no stratum's loss is averaged away by the
 others: the evidence is the mean of the strata's e-values, not the e-value of all items together.
@@ -6,41 +6,125 @@ others: the evidence is the mean of the strata's e-values, not the e-value of al
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from afterwit.message import Message
 from afterwit.promotion.evidence import e_value
-from afterwit.promotion.items import Item
+from afterwit.promotion.settings import PromotionSettings
+from afterwit.text import without_halves
+from afterwit.turn import Basis, Turn, scoring_temperature
 
+SURE = 0.9
+"""Probability at temperature 1 from which the policy was sure of a token when it sampled it."""
+STILL_SURE = 0.7
+"""Probability at temperature 1 from which a version still takes such a token."""
+UNLIKELY = 0.3
+"""Probability at temperature 1 below which a version no longer takes such a token when shown a complaint."""
+MAY_DIFFER = 0.02
+"""Share of these tokens that may differ in a response that counts as kept: none in a short one."""
+TEXT = "text"
+"""The stratum of responses without a tool call."""
 BLOCK = 16
-"""Ids that items share are counted in parts of so many."""
+"""Shared beginnings are counted in blocks of this many ids."""
 
 
-class Standing(StrEnum):
-    """What a version may be used for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A turn that people approved. A new version should still respond as it was sampled."""
 
-    HELD = "held"
-    """It lost too much to serve."""
-    DOUBTFUL = "doubtful"
-    """It serves, but nothing falls back to it."""
-    CLEAN = "clean"
-    """It serves, and a hold falls back to it."""
-    CONFIRMED = "confirmed"
-    """It served sessions that ended well: an alarm falls back to it."""
+    turn: str
+    stratum: str
+    source: str
+    """Who approved it: the turn's source."""
+    version: int
+    """The newest version that sampled one of its tokens."""
+    since: float
+    """When it was approved, in seconds since the epoch."""
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    """The response as it was sampled."""
+    sure: tuple[bool, ...]
+    """Tokens of the response that the policy was sure of: a new version should still choose them."""
+
+    def __post_init__(self) -> None:
+        if len(self.sure) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.sure)} flags")
+
+    @classmethod
+    def of(cls, turn: Turn, *, since: float) -> Item:
+        """The item of a turn that was approved."""
+        sampled = turn.sampled
+        tau = scoring_temperature(turn.sampling.temperature) if sampled.basis is Basis.PROCESSED else 1.0
+        least = sure_from(tau)
+        pairs = zip(sampled.logprobs, sampled.forced, strict=True)
+        return cls(
+            turn=turn.id,
+            stratum=stratum_of(turn.message),
+            source=turn.source,
+            version=max(sampled.versions, default=0),
+            since=since,
+            prompt_ids=turn.prompt_ids,
+            ids=sampled.ids,
+            sure=tuple(not forced and logprob >= least for logprob, forced in pairs),
+        )
+
+    def kept(self, logprobs: Sequence[float], *, at_least: float = STILL_SURE) -> bool:
+        """Whether a version that gives the ids these log-probs, each after those before it, still takes it.
+
+        That each token is still the likeliest is not enough: a version that wavers samples others. Tokens
+        that the policy was not sure of do not count: free text is sampled, not chosen.
+        """
+        if len(logprobs) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(logprobs)} log-probs")
+        least = math.log(at_least)
+        lost = sum(sure and logprob < least for sure, logprob in zip(self.sure, logprobs, strict=True))
+        return lost <= MAY_DIFFER * sum(self.sure)
+
+    def contradicted(self, logprobs: Sequence[float], shown: Sequence[float]) -> bool:
+        """Whether a hint asks for something else: a version that takes the response no longer does when it is
+        shown the hint. The log-probs are those without it and with it.
+
+        A version that has lost the response anyway is no evidence about the hint.
+        """
+        return self.kept(logprobs) and not self.kept(shown, at_least=UNLIKELY)
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.ids)
+
+
+def sure_from(tau: float) -> float:
+    """The log-prob at temperature `tau` of a token that has probability `SURE` at temperature 1, if there is
+    one other. The odds of two tokens at `tau` are those at 1 to the power 1 / tau."""
+    return -math.log1p(((1 - SURE) / SURE) ** (1 / tau))
+
+
+def stratum_of(response: Message) -> str:
+    """The name of the first tool call with its boolean flags (`delete dry_run=true`), or `text`."""
+    if not response.tool_calls:
+        return TEXT
+    call = response.tool_calls[0]
+    try:
+        arguments = json.loads(without_halves(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = {}
+    named = sorted(arguments.items()) if isinstance(arguments, dict) else ()
+    flags = (f"{name}={json.dumps(value)}" for name, value in named if isinstance(value, bool))
+    return " ".join([call.name, *flags])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteResult:
-    """What a version lost: for each stratum, how many of how many items."""
+    """How much of the suite a version lost."""
 
     lost: Mapping[str, tuple[int, int]]
+    """By stratum, how many of how many items."""
     evidence: float
     """The mean e-value of the strata; 1 without items."""
-    standing: Standing
     lost_turns: tuple[str, ...] = ()
     """The items that were lost."""
 
@@ -50,7 +134,6 @@ class SuiteResult:
         return cls(
             lost={name: (lost, of) for name, (lost, of) in data["lost"].items()},
             evidence=data["evidence"],
-            standing=Standing(data["standing"]),
             lost_turns=tuple(data["lost_turns"]),
         )
 
@@ -61,82 +144,55 @@ class SuiteResult:
         return max(shares, key=lambda name: shares[name], default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
-    """The rule: which items stand for the history, and how much loss is too much."""
+def suite_result(kept: Iterable[tuple[Item, bool]], *, may_lose: float) -> SuiteResult:
+    """From each item with whether the version still takes it."""
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    lost_turns = []
+    for item, still in kept:
+        outcomes[item.stratum].append(still)
+        if not still:
+            lost_turns.append(item.turn)
+    lost = {name: (stills.count(False), len(stills)) for name, stills in sorted(outcomes.items())}
+    values = [e_value(gone, of, bound=may_lose) for gone, of in lost.values()]
+    evidence = math.fsum(values) / len(values) if values else 1.0
+    return SuiteResult(lost=lost, evidence=evidence, lost_turns=tuple(lost_turns))
 
-    bound: float
-    """The share of what was approved that may be lost."""
-    hold_at: float
-    """Evidence from which a version is held: a false hold in at most 1 of 20, were items independent."""
-    clean_below: float
-    """A version is clean if the e-value of each stratum is below this. One response alone is no doubt."""
-    per_stratum: int
-    """Items of one stratum, the newest ones."""
-    per_source: int
-    """Items of one stratum that one source approved, or an equal part of them if that is more."""
 
-    def chosen(
-        self,
-        items: Iterable[Item],
-        *,
-        without: Collection[str] = (),
-        tokens: int | None = None,
-        turn: int = 0,
-        shared: bool = False,
-    ) -> list[Item]:
-        """The items to score; turns in `without`, those of the batch itself, are left out.
+def chosen_items(
+    items: Iterable[Item],
+    settings: PromotionSettings,
+    *,
+    without: Collection[str] = (),
+    tokens: int | None = None,
+    turn: int = 0,
+    shared: bool = False,
+) -> list[Item]:
+    """The items that an update is asked for; turns in `without`, those of its own batch, are left out.
 
-        With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` says
-        which stratum begins, so that none is always the one left out. `shared`: what several items begin
-        with is read once.
-        """
-        found = self._newest(items, without)
-        if tokens is None:
-            return found
-        return _within(found, tokens, turn, shared)
+    With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` tells which
+    stratum begins, so that none is always the one left out. `shared`: a beginning that several items share is
+    read once.
+    """
+    found = _newest(items, settings, without)
+    return found if tokens is None else _within(found, tokens, turn, shared)
 
-    def _newest(self, items: Iterable[Item], without: Collection[str]) -> list[Item]:
-        left = sorted(
-            (item for item in items if item.turn not in without), key=lambda item: (-item.since, item.turn)
-        )
-        sources = Counter(stratum for stratum, _ in {(item.stratum, item.source) for item in left})
-        room: Counter[str] = Counter()
-        given: Counter[tuple[str, str]] = Counter()
-        found = []
-        for item in left:
-            place = (item.stratum, item.source)
-            most = max(self.per_source, math.ceil(self.per_stratum / sources[item.stratum]))
-            if room[item.stratum] >= self.per_stratum or given[place] >= most:
-                continue
-            room[item.stratum] += 1
-            given[place] += 1
+
+def _newest(items: Iterable[Item], settings: PromotionSettings, without: Collection[str]) -> list[Item]:
+    left = sorted(
+        (item for item in items if item.turn not in without), key=lambda item: (-item.since, item.turn)
+    )
+    sources = Counter(stratum for stratum, _ in {(item.stratum, item.source) for item in left})
+    of_stratum: Counter[str] = Counter()
+    of_source: Counter[tuple[str, str]] = Counter()
+    found = []
+    for item in left:
+        place = (item.stratum, item.source)
+        most = max(settings.per_source, math.ceil(settings.per_kind / sources[item.stratum]))
+        if of_stratum[item.stratum] < settings.per_kind and of_source[place] < most:
+            of_stratum[item.stratum] += 1
+            of_source[place] += 1
             found.append(item)
-        return found
-
-    def result(self, kept: Iterable[tuple[Item, bool]]) -> SuiteResult:
-        """What a version's answers say: each item with whether the version still takes it."""
-        outcomes: dict[str, list[bool]] = defaultdict(list)
-        lost_turns = []
-        for item, still in kept:
-            outcomes[item.stratum].append(still)
-            if not still:
-                lost_turns.append(item.turn)
-        lost = {name: (stills.count(False), len(stills)) for name, stills in sorted(outcomes.items())}
-        values = [e_value(gone, of, bound=self.bound) for gone, of in lost.values()]
-        evidence = math.fsum(values) / len(values) if values else 1.0
-        doubts = [value for value, (_, of) in zip(values, lost.values(), strict=True) if of > 1]
-        return SuiteResult(
-            lost=lost,
-            evidence=evidence,
-            standing=self._standing(doubts, evidence),
-            lost_turns=tuple(lost_turns),
-        )
-
-    def _standing(self, doubts: list[float], evidence: float) -> Standing:
-        if evidence >= self.hold_at:
-            return Standing.HELD
-        return Standing.CLEAN if max(doubts, default=1.0) < self.clean_below else Standing.DOUBTFUL
+    return found
 
 
 def _within(items: Sequence[Item], tokens: int, turn: int, shared: bool) -> list[Item]:
@@ -158,8 +214,51 @@ def _within(items: Sequence[Item], tokens: int, turn: int, shared: bool) -> list
 
 
 def _beginnings(item: Item) -> list[int]:
-    """A hash of each beginning of whole blocks of the item's ids: items share those that are equal."""
+    """A hash of each beginning of whole blocks of the item's ids: equal hashes, equal beginnings."""
     ids, found = item.prompt_ids + item.ids, [0]
     for end in range(BLOCK, len(ids) + 1, BLOCK):
         found.append(hash((found[-1], ids[end - BLOCK : end])))
     return found[1:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """A turn that drew a complaint with a hint."""
+
+    turn: Turn
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """An approved turn that its source may want otherwise by now."""
+
+    item: Item
+    turn: Turn
+    """The turn of the item."""
+    hint: str
+    """The hint of a later complaint of this source about a response of this kind."""
+
+
+def suspects(
+    items: Sequence[Item],
+    complaints: Iterable[Complaint],
+    turn_of: Callable[[str], Turn | None],
+    *,
+    tokens: int,
+) -> list[Suspect]:
+    """The items, newest first, whose own source has since complained of a response of the same kind.
+
+    `turn_of` gives a turn whose content is still there. Reading the result takes at most `tokens` tokens.
+    """
+    found, left = [], tokens
+    for complaint in complaints:
+        about = complaint.turn
+        for item in items:
+            same = (item.source, item.stratum) == (about.source, stratum_of(about.message))
+            if not same or item.since >= about.created or item.turn == about.id or 2 * len(item) > left:
+                continue
+            if (turn := turn_of(item.turn)) is not None:
+                left -= 2 * len(item)
+                found.append(Suspect(item=item, turn=turn, hint=complaint.hint))
+    return found

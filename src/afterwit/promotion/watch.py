@@ -6,34 +6,45 @@ All of it happens in the transaction that stores the verdict, so that a crash le
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason
 from afterwit.progress import Request
-from afterwit.promotion import messages
 from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
-from afterwit.promotion.events import PAUSE_AFTER_ALARMS, Event, EventKind, alarms_in_a_row, confirmed
-from afterwit.promotion.gate import pause_learning
-from afterwit.promotion.items import Item
+from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirmed
+from afterwit.promotion.evidence import confirming, may_end_badly, watch_evidence
 from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import Item
 from afterwit.store import Record, Store, VersionRecord
 from afterwit.turn import Turn
 from afterwit.verdict import Flag, Source, Verdict
 
+PAUSE_AFTER_ALARMS = 3
+"""Alarms without a confirmation between them, after which learning pauses until a person resumes it."""
+TOLD = 12
+"""The newest episodes, which an alarm's sentence counts."""
+ENDS = {
+    BadEnd.DISPLEASED: "in displeasure without a hint",
+    BadEnd.NO_END: "never",
+    BadEnd.REPEATED_CALL: "after repeated calls",
+    BadEnd.CUT_AT_LENGTH: "with a response cut at its length",
+}
 log = logging.getLogger(__name__)
 
 
 class WatchOver:
-    """Watches the version that serves. Without promotion, episodes are kept and nothing follows from them."""
+    """Watches the version that serves. With promotion disabled, episodes are stored and nothing follows."""
 
     def __init__(self, settings: PromotionSettings) -> None:
-        self._settings, self._watch = settings, settings.watch
+        self._settings = settings
 
     def judged(self, store: Store, turn: str, *, now: float) -> None:
-        """After a verdict was stored, or a turn ended without one, in its transaction.
+        """Call it after a verdict was stored, or a turn ended without one, in the same transaction.
 
-        How a request ended whose last turn was never judged (it holds a secret, or the judge failed) is only
-        known if it ended badly by what else is there. A request with several choices, each of which may be
+        If a request's last turn was never judged (it holds a secret, or the judge failed), the request counts
+        only if it ended badly by what else is known. A request with several choices, each of which may be
         rated, ended as well as the best of them.
         """
         line = store.line(turn)
@@ -78,17 +89,18 @@ class WatchOver:
             self._decide(store, ended.adapter, now=now)
 
     def _decide(self, store: Store, adapter: str, *, now: float) -> None:
-        """Of one adapter: how others' requests end says nothing about it."""
-        safe = confirmed(store.events(adapter))
+        """Of one adapter: other adapters' requests do not count."""
+        settings, safe = self._settings, confirmed(store.events(adapter))
         episodes = store.episodes(adapter, after=safe)
-        bound = self._watch.may_end_badly(
+        bound = may_end_badly(
+            settings.may_end_badly,
             before=store.ended_badly(until=safe, adapter=adapter),
             base=store.ended_badly(until=0, adapter=adapter),
         )
-        evidence = self._watch.evidence(episodes, bound=bound)
-        if evidence >= self._watch.alarm_at:
+        evidence = watch_evidence(episodes, bound=bound)
+        if evidence >= settings.alarm_at:
             self._alarm(store, adapter, episodes, evidence, safe, now=now)
-        elif (first := self._watch.confirms(episodes, bound=bound)) is not None:
+        elif (first := confirming(episodes, after=settings.confirm_after, bound=bound)) is not None:
             self._confirm(store, adapter, first.version, now=now)
 
     def _alarm(
@@ -104,22 +116,38 @@ class WatchOver:
         versions = store.versions(adapter)
         if not _learned_since(safe, versions):
             return
-        words = messages.on_alarm(episodes, safe=safe)
+        newest = episodes[-TOLD:]
+        ends = Counter(ENDS[each.bad] for each in newest if each.bad is not None)
+        counted = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+        where = f"version {safe}, the last confirmed one" if safe else "the model as it came"
+        words = f"of the last {len(newest)} requests, these ended badly: {counted}; back to {where}"
         log.warning("promotion: %s", words)
-        newest = versions[-1].number
         store.decided(
             Event(
-                kind=EventKind.ALARM, at=now, version=newest, evidence=evidence, words=words, adapter=adapter
+                kind=EventKind.ALARM,
+                at=now,
+                version=versions[-1].number,
+                evidence=evidence,
+                words=words,
+                adapter=adapter,
             )
         )
         alarms = alarms_in_a_row(store.events(adapter))
         if alarms % PAUSE_AFTER_ALARMS == 0:
-            pause_learning(store, messages.on_alarms(alarms), adapter, now=now)
+            why = (
+                f"{alarms} times in a row more requests ended badly than before, and what had been learned"
+                " was taken back: look at `afterwit versions` and `afterwit turns`, lower learner.lr or raise"
+                " objective.beta, then `afterwit resume`"
+            )
+            store.pause(why, now=now, adapter=None if adapter == SHARED else adapter)
 
     def _confirm(self, store: Store, adapter: str, version: int, *, now: float) -> None:
         if version <= confirmed(store.events(adapter)):
             return
-        words = messages.on_confirmed(version, self._watch.confirm_after)
+        words = (
+            f"version {version} is confirmed: since it came, {self._settings.confirm_after} requests ended"
+            " well and none badly"
+        )
         store.decided(
             Event(kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words, adapter=adapter)
         )
@@ -128,8 +156,23 @@ class WatchOver:
             store.retire(suite.lost_turns)
 
 
+def requests_of(episodes: Iterable[Episode]) -> list[Request]:
+    """The requests that a person's words ended, without those of agents that never came back."""
+    return [
+        Request(
+            session=each.session,
+            source=each.source,
+            kind=each.kind,
+            complaint=each.complaint,
+            at=each.at,
+        )
+        for each in episodes
+        if each.bad is not BadEnd.NO_END
+    ]
+
+
 def _known(record: Record) -> Verdict | None:
-    """The verdict; of a turn without one, what a person's thumb said of it if it pointed down."""
+    """The verdict; of a turn without one, the person's thumb if it points down."""
     feedback = None if record.next_state is None else record.next_state.feedback
     if record.verdict is None and feedback is not None and feedback.reward == -1:
         return Verdict(reward=-1, source=Source.FEEDBACK)
@@ -147,7 +190,7 @@ def _episode_of(line: Sequence[Record]) -> list[Record]:
 
 
 def _tool_hints_approved(ended: Episode, steps: Sequence[Record]) -> list[str]:
-    """The steps before a person's approval whose hints come from what tools returned: they may teach now."""
+    """The steps before a person's approval whose hints come from tool results alone: they may teach now."""
     if steps[-1].turn.id not in ended.approved:
         return []
     return [
@@ -163,21 +206,3 @@ def _learned_since(safe: int, versions: Sequence[VersionRecord]) -> bool:
         return False
     newest = versions[-1]
     return newest.number > safe and newest.restores != safe
-
-
-UNKNOWN = "before kinds were kept"
-
-
-def requests_of(episodes: Iterable[Episode]) -> list[Request]:
-    """The requests that a person's words ended: an agent that never came back heard none."""
-    return [
-        Request(
-            session=each.session,
-            source=each.source,
-            kind=each.kind or UNKNOWN,
-            complaint=each.complaint,
-            at=each.at,
-        )
-        for each in episodes
-        if each.bad is not BadEnd.NO_END
-    ]

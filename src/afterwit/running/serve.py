@@ -37,6 +37,7 @@ from afterwit.home.home import make_home, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import STAGE as JUDGE_CHECKS
+from afterwit.judging.check_stage import JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.printing.terminal import Terminal
 from afterwit.publish.own_adapters import EngineOfMany
@@ -338,7 +339,7 @@ class Runtime:
         stage = build.judge_stage(settings, self.store, client, examiner=self.examiner)
         self._spawn(stage.run(self._signals))
         report = self._reporter(JUDGE_CHECKS)
-        checks = build.judge_checks(settings, self.store, client, self.engine, renderer, report=report)
+        checks = JudgeChecks(self.store, every_s=judge.check_every_s, report=report)
         self._spawn(checks.run(self._signals))
 
     def _start_learner(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event
-from afterwit.promotion.items import Item
+from afterwit.promotion.suite import Item
 from afterwit.store.database import ALL, Part, marks
 from afterwit.store.reading import records_by_seq
 from afterwit.store.records import Record

@@ -1,8 +1,8 @@
-"""What is doubtful about hints: words that no person said, or that reach beyond the turn. Linear time.
+"""Doubtful hints: with words that no person used, or orders beyond the turn. Linear time.
 
-A hint becomes weights, so what it orders is obeyed in every later conversation. A person's own words may
-order what they like; what only a tool's result or the judge brought up is looked at first. Orders for other
-people or against the model's instructions are looked at whoever gave them.
+A hint becomes weights, so its orders are obeyed in every later conversation. A person may order anything in
+their own words; orders that only a tool's result or the judge brought up are flagged. Orders for other people
+or against the model's instructions are flagged whoever gave them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ _LINK = re.compile(
     re.IGNORECASE,
 )
 """Addresses: of pages, of people, of machines."""
-
-
 _COMMAND = re.compile(
     r"\b(?:curl|wget|sudo|chmod|chown|eval|nc|ncat|ssh|scp|mkfs|crontab|powershell|iwr|base64 -d"
     r"|rm -\w{0,8}[rf]\w{0,8}|(?:pip3?|npm|npx|gem|cargo|apt|apt-get|brew) (?:install|i|exec|x)"
@@ -30,8 +28,6 @@ _COMMAND = re.compile(
     re.IGNORECASE,
 )
 """Programs that fetch, install, delete or reach other machines, and the shell's joints."""
-
-
 _STANDING = re.compile(
     r"\b(?:all|any|every|each|other|future|later|new)\s(?:future\s|other\s|later\s)?"
     r"(?:conversations?|sessions?|chats?|users?|customers?|clients?|people)\b"
@@ -42,15 +38,11 @@ _STANDING = re.compile(
     r"(?:the\s)?(?:users?|person|owner|customer|anyone|anybody|them|him|her)\b",
     re.IGNORECASE,
 )
-"""Orders beyond the turn: for other people and conversations, for ever, or against what a model was told."""
-
-
+"""Orders beyond the turn: for other people and conversations, forever, or against earlier instructions."""
 _NAMED = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.+-]{1,80}){2,12}|\b[A-Za-z_][\w.]{0,80}\(")
-"""What a hint names that can be looked up: paths of several parts, and calls."""
-
-
+"""Names that can be looked up: paths of several parts, and calls."""
 PLANTED = frozenset({Flag.LINK, Flag.COMMAND, Flag.STANDING_ORDER})
-"""What words of a tool can bring into a hint to be obeyed for ever."""
+"""Flags of hints that a tool's words may have planted."""
 
 
 def tools_alone(view: JudgeView) -> bool:
@@ -59,7 +51,7 @@ def tools_alone(view: JudgeView) -> bool:
 
 
 def hint_flags(hints: Iterable[str], view: JudgeView) -> tuple[Flag, ...]:
-    """What is doubtful about a turn's hints, in the order of `Flag`; none without a hint."""
+    """The flags of a turn's hints, in the order of `Flag`; none without a hint."""
     told = list(hints)
     if not told:
         return ()
@@ -74,7 +66,7 @@ def hint_flags(hints: Iterable[str], view: JudgeView) -> tuple[Flag, ...]:
 def unplanted(hints: Iterable[str], view: JudgeView) -> tuple[str, ...]:
     """The hints without orders beyond the turn, and without addresses and commands that no person named.
 
-    For conversations in which tools speak and nobody reviews.
+    For conversations with tools and without review.
     """
     return tuple(hint for hint in hints if PLANTED.isdisjoint(hint_flags([hint], view)))
 
@@ -91,12 +83,12 @@ def _flags(hint: str, person: str, everyone: str) -> Iterable[Flag]:
 
 
 def _news(pattern: re.Pattern[str], hint: str, said: str) -> bool:
-    """Whether the hint has a match that nobody said."""
+    """Whether the hint has a match that is not in `said`."""
     return any(match.group().casefold().rstrip("(./,;:") not in said for match in pattern.finditer(hint))
 
 
 def _of_person(view: JudgeView) -> Iterable[str]:
-    """What people said, before the response and after it."""
+    """People's words, before the response and after it."""
     yield view.request
     for message in (*view.context, *view.next_state):
         if message.role != "tool" and message.role != "assistant":

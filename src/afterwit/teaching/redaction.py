@@ -1,4 +1,4 @@
-"""Which secrets are looked for, in texts and in turns."""
+"""Secrets in texts and turns: found, and replaced."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any, ClassVar, Literal
 from afterwit.message import Message
 
 Kind = Literal["keys", "cards", "emails"]
-
-
 OWN = "own"
-"""What is found by a pattern of the user's."""
+"""The kind of secrets that the user's patterns find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What never trains, and is replaced in what is exported as training data."""
+    """Secrets that never train and are replaced in exported training data."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
-    """What is looked for: API keys and tokens, card numbers, e-mail addresses. A response that holds one does
+    """Kinds of secrets: API keys and tokens, card numbers, e-mail addresses. A response that holds one does
     not train, so leave out `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
     """Regular expressions (Python's) of your own secrets, such as `"ACME-[0-9]{8}"`. They see every response:
@@ -82,7 +80,7 @@ class Redaction:
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """Everything that a message says."""
+    """All text of a message."""
     yield message.content or ""
     yield message.reasoning or ""
     for call in message.tool_calls:
@@ -100,20 +98,12 @@ _KEY = re.compile(
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{1,8000}-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
     r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"
 )
-
-
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
-
-
 _ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|3[47]|6(?:011|5)|35")
 """First digits of the large issuers."""
-
-
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
-
-
 _EXAMPLE = re.compile(r"@(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)\Z", re.IGNORECASE)
-"""Addresses that are nobody's (RFC 2606)."""
+"""Addresses reserved for examples (RFC 2606)."""
 
 
 def _any(match: str) -> bool:
@@ -129,13 +119,13 @@ def _is_card(match: str) -> bool:
     )
 
 
-def _is_somebodys(match: str) -> bool:
+def _is_real(match: str) -> bool:
     return _EXAMPLE.search(match) is None
 
 
 PATTERNS: Mapping[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
     "keys": (_KEY, _any),
     "cards": (_CARD, _is_card),
-    "emails": (_EMAIL, _is_somebodys),
+    "emails": (_EMAIL, _is_real),
 }
-"""By kind: where to look, and whether what was found is one."""
+"""By kind: the pattern, and whether a match really is one."""

@@ -1,4 +1,4 @@
-"""Which judged turns wait for a person, and what may be learned from the others meanwhile. Pure."""
+"""The judged turns that wait for a person's review."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from afterwit.store import Record, ReviewOutcome, Store
 from afterwit.verdict import Flag
 
 AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
-"""What waits for a person under every kind of review."""
+"""Flags that wait for a person under every kind of review."""
 
 
 class Review(StrEnum):
-    """Which turns a person must accept before they train."""
+    """The turns that a person must accept before they train."""
 
     OFF = "off"
-    """None but those that contradict what several other sources said."""
+    """Only those that contradict several other sources."""
     FLAGGED = "flagged"
     """Those with a flag."""
     ALL = "all"
@@ -26,11 +26,11 @@ class Review(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What may be learned without a person's review."""
+    """Decides what trains without a person's review."""
 
     review: Review = Review.FLAGGED
     tool_hints: bool = False
-    """Whether hints teach that come from what tools returned alone."""
+    """Whether hints teach that come from tool results alone."""
 
     def withholds(self, flags: Collection[Flag], *, accepted: bool, rewarded: bool) -> bool:
         """Whether a turn waits for a person. `rewarded`: it carries a reward term, not a hint alone.
@@ -59,8 +59,6 @@ WORDS: Mapping[Flag, str] = {
     Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
     Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
 }
-
-
 WHY: Mapping[ReviewOutcome, str] = {
     ReviewOutcome.ACCEPTED: "accepted: it may train",
     ReviewOutcome.REFUSED: "refused: it does not train",
@@ -71,7 +69,7 @@ WHY: Mapping[ReviewOutcome, str] = {
 
 
 def waiting_for_review(store: Store, rule: Rule, *, now: float, limit: int | None = None) -> list[Record]:
-    """The turns that a person is asked about, oldest first."""
+    """The turns that wait for a person, oldest first."""
     found = [
         turn.turn
         for turn in store.waiting(now=now)

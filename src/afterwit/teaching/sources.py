@@ -1,8 +1,8 @@
-"""Whether a verdict contradicts what several other sources said. Pure.
+"""Verdicts that contradict several other sources. Pure.
 
-A source is who speaks: a key. One source that rewards what harms and punishes what is right
-can turn a model, so a verdict of one source against several waits for a person. Who speaks first is not seen
-here: what no two others spoke of is free to anyone.
+A source is a key. One source that rewards harm and punishes what is right can turn a model, so a verdict of
+one source against several waits for a person. The first source to speak about a kind of call is not checked:
+there is nothing to compare it with.
 """
 
 from __future__ import annotations
@@ -18,24 +18,18 @@ from afterwit.message import Message, ToolCall
 from afterwit.text import without_halves
 
 OTHERS = 2
-"""Other sources that must have said the opposite of a kind of call."""
-
-
+"""Other sources that must have voted the opposite on a kind of call."""
 TIMES_AS_OFTEN = 4
-"""How much oftener they must have said it than the same."""
-
-
+"""The opposite votes needed for each equal one."""
 ACCIDENTS = 2
 """Calls of a kind that failed at a source, beyond those that worked, from which such failures wait."""
-
-
 TRUSTED_UNTIL = 2
 """Contradictions of a source from which its approvals wait for a person too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Votes:
-    """What one source said of one kind of call."""
+    """The votes of one source on one kind of call."""
 
     approved: int = 0
     rejected: int = 0
@@ -74,7 +68,7 @@ def _kind(call: ToolCall) -> str:
 
 
 def several(said: Mapping[str, Votes], *, source: str) -> bool:
-    """Whether enough sources other than `source` spoke that what they said counts."""
+    """Whether enough sources other than `source` voted for their votes to count."""
     others = (votes for name, votes in said.items() if name != source)
     return sum(bool(votes.approved or votes.rejected) for votes in others) >= OTHERS
 
@@ -100,7 +94,7 @@ def contradicts(
 
 
 def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
-    """Whether several sources said the opposite, by how often each did, and much oftener than the same."""
+    """Whether several sources voted the opposite, and much more often than the same."""
     return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)
 
 
@@ -109,7 +103,7 @@ class FromSource(Protocol):
 
     @property
     def source(self) -> str:
-        """Whose it is."""
+        """The key that it belongs to."""
 
 
 Sourced = TypeVar("Sourced", bound=FromSource)
@@ -129,10 +123,9 @@ def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: 
 
 
 def largest_share(size: int, *, sources: int, share: float) -> int:
-    """The most turns of one source in an update of `size` turns, if `sources` of them have turns that wait.
+    """The most turns of one source in an update of `size` turns, if so many `sources` have turns that wait.
 
-    `share` of the update, or an equal part if that is more: two sources fill it together. All of it if there
-    is one source.
+    `share` of the update, or an equal part if that is more: two sources fill it together, and one alone.
     """
     if size < 1 or sources < 1:
         raise ValueError(f"an update of {size} turns of {sources} sources")

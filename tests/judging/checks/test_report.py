@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from afterwit.judging.checks import (
-    PROBES,
-    HintLift,
-    HintLifts,
     Judged,
     calibration,
-    hint_lifts,
     judge_report,
     outcomes,
-    probed,
     warnings,
 )
 from afterwit.verdict import Question, Source
@@ -69,82 +63,29 @@ def test_steps_share_the_end_of_their_own_request():
     assert (found.bad.count, found.bad.of) == (1, 1)
 
 
-def test_a_hint_wins_if_it_helps_more_than_another_turns():
-    lifts = [
-        HintLift(turn="a", plain=-2.0, hinted=-1.0, other=-1.5),
-        HintLift(turn="b", plain=-2.0, hinted=-1.9, other=-1.2),
-    ]
-    found = hint_lifts(lifts)
-    assert (found.wins.count, found.wins.of) == (1, 2)
-    assert found.mean == pytest.approx(-0.1)
-    assert hint_lifts([]).mean is None
-
-
-def test_only_twins_of_cases_that_were_judged_rightly_can_sway():
-    found = probed([(-1, -1), (-1, 1), (-1, None), (1, 1), (None, 1)])
-    assert (found.right.count, found.right.of) == (3, 5)
-    assert (found.swayed.count, found.swayed.of) == (2, 3)
-
-
-def test_a_probes_twin_differs_in_words_only():
-    assert len({probe.name for probe in PROBES}) == len(PROBES)
-    for probe in PROBES:
-        assert probe.plain != probe.flattered
-        assert probe.plain.request == probe.flattered.request
-        assert [m.role for m in probe.plain.next_state] == [m.role for m in probe.flattered.next_state]
-        said = [(probe.plain.response.content, probe.flattered.response.content)]
-        said += [
-            (a.content, b.content)
-            for a, b in zip(probe.plain.next_state, probe.flattered.next_state, strict=True)
-        ]
-        assert all((plain or "") in (told or "") for plain, told in said)
-
-
-def lifts(*, wins: int, of: int) -> HintLifts:
-    """As if so many of the hints beat another turn's."""
-    won = HintLift(turn="a", plain=-2.0, hinted=-1.0, other=-1.5)
-    return hint_lifts([won] * wins + [replace(won, other=-0.5)] * (of - wins))
-
-
 def test_a_good_judge_is_warned_of_by_nothing():
     turns = [judged(at, *[GOOD if at % 3 else BAD] * 3) for at in range(60)]
-    found = judge_report(
-        turns,
-        lifts=hint_lifts([HintLift(turn="a", plain=-2.0, hinted=-1.0, other=-1.9)] * 40),
-        probed=probed([(-1, -1)] * 8),
-    )
-    assert list(warnings(found)) == []
+    assert list(warnings(judge_report(turns))) == []
     assert list(warnings(judge_report([]))) == []
 
 
 @pytest.mark.parametrize(
-    ("turns", "more", "words"),
+    ("turns", "words"),
     [
         (
             [judged(at, GOOD, BAD, GOOD) for at in range(40)],
-            {},
             "votes on rewards differ as if 50% of its answers",
         ),
         (
             [judged(at, (Question.HINT, 1), (Question.HINT, -1), (Question.HINT, -1)) for at in range(40)],
-            {},
             "votes on hints differ as if",
         ),
-        ([judged(at, (Question.EVALUATION, None)) for at in range(40)], {}, "more than half"),
-        ([blind(at, 1, -1) for at in range(12)], {}, "said in only 0 of 12 turns"),
-        (
-            [],
-            {"lifts": hint_lifts([HintLift(turn="a", plain=-1.0, hinted=-1.0, other=-1.0)] * 40)},
-            "0 of 40 do",
-        ),
-        ([], {"lifts": lifts(wins=18, of=32)}, "not shown to help: by chance, half of them would"),
-        ([], {"lifts": lifts(wins=4, of=32)}, "less often than the hints of other turns do (4 of 32 do)"),
-        ([], {"probed": probed([(-1, 1), (-1, -1), (-1, 1)])}, "flattery changes the judge's vote in 2 of 3"),
-        ([], {"probed": probed([(1, 1), (-1, -1), (0, 1)])}, "plain failures in only 1 of 3"),
+        ([judged(at, (Question.EVALUATION, None)) for at in range(40)], "more than half"),
+        ([blind(at, 1, -1) for at in range(12)], "feedback in only 0 of 12 turns"),
     ],
 )
-def test_what_is_surely_wrong_is_said(turns, more, words):
-    (said,) = warnings(judge_report(turns, **more))
+def test_what_is_surely_wrong_is_said(turns, words):
+    (said,) = warnings(judge_report(turns))
     assert words in said
 
 

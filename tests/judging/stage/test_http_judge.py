@@ -61,7 +61,8 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 @pytest.fixture
 async def client(endpoint: Endpoint) -> AsyncIterator[HttpJudge]:
-    made = HttpJudge(endpoint.url + "/", "judge-model", key="secret", timeout_s=10)
+    settings = JudgeSettings(url=endpoint.url + "/", model="judge-model", api_key_env="KEY", timeout_s=10)
+    made = HttpJudge(settings, {"KEY": "secret"})
     yield made
     await made.close()
 
@@ -87,9 +88,8 @@ async def test_the_question_goes_out_as_a_chat_request_and_the_answer_comes_back
 async def test_fields_may_be_added_and_left_out(endpoint):
     endpoint.answers(lambda: said("ok"))
     extra = {"max_completion_tokens": 9, "chat_template_kwargs": {"enable_thinking": False}}
-    judge = HttpJudge(
-        endpoint.url, "m", timeout_s=10, extra=extra, omit=("max_tokens", "seed", "temperature")
-    )
+    omit = ("max_tokens", "seed", "temperature")
+    judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m", body_extra=extra, body_omit=omit), {})
     await ask(judge)
     await judge.close()
     assert set(endpoint.bodies[0]) == {"model", "messages", *extra}
@@ -227,7 +227,7 @@ async def test_a_slow_judge_runs_into_its_time_out(endpoint):
         return said("late")
 
     endpoint.handler = slow
-    judge = HttpJudge(endpoint.url, "m", timeout_s=0.05)
+    judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m", timeout_s=0.05), {})
     with pytest.raises(JudgeUnavailable, match="did not answer in time"):
         await ask(judge)
     released.set()
@@ -267,7 +267,7 @@ async def test_a_connection_cut_in_the_middle_is_not_an_answer(endpoint, client)
 
 
 async def test_nobody_at_the_address_is_said_with_the_address(unused_tcp_port):
-    judge = HttpJudge(f"http://127.0.0.1:{unused_tcp_port}/v1", "m", timeout_s=5)
+    judge = HttpJudge(JudgeSettings(url=f"http://127.0.0.1:{unused_tcp_port}/v1", model="m"), {})
     with pytest.raises(JudgeUnavailable, match=f"127.0.0.1:{unused_tcp_port}.*cannot be reached"):
         await ask(judge)
     await judge.close()
@@ -280,6 +280,6 @@ async def test_a_question_with_half_a_surrogate_pair_is_refused(client):
 
 async def test_the_key_comes_from_the_environment_variable_that_is_named():
     settings = JudgeSettings(url="http://127.0.0.1:1/v1", model="m", api_key_env="JUDGE_KEY")
-    await HttpJudge.of(settings, {"JUDGE_KEY": "x"}).close()
+    await HttpJudge(settings, {"JUDGE_KEY": "x"}).close()
     with pytest.raises(SettingError, match="JUDGE_KEY, which is not set"):
-        HttpJudge.of(settings, {})
+        HttpJudge(settings, {})

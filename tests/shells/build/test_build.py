@@ -15,7 +15,7 @@ BUILT = {
     "open_engine",
     "EngineJudge",
     "Housekeeping",
-    "HttpJudge.of",
+    "HttpJudge",
     "Judge",
     "Learn",
     "Publisher",

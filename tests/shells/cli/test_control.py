@@ -173,13 +173,10 @@ def test_whether_the_judge_can_be_trusted_is_told_in_words_and_to_programs(
 ) -> None:
     words = say("judges")
     assert "2 judged, the newest" in words
-    assert "not probed yet: `afterwit serve` does so once" in words
     assert "!" not in words
     with store_of_home(home) as store:
-        store.set_note(
-            "judge", json.dumps({"judge": "x", "probes": [[-1, 1]] * 8, "lifts": [], "shares": {}})
-        )
-    assert "! flattery changes the judge's vote in 8 of 8 made-up turns" in say("judges")
+        store.set_note("judge_ability", json.dumps({"fault": "This model cannot judge."}))
+    assert "! This model cannot judge." in say("judges")
     told = json.loads(say("judges", "--json"))
     assert told["invalid"] == {"count": 1, "of": 3}
     assert len(told["warnings"]) == 1

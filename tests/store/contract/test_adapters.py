@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.items import Item
+from afterwit.promotion.suite import Item
 from afterwit.store import Store
 from afterwit.version import Origin, Probe, Version
 from tests.store.examples import add

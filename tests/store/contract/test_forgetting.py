@@ -9,7 +9,7 @@ import pytest
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import Episode
-from afterwit.promotion.items import Item
+from afterwit.promotion.suite import Item
 from afterwit.store import Filter, Store
 from afterwit.version import Effect
 from tests.store.examples import a_version, add, add_judged

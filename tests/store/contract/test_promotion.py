@@ -10,8 +10,8 @@ import pytest
 from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.items import Item
 from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.suite import Item, suite_result
 from afterwit.store import Store
 from afterwit.turn import Finish
 from tests.store.examples import a_version, add
@@ -150,7 +150,7 @@ def test_a_stratum_keeps_its_newest_items(store: Store) -> None:
     for at in range(50):
         end(store, f"t{at:02}", items=[item(f"t{at:02}", float(at))])
     kept = [each.turn for each in store.suite()]
-    assert len(kept) > PromotionSettings().suite.per_stratum
+    assert len(kept) > PromotionSettings().per_kind
     assert kept[0] == "t49"
     assert "t00" not in kept
     assert "other" in kept
@@ -196,7 +196,7 @@ def test_a_tool_call_that_nothing_followed_is_found_once(store: Store) -> None:
 
 
 def test_what_a_version_lost_is_kept_with_it(store: Store) -> None:
-    suite = PromotionSettings().suite.result([(item("a", 1.0), False), (item("b", 2.0), True)])
+    suite = suite_result([(item("a", 1.0), False), (item("b", 2.0), True)], may_lose=0.1)
     store.commit_version(replace(a_version(0), parent=None), now=1.0)
     store.commit_version(a_version(1, suite=suite), now=1.0)
     assert [version.suite for version in store.versions()] == [None, suite]

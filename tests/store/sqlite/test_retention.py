@@ -10,7 +10,7 @@ import pytest
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.promotion.episodes import Episode
-from afterwit.promotion.items import Item
+from afterwit.promotion.suite import Item
 from afterwit.store import Store
 from afterwit.store.rows import pack_ids
 from afterwit.verdict import Feedback

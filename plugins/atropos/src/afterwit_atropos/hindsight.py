@@ -14,9 +14,9 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.engines.port import Engine, Score, Scored
 from afterwit.errors import EngineError, EngineUnavailable, SettingError, TooManyUnscored
-from afterwit.judging.choose_prompts import judge_prompts
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.judging.questions import view_of
+from afterwit.judging.settings import judge_prompts
 from afterwit.judging.verdicts import Verdicts
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass
 from afterwit.message import Message

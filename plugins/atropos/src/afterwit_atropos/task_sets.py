@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from afterwit.demo.world import Split, TaskState, World
+from afterwit.demo.words import Split
 from afterwit.demo.world import Task as WorldTask
+from afterwit.demo.world import TaskState, World
 from afterwit.errors import SettingError
 from afterwit.message import Message
 from afterwit.sandbox.isolation import Isolation
@@ -154,8 +155,8 @@ class WorldTasks:
         if state.broken():
             return self._world.complain(task, state.broken(), PEOPLE, self._said)
         if failed is not None:
-            return self._world.fail(task, failed, PEOPLE, self._said)
-        return self._world.approve(task, PEOPLE, self._said)
+            return self._world.speech.failure(failed, PEOPLE, self._said)
+        return self._world.speech.approval(PEOPLE, self._said)
 
     def _reward(self, episode: Episode, state: TaskState, failed: str | None) -> Reward:
         done = failed is None

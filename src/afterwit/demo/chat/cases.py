@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from random import Random
 
-from afterwit.demo.chat import tasks, words
-from afterwit.demo.world import CaseKind, LabelledCase, Split, Task, text_message
+from afterwit.demo.chat import tasks
+from afterwit.demo.chat.tasks import SPEECH
+from afterwit.demo.words import Split
+from afterwit.demo.world import CaseKind, LabelledCase, text_message
 
 
 def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
@@ -18,50 +20,41 @@ def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
 def _case(split: Split, rng: Random) -> LabelledCase:
     """A first answer, in half of the cases with some rule broken, and the person's next words."""
     task = tasks.draw(split, rng)
+
+    def case(kind: CaseKind, answer: str, said: str, rules: tuple[str, ...] = ()) -> LabelledCase:
+        return LabelledCase(
+            kind=kind,
+            request=task.request,
+            response=text_message("assistant", answer),
+            following=(text_message("user", said),),
+            rules=rules,
+        )
+
     kind = task.kind.split("_")[0]
     rules, thing = tasks.rules_of(kind), task.subject[kind]
     broken = tuple(rule for rule in rules if rng.random() < 0.6) if rng.random() < 0.6 else ()
     facts, keep = task.checks[0], set(rules) - set(broken)
     if broken:
         answer = expert_answer(kind, thing, facts, keep, rng)
-        return _made("complaint", task, answer, words.complaint(broken, thing, split, rng), broken)
+        return case("complaint", answer, SPEECH.complaint(broken, thing, split, rng), broken)
     if rng.random() < 0.25:
         wrong = tasks.of_kind(kind, split, rng).checks[0]
         answer = expert_answer(kind, thing, wrong, keep, rng)
-        return _made("failure", task, answer, words.failure(facts[-1], split, rng))
+        return case("failure", answer, SPEECH.failure(facts[-1], split, rng))
     answer = expert_answer(kind, thing, facts, keep, rng)
     if task.follow_ups:
-        return _made("quiet", task, answer, task.follow_ups[0])
-    return _made("approval", task, answer, words.approval(split, rng))
-
-
-def _made(
-    kind: CaseKind, task: Task, answer: str, following: str, rules: tuple[str, ...] = ()
-) -> LabelledCase:
-    return LabelledCase(
-        kind=kind,
-        request=task.request,
-        response=text_message("assistant", answer),
-        following=(text_message("user", following),),
-        reward=1 if kind in ("quiet", "approval") else -1,
-        rules=rules,
-    )
+        return case("quiet", answer, task.follow_ups[0])
+    return case("approval", answer, SPEECH.approval(split, rng))
 
 
 _WARM = ("Hi!", "Hey!", "Sure!")
-
-
 _STIFF_OPENING = ("Regarding your inquiry,", "Pursuant to your request,")
-
-
 _PLAIN = {
     "where": ("the {t} is in the {p}.", "it is in the {p}."),
     "who": ("{p} has the {t}.", "it is {p}."),
     "when": ("the {t} is {p}.", "it is {p}."),
     "howto": ("first {0}, then {1}, then {2}.", "{0}, then {1}, and last {2}."),
 }
-
-
 _STIFF = {
     "where": (
         "the aforementioned {t} is situated in the {p}.",
@@ -80,25 +73,15 @@ _STIFF = {
         "kindly {0}, subsequently {1}, and ultimately {2}.",
     ),
 }
-
-
 _STIFF_LIST = ("kindly proceed as follows:", "the required sequence is:")
-
-
 _PLAIN_LIST = ("", "do this:")
-
-
 _LIST = "\n1. {0}\n2. {1}\n3. {2}"
-
-
 _PLAIN_MORE = (
     "I looked at all of your notes to find it.",
     "It is all there in what you wrote down.",
     "If you want to know more, just ask me again.",
     "You may want to write it down for later.",
 )
-
-
 _STIFF_MORE = (
     "The foregoing is in accordance with the notes provided.",
     "Furthermore, this reference has been duly verified prior to this communication.",
@@ -108,7 +91,7 @@ _STIFF_MORE = (
 
 
 def expert_answer(kind: str, thing: str, facts: Sequence[str], keep: Set[str], rng: Random) -> str:
-    """An expert_answer with these facts that keeps the rules in `keep` and none of the others."""
+    """An answer with these facts that keeps the rules in `keep` and none of the others."""
     plain = "plain" in keep
     opening = [rng.choice(_WARM)] if "friendly" in keep else []
     opening += [] if plain else [rng.choice(_STIFF_OPENING)]

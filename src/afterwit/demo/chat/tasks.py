@@ -1,28 +1,48 @@
-"""What people ask in the chat world: their notes, one question or two about them, the facts that answer."""
+"""The tasks of the chat world: notes, questions about them, the facts that answer; and the person's rules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
-from afterwit.demo.chat.words import WORDINGS
-from afterwit.demo.speech import NOUNS, person, thing
-from afterwit.demo.world import Split, Task, drawn
+from afterwit.demo.words import NOUNS, Speech, Split, drawn, person, thing, wordings_in
+from afterwit.demo.world import Task
 
+WORDINGS = wordings_in(Path(__file__).parent)
+SPEECH = Speech(wordings=WORDINGS, article="the ", question_joins=True)
+KINDS = ("where", "who", "when", "howto", "howto", "where_who", "howto_when")
+"""A task's questions, in order. How-to questions come twice as often as the others."""
+RULES = ("short", "plain", "friendly", "steps")
+MOST_WORDS = 18
+IN_WORDS = {
+    "short": f"Answer in at most {MOST_WORDS} words.",
+    "plain": "Use plain words, no stiff ones.",
+    "friendly": "Say something warm, such as a greeting.",
+    "steps": "Number the steps when you explain how to do something.",
+}
+_STIFF = """
+accordance additional advisable aforementioned ascertain clarification commence commences communication
+convenience currently documentation duly endeavour foregoing furnish furthermore henceforth herein hereby
+hitherto inform initially inquiry kindly located moreover nevertheless notwithstanding obtain occur occurs
+permitted persons possession presently prior proceed provided pursuant reference regarding remain request
+require required respective retain retained scheduled sequence situated submit subsequent subsequently
+therefore thereof ultimately utilise utilize verified whereas
+"""
+STIFF = frozenset(_STIFF.split())
+WARM = re.compile(
+    r"\b(hi\b|hey\b|hello\b|sure[!,]|of course|no problem|no worries|glad|happy to|my pleasure"
+    r"|good question|cheers|there you go|here you go|dear friend)"
+)
 _NOTES, _QUESTIONS, _REQUESTS = WORDINGS["notes"], WORDINGS["questions"], WORDINGS["requests"]
-
-
+_NOTED = ("where", "who", "when", "howto")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
-
-
 _DEEDS = ("clean", "fix", "open", "start", "stop", "use")
-
-
+_WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
+_NUMBERED = re.compile(r"^\s*(\d+)[.)] +\S", re.MULTILINE)
 _VERBS = """
 clean close cover drop empty fill fold heat hold lift lock move open paint press pull push rinse roll shake
 spin stir tie turn warm wash wipe wrap
@@ -40,42 +60,25 @@ class _Fact:
     deed: str = ""
 
 
-def _where(about: str, split: Split, rng: Random) -> _Fact:
-    place = thing(split, rng)
-    return _Fact(kind="where", thing=about, noted=place, facts=(place,))
-
-
-def _who(about: str, split: Split, rng: Random) -> _Fact:
-    who = person(split, rng)
-    return _Fact(kind="who", thing=about, noted=who, facts=(who,))
-
-
-def _when(about: str, split: Split, rng: Random) -> _Fact:
-    day, hour = f"on {rng.choice(_DAYS)}", f"at {rng.choice(_HOURS)}"
-    return _Fact(kind="when", thing=about, noted=f"{day} {hour}", facts=(day, hour))
-
-
-def _howto(about: str, split: Split, rng: Random) -> _Fact:
-    steps = some_steps(rng)
-    return _Fact(kind="howto", thing=about, noted=", ".join(steps), facts=steps, deed=rng.choice(_DEEDS))
+def _fact(kind: str, about: str, split: Split, rng: Random) -> _Fact:
+    deed = ""
+    match kind:
+        case "where":
+            facts: tuple[str, ...] = (thing(split, rng),)
+        case "who":
+            facts = (person(split, rng),)
+        case "when":
+            facts = (f"on {rng.choice(_DAYS)}", f"at {rng.choice(_HOURS)}")
+        case _:
+            facts, deed = some_steps(rng), rng.choice(_DEEDS)
+    noted = (", " if kind == "howto" else " ").join(facts)
+    return _Fact(kind=kind, thing=about, noted=noted, facts=facts, deed=deed)
 
 
 def some_steps(rng: Random) -> tuple[str, ...]:
     """Three things to do, of words that all parts have."""
     pairs = zip(rng.sample(_VERBS.split(), 3), rng.sample(NOUNS, 3), strict=True)
     return tuple(f"{verb} the {noun}" for verb, noun in pairs)
-
-
-_FACTS: dict[str, Callable[[str, Split, Random], _Fact]] = {
-    "where": _where,
-    "who": _who,
-    "when": _when,
-    "howto": _howto,
-}
-
-
-KINDS = ("where", "who", "when", "howto", "howto", "where_who", "howto_when")
-"""A task's questions, in order; how-to questions come twice as often as the others."""
 
 
 def draw(split: Split, rng: Random) -> Task:
@@ -87,9 +90,9 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     """A task: the notes with the first question; each further one comes after the one before is answered."""
     asked = kind.split("_")
     things = _two_things(split, rng)
-    known = [_FACTS[one](about, split, rng) for one, about in zip(asked, things, strict=False)]
+    known = [_fact(one, about, split, rng) for one, about in zip(asked, things, strict=False)]
     other = rng.choice([one for one in ("where", "who", "when") if one not in asked])
-    notes = rng.sample([*known, _FACTS[other](things[1], split, rng)][:2], 2)
+    notes = rng.sample([*known, _fact(other, things[1], split, rng)][:2], 2)
     noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in notes]
     first, *further = (_say(_QUESTIONS[one.kind], one, split, rng) for one in known)
     return Task(
@@ -106,10 +109,9 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
 def notes_and_questions(
     number: int, split: Split, rng: Random
 ) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
-    """`number` notes, each of another kind, as one text; and a question about each with the facts that answer
-    it, in another order.
-    """
-    known = [_FACTS[kind](thing(split, rng), split, rng) for kind in rng.sample(tuple(_FACTS), number)]
+    """`number` notes, each of another kind, as one text; and in another order a question about each, with the
+    facts that answer it."""
+    known = [_fact(kind, thing(split, rng), split, rng) for kind in rng.sample(_NOTED, number)]
     noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in known]
     asked = [(_say(_QUESTIONS[one.kind], one, split, rng), one.facts) for one in rng.sample(known, number)]
     return _sentences(*noted), asked
@@ -133,60 +135,21 @@ def _sentences(*pieces: str) -> str:
     return " ".join(piece[0].upper() + piece[1:] for piece in pieces if piece)
 
 
-RULES = ("short", "plain", "friendly", "steps")
-
-
-MOST_WORDS = 18
-
-
-IN_WORDS = {
-    "short": f"Answer in at most {MOST_WORDS} words.",
-    "plain": "Use plain words, no stiff ones.",
-    "friendly": "Say something warm, such as a greeting.",
-    "steps": "Number the steps when you explain how to do something.",
-}
-
-
-_STIFF = """
-accordance additional advisable aforementioned ascertain clarification commence commences communication
-convenience currently documentation duly endeavour foregoing furnish furthermore henceforth herein hereby
-hitherto inform initially inquiry kindly located moreover nevertheless notwithstanding obtain occur occurs
-permitted persons possession presently prior proceed provided pursuant reference regarding remain request
-require required respective retain retained scheduled sequence situated submit subsequent subsequently
-therefore thereof ultimately utilise utilize verified whereas
-"""
-
-
-STIFF = frozenset(_STIFF.split())
-
-
-WARM = re.compile(
-    r"\b(hi\b|hey\b|hello\b|sure[!,]|of course|no problem|no worries|glad|happy to|my pleasure"
-    r"|good question|cheers|there you go|here you go|dear friend)"
-)
-
-
-_WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
-
-
-_NUMBERED = re.compile(r"^\s*(\d+)[.)] +\S", re.MULTILINE)
-
-
 def broken(answer: str, rules: Sequence[str]) -> tuple[str, ...]:
     """Those of `rules` that the answer breaks, in their order; an answer without a word breaks them all."""
     text = answer.lower()
-    words = _WORD.findall(text)
+    words, numbers = _WORD.findall(text), [int(number) for number in _NUMBERED.findall(text)]
     kept = {
         "short": len(words) <= MOST_WORDS,
         "plain": not STIFF.intersection(words),
         "friendly": WARM.search(text) is not None,
-        "steps": _in_steps(text),
+        "steps": len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)),
     }
     return tuple(rule for rule in rules if not (words and kept[rule]))
 
 
 def missing(answer: str, facts: Sequence[str]) -> str | None:
-    """The first fact that the answer does not tell after the facts before it; None when all are there."""
+    """The first fact that the answer lacks after the facts before it; None if all are there."""
     text, at = " ".join(answer.lower().split()), 0
     for fact in facts:
         found = re.compile(rf"\b{re.escape(fact.lower())}\b").search(text, at)
@@ -194,8 +157,3 @@ def missing(answer: str, facts: Sequence[str]) -> str | None:
             return fact
         at = found.end()
     return None
-
-
-def _in_steps(text: str) -> bool:
-    numbers = [int(number) for number in _NUMBERED.findall(text)]
-    return len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1))

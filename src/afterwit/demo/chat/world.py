@@ -1,4 +1,4 @@
-"""The chat world as the demo plays it."""
+"""The chat world: everyday questions about a person's notes, and what that person likes in an answer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from afterwit.demo.chat import cases, tasks, words
-from afterwit.demo.chat import tasks as rules
-from afterwit.demo.chat.words import WORDINGS, complaint
+from afterwit.demo.chat import cases, tasks
 from afterwit.demo.judge import APPROVING, RuleJudge
-from afterwit.demo.speech import Spoken
-from afterwit.demo.world import LabelledCase, Split, Task
+from afterwit.demo.words import Speech, Split
+from afterwit.demo.world import LabelledCase, Task, World
 from afterwit.message import ToolCall
 
 SYSTEM = "You answer questions."
@@ -33,11 +30,11 @@ class ChatState:
         return f"error: no tool {call.name}"
 
     def hear(self, said: str) -> str | None:
-        """The next question, asked only of someone who has answered this one."""
+        """The next question, asked only after an answer that holds the facts."""
         index = len(self.answers)
         self.answers.append(said)
-        told = rules.missing(said, self.task.checks[index]) is None
-        return self.task.follow_ups[index] if told and index < len(self.task.follow_ups) else None
+        answered = tasks.missing(said, self.task.checks[index]) is None
+        return self.task.follow_ups[index] if answered and index < len(self.task.follow_ups) else None
 
     def broken(self) -> tuple[str, ...]:
         """The rules that some answer broke."""
@@ -45,33 +42,26 @@ class ChatState:
         found = {
             rule
             for kind, answer in zip(kinds, self.answers, strict=False)
-            for rule in rules.broken(answer, tasks.rules_of(kind))
+            for rule in tasks.broken(answer, tasks.rules_of(kind))
         }
-        return tuple(rule for rule in rules.RULES if rule in found)
+        return tuple(rule for rule in tasks.RULES if rule in found)
 
     def kept(self) -> bool:
         """Whether every question was asked and no answer broke a rule."""
         return len(self.answers) == len(self.task.checks) and not self.broken()
 
     def check(self) -> str | None:
-        """None when every question's facts were told, else the first that was not."""
+        """None if every answer holds its facts, else the first that is missing."""
         for index, facts in enumerate(self.task.checks):
             answer = self.answers[index] if index < len(self.answers) else ""
-            if (fact := rules.missing(answer, facts)) is not None:
+            if (fact := tasks.missing(answer, facts)) is not None:
                 return fact
         return None
 
 
-HINTS = WORDINGS["judge_hints"]
-"""By rule, the judges' sentences."""
-
-
-def _could_break(rule: str, response: str) -> bool:
-    return rule != "steps" or re.search(r"^\s*1[.)] ", response, re.MULTILINE) is None
-
-
-def _hint(rules: Sequence[str]) -> str:
-    *others, last = (_HINTS[rule] for rule in rules)
+def joined(deeds: Sequence[str]) -> str:
+    """Deeds as one sentence: "A, b and c."."""
+    *others, last = deeds
     text = f"{', '.join(others)} and {last}" if others else last
     return f"{text[0].upper()}{text[1:]}."
 
@@ -92,8 +82,10 @@ JUDGE = RuleJudge(
         ),
         "steps": re.compile(r"\b(steps?|numbers?|numbered|list|listed|one, two)\b"),
     },
-    could_break=_could_break,
-    hint=_hint,
+    could_break=lambda rule, response: (
+        rule != "steps" or re.search(r"^\s*1[.)] ", response, re.MULTILINE) is None
+    ),
+    hint=lambda rules: joined([tasks.WORDINGS["judge_hints"][rule][0] for rule in rules]),
     failed=re.compile(
         r"\b(wrong|not right|my notes say|is not in|does not say|did not say|it is|answer has|i miss)\b"
     ),
@@ -104,78 +96,28 @@ JUDGE = RuleJudge(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatWorld(Spoken):
+class ChatWorld(World):
     """Everyday questions about a person's notes, and what that person likes in an answer."""
-
-    afterwards = words.AFTERWARDS
-    judges_words = HINTS
-    rule_judge = JUDGE
 
     name: str = "chat"
     system: str = SYSTEM
-    tools: Sequence[Mapping[str, Any]] = ()
-    max_tokens: int = 144
     folder: Path = Path(__file__).parent
-    rules: Mapping[str, str] = field(default_factory=lambda: rules.IN_WORDS)
+    max_tokens: int = 144
+    rules: Mapping[str, str] = field(default_factory=lambda: tasks.IN_WORDS)
     kept_when: str = (
         "every answer was short, plain and friendly, and in numbered steps where it says how to do something"
     )
     passed_when: str = "the answers hold every fact asked for"
+    speech: Speech = tasks.SPEECH
+    judge: RuleJudge = JUDGE
 
     def task(self, split: Split, rng: Random) -> Task:
-        """A task of a random kind."""
         return tasks.draw(split, rng)
 
     @contextmanager
     def start(self, task: Task) -> Iterator[ChatState]:
-        """A conversation that has not begun."""
         yield ChatState(task=task)
-
-    def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
-        """Everything that is wrong so far, in one message."""
-        return words.complaint(broken, next(iter(task.subject.values())), split, rng)
 
     def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
         """First answers, and what the person said next."""
         return cases.cases(split, number, seed)
-
-
-_FRAMES, _CONTEXTS = WORDINGS["hint_frames"]["sentences"], WORDINGS["hint_frames"]["contexts"]
-
-
-_DEEDS = WORDINGS["hint_deeds"]
-
-
-def official(rules: Sequence[str], rng: Random) -> str:
-    """The hint a judge of the demo writes about these rules: one sentence."""
-    return sentence([rng.choice(HINTS[rule]) for rule in rules])
-
-
-def sentence(deeds: Sequence[str]) -> str:
-    """Deeds as one sentence: "A, b and c."."""
-    *others, last = deeds
-    text = f"{', '.join(others)} and {last}" if others else last
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def worded(rules: Sequence[str], thing: str, split: Split, rng: Random) -> str:
-    """A hint of any origin: the judge's sentence, the grammar's, or the person's own words."""
-    origin = rng.random()
-    if origin < 0.4:
-        return official(rules, rng)
-    if origin < 0.6:
-        return " ".join(_framed(rule, rng) for rule in rules)
-    return complaint(rules, thing, split, rng)
-
-
-def _framed(rule: str, rng: Random) -> str:
-    said = rng.choice(_FRAMES).format(d=rng.choice(_DEEDS[rule]), c=rng.choice(_CONTEXTS))
-    return said[0].upper() + said[1:]
-
-
-_HINTS = {
-    "short": "keep it short",
-    "plain": "choose plain words",
-    "friendly": "greet them warmly",
-    "steps": "give numbered steps",
-}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any
 
-from afterwit.demo.tools import tasks, words
-from afterwit.demo.tools import tasks as rules
-from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools import tasks
+from afterwit.demo.tools.tasks import SPEECH, Step
 from afterwit.demo.tools.toolbox import Toolbox
-from afterwit.demo.world import CaseKind, LabelledCase, Message, Split, Task, text_message
+from afterwit.demo.words import Split
+from afterwit.demo.world import CaseKind, LabelledCase, Message, Task, text_message
 from afterwit.sandbox.box import Ran
 from afterwit.sandbox.workspace import Workspace
 
@@ -28,48 +28,37 @@ def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
 
 def _case(split: Split, rng: Random, folder: Path) -> LabelledCase:
     task = tasks.draw(split, rng)
+
+    def case(
+        kind: CaseKind, response: Message, *following: Message, rules: tuple[str, ...] = ()
+    ) -> LabelledCase:
+        return LabelledCase(
+            kind=kind, request=task.request, response=response, following=following, rules=rules
+        )
+
     played = play(task, {rule for rule in task.rules if rng.random() < 0.5}, folder)
     first = next((index for index, found in enumerate(played.broken) if found), None)
     if first is not None:
-        file = next(iter(task.subject.values()))
-        words_said = words.complaint(played.broken[first], file, split, rng)
+        broken = played.broken[first]
+        said = SPEECH.complaint(broken, task.about, split, rng)
         response, result = played.messages[2 * first : 2 * first + 2]
-        return _made(
-            "complaint", task, response, (result, text_message("user", words_said)), -1, played.broken[first]
-        )
+        return case("complaint", response, result, text_message("user", said), rules=broken)
     if rng.random() < 0.4:
         index = rng.randrange(len(played.broken))
-        return _made("quiet", task, played.messages[2 * index], (played.messages[2 * index + 1],), 1, ())
+        return case("quiet", played.messages[2 * index], played.messages[2 * index + 1])
     done = text_message("assistant", DONE)
     if rng.random() < 0.3:
-        words_said = words.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)
-        return _made("failure", task, done, (text_message("user", words_said),), -1, ())
-    return _made("approval", task, done, (text_message("user", words.approval(split, rng)),), 1, ())
+        said = SPEECH.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)
+        return case("failure", done, text_message("user", said))
+    return case("approval", done, text_message("user", SPEECH.approval(split, rng)))
 
 
-def _made(
-    kind: CaseKind,
-    task: Task,
-    response: Mapping[str, Any],
-    following: tuple[Mapping[str, Any], ...],
-    reward: int,
-    rules: tuple[str, ...],
-) -> LabelledCase:
-    return LabelledCase(
-        kind=kind, request=task.request, response=response, following=following, reward=reward, rules=rules
-    )
-
-
-Mistakes = Callable[[rules.Step, Workspace], Sequence[rules.Step]]
+Mistakes = Callable[[Step, Workspace], Sequence[Step]]
 """(a step of the plan, the files) -> the calls to make before it."""
-
-
 FOLDER = PurePosixPath("/work")
-"""Where the agent's files are, as its scripts see it."""
-
-
+"""The folder of the agent's files, as its scripts see it."""
 DONE = "Done."
-"""What the agent says when a task is over."""
+"""The agent's last words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +69,13 @@ class Played:
     messages: list[Message]
     broken: list[tuple[str, ...]]
     failed: list[bool]
-    """Which of the calls were mistaken, and failed."""
+    """By call: whether it was mistaken, and failed."""
 
 
 def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda step, files: ()) -> Played:
-    """Do a task by plan with the real file tools; scripts that are there work and print nothing.
+    """Do a task by plan with the real file tools. Scripts that exist count as working, and print nothing.
 
-    Before each step of the plan come the calls that `mistakes` gives for it: they break no rule, they fail.
+    Before each step of the plan come the calls that `mistakes` gives for it: they break no rule, and fail.
     """
     workspace = Workspace(root=Path(tempfile.mkdtemp(dir=folder)))
     for name, text in task.files.items():
@@ -95,15 +84,15 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
     messages: list[dict[str, Any]] = []
     broken: list[tuple[str, ...]] = []
     failed: list[bool] = []
-    steps: list[rules.Step] = []
+    steps: list[Step] = []
     for planned in plan(task, follow):
         for step in mistakes(planned, workspace):
             messages += _done(step, toolbox)
             broken.append(())
             failed.append(True)
         exists = planned.name == "write" and workspace.exists(str(planned.arguments["path"]))
-        step = rules.Step(name=planned.name, arguments=planned.arguments, replaces=exists)
-        broken.append(rules.broken(step, steps))
+        step = Step(name=planned.name, arguments=planned.arguments, replaces=exists)
+        broken.append(tasks.broken(step, steps))
         failed.append(False)
         steps.append(step)
         messages += _done(step, toolbox)
@@ -114,14 +103,14 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
 
 
 def _ran(argv: Sequence[str], files: Workspace) -> Ran:
-    """What python says of a script, which is taken to work if it is there."""
+    """A script works if it exists."""
     if len(argv) < 2 or files.exists(argv[1]):
         return Ran(status=0, output="")
     missing = f"{argv[0]}: can't open file '{FOLDER / argv[1]}': [Errno 2] No such file or directory"
     return Ran(status=2, output=missing)
 
 
-def _done(step: rules.Step, toolbox: Toolbox) -> list[Message]:
+def _done(step: Step, toolbox: Toolbox) -> list[Message]:
     """A call and its result."""
     arguments = json.dumps(step.arguments)
     return [_calls(step.name, arguments), text_message("tool", toolbox.call(step.name, arguments))]

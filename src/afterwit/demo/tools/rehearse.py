@@ -1,6 +1,6 @@
-"""The commands that this world's tasks know, done without a process: experiments run thousands of them.
+"""The commands of this world's tasks, done without a process: experiments run thousands of them.
 
-They print and leave behind what they do in the sandbox. Whatever is not exactly one of these goes there.
+They print and write what they would in the sandbox. Any other command runs there.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from afterwit.sandbox import box
 from afterwit.sandbox.box import Ran
 
 _SCRIPT = re.compile(r'open\("([a-z][a-z-]*\.out)", "w"\)\.write\("([A-Za-z ]*)"\)\n')
-
-
 _NAME = re.compile(r"[a-z][a-z-]*\.[a-z]+")
 
 
@@ -24,12 +22,12 @@ def run(argv: Sequence[str], root: Path) -> Ran:
 
 
 def run_nothing(argv: Sequence[str], root: Path) -> Ran:
-    """As `run`, but a command that is none of these is not found: no process ever starts."""
+    """As `run`, but no process ever starts: any other command is not found."""
     return known(argv, root) or Ran(status=127, output=f"{argv[0] if argv else ''}: not found")
 
 
 def known(argv: Sequence[str], root: Path) -> Ran | None:
-    """What a command that the tasks know does; None for any other."""
+    """The outcome of a command of the tasks; None for any other."""
     match list(argv):
         case ["grep", "-xF", line, name] if _is_file(root, name):
             found = sum(held == line for held in (root / name).read_text().splitlines())

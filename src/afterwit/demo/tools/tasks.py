@@ -1,4 +1,4 @@
-"""The tasks of the tools world: request, starting files and executable checks, drawn at random."""
+"""The tasks of the tools world (request, starting files, executable checks), and the owner's rules."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterwit.demo.speech import NOUNS, stem
-from afterwit.demo.tools.words import WORDINGS
-from afterwit.demo.world import Split, Task, drawn
+from afterwit.demo.words import NOUNS, Speech, Split, drawn, stem, wordings_in
+from afterwit.demo.world import Task
 
+WORDINGS = wordings_in(Path(__file__).parent)
+SPEECH = Speech(wordings=WORDINGS)
+RULES = ("read_first", "dry_run", "backup", "python3", "relative")
+IN_WORDS = {
+    "read_first": "Read a file before you edit it.",
+    "dry_run": "Try a delete with dry_run before you really delete.",
+    "backup": "Copy an existing file before you overwrite it.",
+    "python3": "Run scripts with python3, not with python.",
+    "relative": "Give every path relative to the project's folder.",
+}
+GUARDED = {"read_first": "edit", "dry_run": "delete", "backup": "write", "python3": "run"}
 _REQUESTS = WORDINGS["requests"]
 
 
@@ -42,21 +53,21 @@ def _delete(split: Split, rng: Random) -> Task:
         split,
         rng,
         subject={"gone": file},
-        files={file: _text(rng) + "\n", other: _text(rng) + "\n"},
+        files={file: rng.choice(NOUNS) + "\n", other: rng.choice(NOUNS) + "\n"},
         rules=("dry_run",),
         checks=(("test", "!", "-e", file), ("test", "-e", other)),
     )
 
 
 def _overwrite(split: Split, rng: Random) -> Task:
-    file, text = stem(split, rng) + ".txt", _text(rng)
+    file, text = stem(split, rng) + ".txt", rng.choice(NOUNS)
     return _task(
         "overwrite",
         _say("overwrite", split, rng, f=file, t=text),
         split,
         rng,
         subject={"target": file, "text": text},
-        files={file: _text(rng) + "\n"},
+        files={file: rng.choice(NOUNS) + "\n"},
         rules=("backup",),
         checks=(("grep", "-xF", text, file),),
     )
@@ -77,7 +88,7 @@ def _run(split: Split, rng: Random) -> Task:
 
 
 def _create(split: Split, rng: Random) -> Task:
-    file, text = stem(split, rng) + rng.choice((".txt", ".md")), _text(rng)
+    file, text = stem(split, rng) + rng.choice((".txt", ".md")), rng.choice(NOUNS)
     return _task(
         "create",
         _say("create", split, rng, f=file, t=text),
@@ -109,7 +120,7 @@ def _edit_run(split: Split, rng: Random) -> Task:
 
 
 def _overwrite_delete(split: Split, rng: Random) -> Task:
-    file, gone, text = stem(split, rng) + ".txt", stem(split, rng) + ".log", _text(rng)
+    file, gone, text = stem(split, rng) + ".txt", stem(split, rng) + ".log", rng.choice(NOUNS)
     request = (
         _say("overwrite", split, rng, f=file, t=text) + rng.choice((" and ", ", then ")) + f"delete {gone}"
     )
@@ -119,7 +130,7 @@ def _overwrite_delete(split: Split, rng: Random) -> Task:
         split,
         rng,
         subject={"target": file, "text": text, "gone": gone},
-        files={file: _text(rng) + "\n", gone: _text(rng) + "\n"},
+        files={file: rng.choice(NOUNS) + "\n", gone: rng.choice(NOUNS) + "\n"},
         rules=("backup", "dry_run"),
         checks=(("grep", "-xF", text, file), ("test", "!", "-e", gone)),
     )
@@ -163,21 +174,6 @@ def _script(name: str, word: str) -> str:
     return f'open("{name}.out", "w").write("{word}")\n'
 
 
-RULES = ("read_first", "dry_run", "backup", "python3", "relative")
-
-
-IN_WORDS = {
-    "read_first": "Read a file before you edit it.",
-    "dry_run": "Try a delete with dry_run before you really delete.",
-    "backup": "Copy an existing file before you overwrite it.",
-    "python3": "Run scripts with python3, not with python.",
-    "relative": "Give every path relative to the project's folder.",
-}
-
-
-GUARDED = {"read_first": "edit", "dry_run": "delete", "backup": "write", "python3": "run"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A call as the rules see it; `replaces` when it writes to a file that existed."""
@@ -188,7 +184,7 @@ class Step:
 
     @classmethod
     def parse(cls, name: str, arguments: str, *, replaces: bool = False) -> Step:
-        """A step from a call's JSON text; text that is no object counts as no arguments."""
+        """A step from a call's JSON text; anything but an object counts as no arguments."""
         try:
             given = json.loads(arguments)
         except ValueError:
@@ -219,9 +215,7 @@ def broken(step: Step, before: Sequence[Step]) -> tuple[str, ...]:
 
 
 def kept(rules: Sequence[str], steps: Sequence[Step]) -> bool:
-    """Whether every rule was kept by doing the guarded thing in the right way (doing nothing keeps no
-    rule).
-    """
+    """Whether every rule was kept by doing the guarded thing in the right way. Doing nothing keeps none."""
     wrong = {rule for index, step in enumerate(steps) for rule in broken(step, steps[:index])}
     done = {step.name for step in steps if not _dry(step)}
     return (

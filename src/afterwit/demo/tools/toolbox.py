@@ -1,4 +1,4 @@
-"""What each tool does to a workspace, and the text it answers with."""
+"""The tools' effects on a workspace, and their answers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.sandbox import box
 from afterwit.sandbox.box import Ran
 from afterwit.sandbox.workspace import Workspace
 
 _ON_A_FILE = ("read", "edit", "copy", "delete")
-"""Tools that need the file to be there."""
-
-
+"""Tools that need an existing file."""
 Runner = Callable[[Sequence[str]], Ran]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The tools over one workspace; `runner` starts the commands (the sandbox's, unless another is given)."""
+    """The tools over one workspace."""
 
     workspace: Workspace
-    runner: Runner | None = None
+    runner: Runner
+    """Runs a command in the workspace."""
 
     def call(self, name: str, arguments: str) -> str:
-        """The tool's real answer; a mistake in the call is answered in words and never raises."""
+        """The tool's real answer. A mistake in the call is answered in words and never raises."""
         try:
             given = json.loads(arguments)
             return self._act(name, given if isinstance(given, Mapping) else {}).strip()
@@ -36,14 +34,10 @@ class Toolbox:
         except (OSError, ValueError) as error:
             return f"failed: {error}"
 
-    def start(self, argv: Sequence[str]) -> Ran:
-        """Run a command in the workspace."""
-        return self.runner(argv) if self.runner else box.run(argv, self.workspace.root)
-
     def _act(self, name: str, given: Mapping[str, Any]) -> str:
         files = self.workspace
         if name in _ON_A_FILE and not files.exists(_text(given, "path")):
-            return _missing(_text(given, "path"))
+            return f"there is no {_text(given, 'path')}"
         match name:
             case "read":
                 return files.read(_text(given, "path"))
@@ -69,18 +63,13 @@ class Toolbox:
         return f"deleted {path}"
 
     def _run(self, argv: Sequence[str]) -> str:
-        ended = self.start(argv)
+        ended = self.runner(argv)
         printed = ended.output.strip()
         if ended.ended_for is not None:
             return f"failed: out of {ended.ended_for}\n{printed}".strip()
         return (
             printed or "ok" if ended.status == 0 else f"failed: exit status {ended.status}\n{printed}".strip()
         )
-
-
-def _missing(path: str) -> str:
-    """What a tool says of a file that is not there."""
-    return f"there is no {path}"
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:

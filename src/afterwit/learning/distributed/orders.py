@@ -23,7 +23,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trained import Adapter, FullWeights
 from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.items import Item as SuiteItem
+from afterwit.promotion.suite import Item as SuiteItem
 from afterwit.teacher import TeacherServer
 from afterwit.version import Probe
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-
-import matplotlib as mpl
-from matplotlib import pyplot as plt
 
 LEFT, RIGHT, TOP, BOTTOM = 30, 34, 10, 20
 """Margins in the picture's units, for the labels."""
-
-
 LINE = 12.0
 """The height of a label."""
+STYLE = """
+text { font: 11px sans-serif; fill: #5c6670; } .middle { text-anchor: middle; } .end { text-anchor: end; }
+.grid { stroke: #d5dbe1; } polyline { fill: none; stroke-width: 2.5; }
+.preference { stroke: #1663b8; } .success { stroke: #5c6670; }
+.hold, .alarm { stroke: #8a5a00; stroke-width: 3; }
+circle.preference { fill: #1663b8; } circle.success { fill: #5c6670; }
+text.preference { fill: #1663b8; stroke: none; } text.success { stroke: none; }
+"""
+"""Of a picture that stands alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,15 @@ class Mark:
     words: str
 
 
+def alone(svg: str) -> str:
+    """The picture as a file of its own."""
+    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
+        ">", f"><style>{STYLE}</style>", 1
+    )
+
+
 def chart(curves: Sequence[Curve], *, width: int, height: int, label: str, marks: Sequence[Mark] = ()) -> str:
-    """The curves in one picture; `label` is read out in its place. The curves share their x axis."""
+    """The curves in one picture, over one x axis. `label` replaces it for readers that cannot see."""
     most = max(at for curve in curves for at, _ in curve.points) or 1
 
     def x(at: float) -> float:
@@ -61,13 +71,14 @@ def chart(curves: Sequence[Curve], *, width: int, height: int, label: str, marks
             line = " ".join(f"{x(at)},{y(share)}" for at, share in curve.points)
             yield f'<polyline class="{curve.style}" points="{line}"/>'
             for at, share in curve.points:
-                said = f"{curve.name} after {at}: {share:.2f}"
+                title = f"{curve.name} after {at}: {share:.2f}"
                 yield f'<circle class="{curve.style}" cx="{x(at)}" cy="{y(share)}" r="3">'
-                yield f"<title>{escape(said)}</title></circle>"
-        ends = sorted(((y(curve.points[-1][1]), curve) for curve in curves), key=lambda end: end[0])
-        for (_, curve), level in zip(ends, _apart([end for end, _ in ends]), strict=True):
-            said = f"{curve.points[-1][1]:.2f}"
-            yield f'<text class="{curve.style}" x="{width - RIGHT + 6}" y="{level + 4}">{said}</text>'
+                yield f"<title>{escape(title)}</title></circle>"
+        level = 0.0
+        for end, curve in sorted(((y(curve.points[-1][1]), curve) for curve in curves), key=lambda e: e[0]):
+            level = max(end, level + LINE) if level else end  # no label over another
+            last = f"{curve.points[-1][1]:.2f}"
+            yield f'<text class="{curve.style}" x="{width - RIGHT + 6}" y="{level + 4}">{last}</text>'
 
     size = f'viewBox="0 0 {width} {height}" style="max-width:{1.5 * width:.0f}px"'
     return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(drawn())}</svg>'
@@ -80,37 +91,3 @@ def _ticks(counts: Sequence[int], most: int) -> list[int]:
         if not shown or shown[-1] - count >= most / 9:
             shown.append(count)
     return shown
-
-
-def _apart(levels: Sequence[float]) -> list[float]:
-    """Heights of labels that would begin at these, ascending, so that none is written over another."""
-    placed: list[float] = []
-    for level in levels:
-        placed.append(max(level, placed[-1] + LINE) if placed else level)
-    return placed
-
-
-mpl.use("Agg")
-
-
-def draw(points: Sequence[tuple[int, float, float, float]], title: str, file: Path) -> None:
-    """Preference and task success over interactions; a point is (interactions, seconds, preference,
-    success).
-    """
-    count, _, preference, success = zip(*points, strict=True)
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    axes.plot(count, success, color="0.55", marker="s", markersize=4, label="task success")
-    axes.axhline(success[0], color="0.8", linestyle=":", linewidth=1)
-    axes.plot(count, preference, color="tab:blue", marker="o", linewidth=2.5, label="preference")
-    axes.axhline(preference[0], color="tab:blue", linestyle=":", linewidth=1, alpha=0.6)
-    axes.annotate(
-        f"start {preference[0]:.2f}", (count[0], preference[0]), xytext=(6, 6), textcoords="offset points"
-    )
-    axes.annotate(
-        f"{preference[-1]:.2f}", (count[-1], preference[-1]), xytext=(-24, -16), textcoords="offset points"
-    )
-    axes.set(xlabel="interactions", ylabel="share of held-out tasks", ylim=(-0.02, 1.05), title=title)
-    axes.legend(loc="lower right", frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, dpi=130)
-    plt.close(figure)
