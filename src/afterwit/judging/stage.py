@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -28,7 +28,7 @@ from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Filter, Record, Store
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.sources import contradicts, previous, several, signature
+from afterwit.teaching.sources import Votes, contradicts, previous, several, signature
 from afterwit.terms import unjudged
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, RecordedTurn, Turn
@@ -280,7 +280,8 @@ def _reward_flags(store: Store, record: Record, verdict: Verdict) -> tuple[Flag,
     kind, source = signature(turn.message), turn.source
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
         return ()
-    spoken, said = closes(record.next_state), {}
+    spoken = closes(record.next_state)
+    said: Mapping[str, Votes] = {}
     if kind is not None and (spoken or verdict.reward < 0):
         # votes on such calls after the same earlier call, if several others gave any; else on all such calls
         adapter = turn.adapter if isinstance(turn, Turn) else SHARED
