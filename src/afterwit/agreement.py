@@ -76,7 +76,7 @@ class Share(NamedTuple):
     error: float
 
     @property
-    def tells(self) -> bool:
+    def distinguishes(self) -> bool:
         """Whether right and other weights can be distinguished."""
         return self.error * SURE <= HALF_WAY
 

@@ -286,7 +286,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     SettingError if the settings name no server whose weights stay the same.
     """
     from afterwit.engines.server.settings import ServerSettings
-    from afterwit.engines.teacher import ServedTeacher, given_ids, told_ids
+    from afterwit.engines.teacher import ServedTeacher, given_ids, teacher_top_k
     from afterwit.learning.settings import SERVER
 
     engine, learner = settings.engine, settings.learner
@@ -313,7 +313,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     return ServedTeacher(
         folder,
         url,
-        k=told_ids(settings.objective),
+        k=teacher_top_k(settings.objective),
         given=given_ids(settings.objective),
         key=key,
         silence_s=waits.silence_s,

@@ -161,7 +161,7 @@ async def learns_and_tells(home: Path, model: Path, engine: Engine, *, dtype: st
     for name, stands in found.items():
         words = ", ".join(f"{of} {s.value:.2f} +- {s.error:.2f}" for of, s in stands.items())
         print(f"{engine.facts.name} {engine.facts.dtype}, learner {dtype}: {name}: {words}")
-    assert all(s.tells and 0.75 < s.value < 1.25 for s in found["right"].values())
+    assert all(s.distinguishes and 0.75 < s.value < 1.25 for s in found["right"].values())
     assert abs(found["the base"]["base"].value) < 0.25
     assert abs(found["before"]["before"].value) < 0.25
     assert abs(found["other"]["base"].value) < 0.25

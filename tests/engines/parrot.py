@@ -25,7 +25,7 @@ POISON = 63
 """Reading this token raises, as a device out of memory does."""
 NAN = 62
 """After this token the logits are not numbers."""
-BUDGET = PrefillBudget(chunk=256, beside=32)
+BUDGET = PrefillBudget(chunk=256, per_step=32)
 CONTEXT = 32768
 CACHE_BYTES = 2**20
 FACTS = Facts(

@@ -33,21 +33,21 @@ def pieces(module: Parrot) -> list[int]:
     span=st.sampled_from((500.0, 4000.0, math.inf)),
 )
 def test_as_many_tokens_are_read_as_the_work_allows(tokens: int, context: int, span: float) -> None:
-    budget = PrefillBudget(chunk=256, beside=32, attention_span=span)
+    budget = PrefillBudget(chunk=256, per_step=32, attention_span=span)
     work = budget.work(tokens, context)
     assert budget.tokens(work + 1e-6, context) == tokens
     assert budget.tokens(work - 1e-3, context) == tokens - 1
 
 
 def test_a_token_at_a_long_context_is_more_work() -> None:
-    budget = PrefillBudget(chunk=256, beside=32, attention_span=SPAN)
+    budget = PrefillBudget(chunk=256, per_step=32, attention_span=SPAN)
     assert budget.work(100, 0) == 100
     assert budget.work(100, 10 * SPAN) > 11 * budget.work(100, 0)
 
 
 def test_beside_a_response_a_long_prompt_waits_for_decode_steps_between_its_pieces() -> None:
     module = Parrot(0)
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([1], max_tokens=500))
     ticks(runner, 2)
     runner.add(sequence_of([2] * LONG))
@@ -57,7 +57,7 @@ def test_beside_a_response_a_long_prompt_waits_for_decode_steps_between_its_piec
 
 def test_alone_a_long_prompt_is_read_without_a_pause() -> None:
     module = Parrot(0)
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([2] * 2560))
     ticks(runner, 10)
     assert pieces(module) == [256] * 10
@@ -65,7 +65,7 @@ def test_alone_a_long_prompt_is_read_without_a_pause() -> None:
 
 def test_responses_of_another_runner_count_too() -> None:
     module = Parrot(0)
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([2] * LONG))
     for number in range(16):
         runner.tick(number, others_decode=True)
@@ -74,7 +74,7 @@ def test_responses_of_another_runner_count_too() -> None:
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_no_piece_is_more_work_than_the_limit_except_the_smallest(beside: bool) -> None:
-    module, budget = Parrot(0), PrefillBudget(chunk=256, beside=256, attention_span=SPAN)
+    module, budget = Parrot(0), PrefillBudget(chunk=256, per_step=256, attention_span=SPAN)
     runner = runner_of(module, budget=budget)
     if beside:
         runner.add(sequence_of([1], max_tokens=10_000))
@@ -90,7 +90,7 @@ def test_no_piece_is_more_work_than_the_limit_except_the_smallest(beside: bool) 
 def test_a_short_request_beside_a_long_prompt_starts_at_once_and_waits_for_few_pieces() -> None:
     """The defect: the short prompt waited until all of the long one was read."""
     module, taken = Parrot(0), list[Step]()
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([2] * LONG))
     ticks(runner, 5)
     before = len(pieces(module))
@@ -105,7 +105,7 @@ def test_a_short_request_beside_a_long_prompt_starts_at_once_and_waits_for_few_p
 
 def test_two_long_prompts_are_read_in_turn() -> None:
     module, started = Parrot(0), list[Step]()
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([1] * 2560, started.append))
     runner.add(sequence_of([2] * 2560, started.append))
     ticks(runner, 18)
@@ -117,7 +117,7 @@ def test_two_long_prompts_are_read_in_turn() -> None:
 def test_many_long_prompts_together_cost_a_response_no_more_than_one() -> None:
     """The defect: each of them read a piece as often as one alone."""
     module = Parrot(0)
-    runner = runner_of(module, budget=PrefillBudget(chunk=256, beside=32))
+    runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([1], max_tokens=500))
     ticks(runner, 2)
     for word in range(2, 6):

@@ -59,7 +59,7 @@ class House:
             attend_in_slots(module)
             module.register_forward_pre_hook(self._count, with_kwargs=True)
         self.kept = PrefixCache(budget)
-        budget = PrefillBudget(chunk=chunk, beside=chunk)
+        budget = PrefillBudget(chunk=chunk, per_step=chunk)
         self.runner = ModelRunner(
             self.modules[0],
             0,

@@ -22,7 +22,7 @@ async def swap(engine: EmbeddedEngine, version: int, folder: Path) -> None:
 
 async def test_each_token_names_the_version_that_said_it_across_swaps_under_load() -> None:
     """A parrot's word is its version, so a token recorded under another version shows."""
-    engine = parrot_engine(slots=16, budget=PrefillBudget(chunk=8, beside=8))
+    engine = parrot_engine(slots=16, budget=PrefillBudget(chunk=8, per_step=8))
     requests = [ask([1] * (1 + i), max_tokens=100, background=i % 5 == 0) for i in range(32)]
     said = await swapped_under_load(engine, requests, [Path(str(n)) for n in range(1, 5)])
     await engine.close()
@@ -39,7 +39,7 @@ async def test_each_token_names_the_version_that_said_it_across_swaps_under_load
 def test_a_prompt_read_across_a_swap_names_the_older_version_as_its_cache() -> None:
     """Its first token is the new version's, but part of its prompt was read under the old one."""
     taken: list[Step] = []
-    runner = runner_of(Parrot(0), budget=PrefillBudget(chunk=10, beside=10))
+    runner = runner_of(Parrot(0), budget=PrefillBudget(chunk=10, per_step=10))
     runner.add(sequence_of([1] * 15, taken.append, max_tokens=2))
     runner.tick(1)
     runner.swap(Parrot(7), 7)

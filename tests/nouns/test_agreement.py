@@ -33,7 +33,7 @@ def test_right_and_other_weights_are_told_apart_where_both_are_as_far_from_the_l
     """With noise as large as the move, the gaps alone say nothing."""
     right, other, noise = answers(seed, moved=moved, noise=moved)
     found, wrong = share(noisy(right, noise), right, other), share(noisy(other, noise), right, other)
-    assert found.tells
+    assert found.distinguishes
     assert found.is_right
     assert not wrong.is_right
 
@@ -42,7 +42,7 @@ def test_right_and_other_weights_are_told_apart_where_both_are_as_far_from_the_l
 def test_what_noise_hides_is_told_to_be_hidden_and_no_right_version_is_refused_for_it(seed: int) -> None:
     right, other, noise = answers(seed, moved=0.002, noise=0.07)
     found = share(noisy(right, noise), right, other)
-    assert not found.tells
+    assert not found.distinguishes
     assert found.is_right
 
 
@@ -71,7 +71,7 @@ def test_an_adapter_of_another_strength_is_not_the_right_one(times: float) -> No
 
 def test_of_weights_that_say_the_same_nothing_is_told() -> None:
     found = share([-1.0, -2.0], [-1.1, -2.1], [-1.1, -2.1])
-    assert (found.is_right, found.tells) == (True, False)
+    assert (found.is_right, found.distinguishes) == (True, False)
 
 
 @pytest.mark.parametrize("said", [[], [-1.0], [-1.0] * 64])

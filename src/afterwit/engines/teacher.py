@@ -153,6 +153,6 @@ def given_ids(objective: ObjectiveSettings) -> int:
     return objective.ids_kept + MARGIN if top_k and objective.subset == "student" else 0
 
 
-def told_ids(objective: ObjectiveSettings) -> int:
+def teacher_top_k(objective: ObjectiveSettings) -> int:
     """The number of its own most likely ids that a teacher returns per position."""
     return max(objective.ids_kept, given_ids(objective), LEAST_IDS)

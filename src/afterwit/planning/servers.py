@@ -10,7 +10,7 @@ from afterwit.config import Settings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import ServerSettings, VllmSettings
-from afterwit.engines.teacher import told_ids
+from afterwit.engines.teacher import teacher_top_k
 from afterwit.engines.vllm.inspect import QUIET, SAMPLES
 from afterwit.errors import SettingError
 from afterwit.planning.gpus import CPU, Gpu, visible
@@ -76,7 +76,7 @@ def other_servers(settings: Settings, models: Models, parts: Sequence[Part]) -> 
         name = ("--served-model-name", settings.judge.model or models.judge.name)
         yield _server(settings, models.judge, judge, "judge.url", settings.judge.url or "", name)
     if (teacher := by_name.get("teacher")) is not None:
-        scores = (SAMPLES, "--max-logprobs", str(told_ids(settings.objective)))
+        scores = (SAMPLES, "--max-logprobs", str(teacher_top_k(settings.objective)))
         flags, url = scores if _kind(settings) == "vllm" else (), settings.learner.teacher_url or ""
         yield _server(settings, models.teacher, teacher, "learner.teacher_url", url, flags)
 

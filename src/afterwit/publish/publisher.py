@@ -311,7 +311,7 @@ class Found:
     @property
     def alike(self) -> list[str]:
         """Others that the probe cannot tell from the right weights."""
-        return [name for name, found in self.shares.items() if not found.tells]
+        return [name for name, found in self.shares.items() if not found.distinguishes]
 
 
 async def answered(engine: Engine, probe: Probe, earlier: Mapping[str, Sequence[float]]) -> Answer:

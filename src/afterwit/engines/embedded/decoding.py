@@ -99,7 +99,7 @@ class PrefillBudget:
 
     chunk: int
     """Most work between two decode steps."""
-    beside: int
+    per_step: int
     """Work that all prompts may cost per decode step, on average, while other responses decode."""
     attention_span: float = math.inf
     """Positions of context whose attention costs as much as the rest of the forward, per token."""
@@ -181,12 +181,13 @@ class Prompts:
         self._reading.append(sequence)
         return sequence.uncached > 1
 
-    def pay(self, *, beside: bool) -> None:
-        """A tick has passed. Next to decoding responses (`beside`), prompts pay back together what they
-        owe."""
+    def pay(self, *, decoding: bool) -> None:
+        """A tick has passed. If responses are decoding, prompts pay back together what they owe."""
         owing = sum(sequence.owed > 0 for sequence in self._reading)
         for sequence in self._reading:
-            sequence.owed = max(0.0, sequence.owed - self._budget.beside / owing) if beside and owing else 0.0
+            sequence.owed = (
+                max(0.0, sequence.owed - self._budget.per_step / owing) if decoding and owing else 0.0
+            )
 
     def piece(self, number: int, room: float) -> tuple[ResponseSequence, int] | None:
         """The prompt to read on in this tick, and how many of its tokens; None if too little work is left."""

@@ -33,10 +33,10 @@ from afterwit.weights.lora import (
     unmerged,
 )
 
-BESIDE_ON = {"cpu": 32}
+PER_STEP = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
 tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
-BESIDE_ELSEWHERE = 512
+PER_STEP_ELSEWHERE = 512
 POSITIONS = (8, 9, 3)
 """Positions of the checked text whose logits are compared."""
 LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
@@ -212,7 +212,7 @@ def prefill_budget(
     A token costs one multiplication per weight, embedding tables aside, and two per attended position, layer
     and channel of the queries.
     """
-    beside = settings.prefill_beside or BESIDE_ON.get(device.type, BESIDE_ELSEWHERE)
+    per_step = settings.prefill_beside or PER_STEP.get(device.type, PER_STEP_ELSEWHERE)
     weights = sum(
         weight.numel()
         for layer in module.modules()
@@ -223,7 +223,7 @@ def prefill_budget(
         getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     )
     span = weights / (2 * config.num_hidden_layers * width)
-    return PrefillBudget(chunk=settings.prefill_chunk, beside=beside, attention_span=span)
+    return PrefillBudget(chunk=settings.prefill_chunk, per_step=per_step, attention_span=span)
 
 
 @torch.inference_mode()

@@ -127,7 +127,7 @@ class ModelRunner:
             self._start(sequence)
         for sequence, outcome in self._decoding.step(self.module, self._rows):
             self._deliver(sequence, outcome)
-        self._prefill(number, beside=others_decode or self.decodes)
+        self._prefill(number, decoding=others_decode or self.decodes)
 
     def fail(self, error: Exception) -> None:
         """End every response with this error."""
@@ -149,19 +149,18 @@ class ModelRunner:
         except Exception as error:  # no memory for a copy, for one
             self._deliver(sequence, failure_of(error))
 
-    def _prefill(self, number: int, *, beside: bool) -> None:
+    def _prefill(self, number: int, *, decoding: bool) -> None:
         """Read prompts on, by at most `budget.chunk` of work in all.
 
-        Next to decoding responses (`beside`), a prompt waits after a piece until decode steps have paid for
-        it.
+        If responses are decoding, a prompt waits after a piece until decode steps have paid for it.
         """
-        self._prompts.pay(beside=beside)
+        self._prompts.pay(decoding=decoding)
         room = float(self._budget.chunk)
         while piece := self._prompts.piece(number, room):
             sequence, size = piece
             work = self._budget.work(size, sequence.cached)
             room -= work
-            sequence.owed = work if beside else 0.0
+            sequence.owed = work if decoding else 0.0
             try:
                 outcome = self._read(sequence, size)
             except Exception as error:  # a model is foreign code and may raise anything
