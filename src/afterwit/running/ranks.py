@@ -119,11 +119,16 @@ def _signal_received() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def member(settings: Settings, home: Path, placed: Placed) -> Iterator[tuple[Settings, Path, Group]]:
-    """This process as one of the learner's: its settings, the model's folder, and the group.
+def member(
+    settings: Settings, home: Path, placed: Placed | None
+) -> Iterator[tuple[Settings, Path, Group | None]]:
+    """This process as one of the learner's: its settings, the model's folder, and the group; None: no group.
 
     SettingError in every process if there are too many, or if a machine has another model or other settings.
     """
+    if placed is None:
+        yield settings, model_folder(settings.model, home), None
+        return
     from afterwit.chat_format.render import tokenizer_hash
     from afterwit.engines.fingerprint import fingerprint
     from afterwit.learning.distributed.joining import Facts, agreed, joined, placed_settings

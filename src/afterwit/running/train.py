@@ -19,7 +19,6 @@ from afterwit import build, plugins
 from afterwit.config import Settings
 from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.home.home import refuse_another_home
-from afterwit.home.model import model_folder
 from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.health import FailureKind, failure_kind, on_person
 from afterwit.running.logs import log_plainly
@@ -163,53 +162,31 @@ def _lead(
     kind: Kind | None = None,
 ) -> None:
     """Do the `work` as the home's only learner, the model in memory. Other ranks follow the first one."""
-    placed = Placed.of(os.environ)
-    if placed is None:
-        folder = model_folder(settings.model, home)
-        _as_only_learner(settings, home, folder, work, stop=stop, loaded=loaded, wait=wait, kind=kind)
-        return
-    with member(settings, home, placed) as (own, folder, ranks):
-        if ranks.rank == 0:
-            _as_only_learner(
-                own, home, folder, work, stop=stop, loaded=loaded, wait=wait, kind=kind, ranks=ranks
-            )
-            return
-        from afterwit.learning.distributed.joining import follow
+    with member(settings, home, Placed.of(os.environ)) as (own, folder, ranks):
+        if ranks is not None and ranks.rank > 0:
+            from afterwit.learning.distributed.joining import follow
 
-        trainer = build.trainer_of(own, home, folder, ranks, kind)
-        loaded()
-        follow(trainer, ranks)
-
-
-def _as_only_learner(
-    settings: Settings,
-    home: Path,
-    folder: Path,
-    work: Work,
-    *,
-    stop: Callable[[], bool],
-    loaded: Callable[[], None],
-    wait: bool,
-    kind: Kind | None,
-    ranks: Ranks | None = None,
-) -> None:
-    versions = build.versions_of(home, folder, settings.versions)
-    with closing(build.store_of_model(settings, home, folder)) as store, ExitStack() as lock:
-        if not _locked(lock, versions, store, stop, wait=wait):
-            return
-        try:
-            versions.follow()
-            refuse_another_home(settings.store.url, store, versions)
-            store.set_status(STAGE, True, "loading the model", now=time.time())
-            trainer = _tested_trainer(settings, home, folder, ranks, kind)
+            follower = build.trainer_of(own, home, folder, ranks, kind)
             loaded()
-            with build.tracking(settings, home) as committed:
-                work(settings, store, trainer, committed)
-        except NothingLearned:  # no fault of the stage
-            raise
-        except AfterwitError as error:
-            store.set_status(STAGE, False, str(error), now=time.time())
-            raise
+            follow(follower, ranks)
+            return
+        versions = build.versions_of(home, folder, own.versions)
+        with closing(build.store_of_model(own, home, folder)) as store, ExitStack() as lock:
+            if not _locked(lock, versions, store, stop, wait=wait):
+                return
+            try:
+                versions.follow()
+                refuse_another_home(own.store.url, store, versions)
+                store.set_status(STAGE, True, "loading the model", now=time.time())
+                trainer = _tested_trainer(own, home, folder, ranks, kind)
+                loaded()
+                with build.tracking(own, home) as committed:
+                    work(own, store, trainer, committed)
+            except NothingLearned:  # no fault of the stage
+                raise
+            except AfterwitError as error:
+                store.set_status(STAGE, False, str(error), now=time.time())
+                raise
 
 
 def _locked(
