@@ -9,23 +9,36 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from . import watch
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 TICK_S = 0.02
 MOST_PRINTED = 64 << 20
 """Bytes; a command that prints more is ended."""
 LINE = 1 << 20
-"""Bytes of the longest answer of a program that is talked to."""
+"""Bytes of the longest answer of a program that answers lines."""
+TICKS = os.sysconf("SC_CLK_TCK")
+SEEN = os.path.isdir("/proc/self")
+"""False on a machine without /proc, where only an unsafe box can be."""
+HELD = ("RssAnon:", "RssShmem:", "HugetlbPages:", "VmPTE:")
+SOCKET_BYTES = 2 * 212_992
+"""The most that a socket other than TCP may hold, by the kernel's defaults."""
+
+
+class Process(NamedTuple):
+    """One process; its CPU time holds that of the children it waited for."""
+
+    pid: int
+    parent: int
+    threads: int
+    cpu_seconds: float
 
 
 class Command:
     """A running command. `limits` are those of `Isolation.limits`.
 
-    `talks`: it is given lines and answers each with one; its errors are not kept. Otherwise it reads nothing,
-    and what it prints comes back when it ends.
+    `talks`: it reads lines and answers each with one; its errors are dropped. Otherwise it reads nothing, and
+    its output comes back when it ends.
     """
 
     def __init__(self, argv: Sequence[str], limits: Mapping[str, Any], *, talks: bool = False) -> None:
@@ -33,30 +46,30 @@ class Command:
         self._most = LINE if talks else limits["output_bytes"]
         self._status: int | None = None
         self._cpu = 0.0
-        self._kept = bytearray()
+        self._output = bytearray()
         self._printed = 0
         self._is_over = False
-        given, self._into = os.pipe()
+        reading, self._input = os.pipe()
         self._out, printed = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _become(argv, limits, given, printed, talks)
-        os.close(given)
+            _become(argv, limits, reading, printed, talks)
+        os.close(reading)
         os.close(printed)
 
     def finish(self) -> dict[str, Any]:
-        """Wait for its end, or end it when it used up a limit."""
+        """Wait for its end, or end it when it exceeds a limit."""
         reason = self._wait(until_line=False)
-        text = bytes(self._kept).decode("utf-8", "replace")
-        cut = max(self._printed - len(self._kept), 0)
+        text = bytes(self._output).decode("utf-8", "replace")
+        cut = max(self._printed - len(self._output), 0)
         return {"status": self._status, "output": text, "cut_bytes": cut, "ended_for": reason}
 
     def ask(self, line: str) -> dict[str, Any]:
-        """Give it a line; its answer, or why there is none."""
-        self._kept.clear()
+        """Send it a line. Returns its answer, or the reason why there is none."""
+        self._output.clear()
         self._printed = 0
-        reason = self._give(line.encode() + b"\n") or self._wait(until_line=True)
-        answer, found, _ = bytes(self._kept).partition(b"\n")
+        reason = self._send(line.encode() + b"\n") or self._wait(until_line=True)
+        answer, found, _ = bytes(self._output).partition(b"\n")
         if found and reason is None:
             return {"line": answer.decode("utf-8", "replace")}
         return {"ended_for": reason or "exit"}
@@ -65,22 +78,22 @@ class Command:
         """End it with everything that it started."""
         if not self._is_over:
             self._end_all()
-        os.close(self._into)
+        os.close(self._input)
         os.close(self._out)
 
-    def _give(self, data: bytes) -> str | None:
-        """Why it does not take a line; None if it took it."""
+    def _send(self, data: bytes) -> str | None:
+        """The reason why it does not take a line; None if it took it."""
         until = time.monotonic() + self._limits["seconds"]
         try:
             while data and (left := until - time.monotonic()) > 0:
-                if select.select([], [self._into], [], left)[1]:
-                    data = data[os.write(self._into, data[: select.PIPE_BUF]) :]
+                if select.select([], [self._input], [], left)[1]:
+                    data = data[os.write(self._input, data[: select.PIPE_BUF]) :]
         except BrokenPipeError:
             return "exit"
         return "time" if data else None
 
     def _wait(self, *, until_line: bool) -> str | None:
-        """The limit that was used up; None if it ended, or answered, by itself."""
+        """The limit that it exceeded; None if it ended, or answered, by itself."""
         started, looked, is_open = time.monotonic(), 0.0, True
         while True:
             ready = select.select([self._out] if is_open else [], [], [], TICK_S)[0]
@@ -88,7 +101,7 @@ class Command:
             if _is_left():
                 self._end_all()
                 sys.exit()
-            if until_line and b"\n" in self._kept:
+            if until_line and b"\n" in self._output:
                 return None
             if (now := time.monotonic()) - looked >= TICK_S:
                 looked = now
@@ -101,8 +114,8 @@ class Command:
                     return reason
 
     def _over(self, seconds: float) -> str | None:
-        """The limit that its processes use more of together."""
-        running, limits = watch.owned(), self._limits
+        """The limit that its processes exceed together."""
+        running, limits = _owned(), self._limits
         used = {
             "time": (seconds, limits["seconds"]),
             "cpu": (self._cpu + sum(one.cpu_seconds for one in running), limits["cpu_seconds"]),
@@ -113,17 +126,17 @@ class Command:
         }
         return next((name for name, (now, most) in used.items() if now > most), None)
 
-    def _memory(self, running: Sequence[watch.Process]) -> int:
+    def _memory(self, running: Sequence[Process]) -> int:
         """Of its processes and, in a box with a network of its own, of its sockets."""
-        sockets = watch.socket_bytes() if self._limits["isolated"] else 0
-        return sockets + sum(watch.memory_bytes(one.pid) for one in running)
+        sockets = _socket_bytes() if self._limits["isolated"] else 0
+        return sockets + sum(_memory_bytes(one.pid) for one in running)
 
     def _read(self) -> bool:
         """Whether there may be more."""
-        piece = os.read(self._out, 1 << 16)
-        self._printed += len(piece)
-        self._kept += piece[: max(self._most - len(self._kept), 0)]
-        return bool(piece)
+        part = os.read(self._out, 1 << 16)
+        self._printed += len(part)
+        self._output += part[: max(self._most - len(self._output), 0)]
+        return bool(part)
 
     def _finish_reading(self) -> None:
         """End all that is left, so that nothing holds the pipe open, and read what is in it."""
@@ -133,11 +146,11 @@ class Command:
 
     def _end_all(self) -> None:
         self._is_over = True
-        watch.end_all(self._pid)
+        _end_processes(self._pid)
         self._reap(all_end=True)
 
     def _reap(self, *, all_end: bool = False) -> None:
-        for pid, status, cpu in watch.reap(all_end=all_end):
+        for pid, status, cpu in _reaped(all_end=all_end):
             self._cpu += cpu
             if pid == self._pid:
                 self._status = status
@@ -155,14 +168,14 @@ def _files(file_systems: Sequence[str]) -> int:
     return sum(each.f_files - each.f_ffree for each in stats)
 
 
-def _become(argv: Sequence[str], limits: Mapping[str, Any], given: int, printed: int, talks: bool) -> None:
+def _become(argv: Sequence[str], limits: Mapping[str, Any], reading: int, printed: int, talks: bool) -> None:
     """In the child: set the limits and run the program; never returns."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
-        streams = (given, printed, nothing) if talks else (nothing, printed, printed)
+        streams = (reading, printed, nothing) if talks else (nothing, printed, printed)
         for place, source in enumerate(streams):
             os.dup2(source, place)
         for name in ("cpu", "as", "fsize", "nproc", "nofile", "core"):
@@ -181,3 +194,83 @@ def _limit(name: str, value: int | None) -> None:
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         with contextlib.suppress(ValueError, OSError):  # macOS has no limit on address space
             resource.setrlimit(number, (value, value))
+
+
+def _owned() -> list[Process]:
+    """All but this process in a box of its own; the descendants of this process elsewhere."""
+    everything = list(_processes())
+    if os.getpid() == 1:
+        return everything
+    mine = found = {os.getpid()}
+    while found:
+        found = {one.pid for one in everything if one.parent in found}
+        mine = mine | found
+    return [one for one in everything if one.pid in mine]
+
+
+def _memory_bytes(pid: int) -> int:
+    """Anonymous and shared memory that a process holds; files are counted where they lie."""
+    held = 0
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file,
+    ):
+        for line in file:
+            if line.startswith(HELD):
+                held += int(line.split()[1]) * 1024
+    return held
+
+
+def _socket_bytes() -> int:
+    """The most that all sockets of this process's network may hold."""
+    held = 0
+    for family in ("tcp", "tcp6"):
+        queues = (line.split()[4].split(":") for line in _sockets(family))
+        held += sum(int(sent, 16) + int(received, 16) for sent, received in queues)
+    others = ("unix", "udp", "udp6", "udplite", "udplite6", "raw", "raw6", "netlink")
+    return held + SOCKET_BYTES * sum(len(_sockets(family)) for family in others)
+
+
+def _sockets(family: str) -> list[str]:
+    """A line for each; none where the kernel has no such family."""
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/net/{family}", encoding="ascii", errors="replace") as file,
+    ):
+        return file.readlines()[1:]
+    return []
+
+
+def _end_processes(group: int) -> None:
+    """Kill all owned processes. `group`: what is killed on a machine without /proc."""
+    if os.getpid() == 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)  # at once: none can start another meanwhile
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    while left := _owned():
+        for process in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _reaped(*, all_end: bool = False) -> Iterator[tuple[int, int, float]]:
+    """Collect the processes that have ended: id, exit status (negative: a signal), CPU seconds.
+
+    `all_end`: wait for those that run.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.wait4(-1, 0 if all_end else os.WNOHANG))[0]:
+            pid, status, used = found
+            yield pid, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+
+
+def _processes() -> Iterator[Process]:
+    for name in os.listdir("/proc") if SEEN else ():
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                values = file.read().rpartition(b")")[2].split()
+                cpu = sum(map(int, values[11:15])) / TICKS
+                if values[0] != b"Z":
+                    yield Process(int(name), int(values[1]), int(values[17]), cpu)
