@@ -83,23 +83,23 @@ def parse_calls(text: str) -> list[WrittenCall]:
 
 def parse_array(text: str) -> list[WrittenCall]:
     """The calls in the JSON array that a text is; empty if it is anything else."""
-    try:
-        data = DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(data, list):
-        return []
-    calls = [_as_call(call, "") for call in data]
+    data = _decoded(text)
+    calls = [_as_call(call, "") for call in data] if isinstance(data, list) else []
     return [call for (call,) in calls] if all(calls) else []
 
 
 def object_text(text: str) -> str | None:
     """The text without the white space around it if it is a JSON object, else None."""
     text = text.strip()
+    return text if isinstance(_decoded(text), dict) else None
+
+
+def _decoded(text: str) -> Any:
+    """The value of a JSON text; `...` if it is not JSON."""
     try:
-        return text if isinstance(DECODER.decode(text), dict) else None
+        return DECODER.decode(text)
     except (ValueError, RecursionError):
-        return None
+        return ...
 
 
 def _skip(text: str, place: int) -> int:
@@ -111,8 +111,7 @@ def _skip(text: str, place: int) -> int:
 def _as_call(data: Any, text: str) -> list[WrittenCall]:
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         return []
-    key = "arguments" if "arguments" in data else "parameters"
-    arguments = data.get(key, {})
+    arguments = data.get("arguments", data.get("parameters", {}))
     if isinstance(arguments, str):
         return written(data["name"], object_text(arguments))
     return written(data["name"], _as_written(text, arguments)) if isinstance(arguments, dict) else []
@@ -266,10 +265,11 @@ def _property(schema: Any, name: str) -> Any:
 
 def _target(root: Any, reference: Any) -> Any:
     """The target of a reference such as `#/$defs/a`; None if there is none."""
-    found = root
-    for step in str(reference).removeprefix("#").split("/")[1:]:
+    start, *steps = str(reference).split("/")
+    found = root if start == "#" and steps else None
+    for step in steps:
         found = found.get(step) if isinstance(found, Mapping) else None
-    return found if str(reference).startswith("#/") else None
+    return found
 
 
 def _listed(value: Any) -> list[Any]:
@@ -278,11 +278,8 @@ def _listed(value: Any) -> list[Any]:
 
 def _kind(text: str) -> str:
     """The type of a JSON text; empty if it is not JSON."""
-    try:
-        value = DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return ""
-    return "null" if value is None else _KINDS[type(value)]
+    value = _decoded(text)
+    return "null" if value is None else _KINDS.get(type(value), "")
 
 
 def _quoted(text: str) -> str:

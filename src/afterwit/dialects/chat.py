@@ -44,6 +44,7 @@ from afterwit.dialects.response import (
     TextDelta,
     TokenLogprob,
     Usage,
+    in_pieces,
 )
 from afterwit.dialects.sampling import parse_sampling, parse_template_args
 from afterwit.errors import RequestError
@@ -172,9 +173,6 @@ def _function(tool: Tool, where: str) -> Tool | None:
 DONE = b"data: [DONE]\n\n"
 """The end of a stream."""
 
-PIECE = 64
-"""Characters of a tool call's arguments in one chunk."""
-
 
 class StreamEncoder:
     """Server-sent events, one chunk for each delta."""
@@ -229,9 +227,8 @@ class StreamEncoder:
             function = {"name": event.name, "arguments": ""}
             id = self._head.call_id(choice, event.index)
             yield {"tool_calls": [{"index": event.index, "id": id, "type": "function", "function": function}]}
-        for start in range(0, len(arguments), PIECE):
-            function = {"arguments": arguments[start : start + PIECE]}
-            yield {"tool_calls": [{"index": event.index, "function": function}]}
+        for piece in in_pieces(arguments):
+            yield {"tool_calls": [{"index": event.index, "function": {"arguments": piece}}]}
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         return self._chunk(end.version, end.choice, {}, finish=end.finish, logprobs=end.logprobs)

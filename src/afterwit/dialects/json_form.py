@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import Enum, auto
 from typing import Any
 
 import orjson
@@ -58,43 +57,21 @@ def parse_schema(value: Any, where: str, *, strict: bool) -> JsonForm:
     return JsonForm(schema=text, strict=strict)
 
 
-class _Part(Enum):
-    """The meaning of a keyword's value."""
-
-    SCHEMA = auto()
-    NAMES = auto()
-    """Schemas by property name, or by a pattern."""
-    LITERAL = auto()
-    """A value that the response repeats."""
-    NOTE = auto()
-    """Text that does not constrain the response."""
-
-
-_PARTS = {
-    **dict.fromkeys(("properties", "patternProperties"), _Part.NAMES),
-    **dict.fromkeys(("const", "enum"), _Part.LITERAL),
-    **dict.fromkeys(("title", "description", "$comment", "default", "examples"), _Part.NOTE),
-}
-"""Keywords that hold anything but a schema."""
+NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
+"""Keywords that do not constrain the response. A property may have the same name: its schema is an object."""
 
 
 def _texts(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The patterns, names and literal values of a schema."""
-    waiting: list[tuple[Any, _Part]] = [(schema, _Part.SCHEMA)]
+    """The patterns, names and literal values of a schema, without its notes."""
+    waiting: list[tuple[Any, bool]] = [(schema, False)]
     while waiting:
-        value, part = waiting.pop()
+        value, literal = waiting.pop()
         if isinstance(value, str):
             yield value
         elif isinstance(value, list):
-            waiting += ((each, part) for each in value)
+            waiting += ((each, literal) for each in value)
         elif isinstance(value, Mapping):
-            if part is not _Part.SCHEMA:
-                yield from value
-            held = ((held, _within(key, part)) for key, held in value.items())
-            waiting += ((held, within) for held, within in held if within is not _Part.NOTE)
-
-
-def _within(key: str, part: _Part) -> _Part:
-    if part is _Part.NAMES:
-        return _Part.SCHEMA
-    return _PARTS.get(key, _Part.SCHEMA) if part is _Part.SCHEMA else part
+            yield from value
+            for key, held in value.items():
+                if literal or key not in NOTES or isinstance(held, Mapping):
+                    waiting.append((held, literal or key in ("const", "enum")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
 from typing import Any
@@ -114,6 +114,8 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, st
     return choice, name, not flag(data, "disable_parallel_tool_use")
 
 
+ROLES = ("user", "assistant", "system")
+
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code adds to the system text for its servers. It changes with every request."""
 
@@ -127,33 +129,24 @@ def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tup
     System text is one message at the beginning, as templates require. Claude Code also sends some later:
     that becomes a reminder, in the form of the client's own reminders.
     """
-    said = [*_parse_system(system, limits.max_parts), *parse_messages(messages, limits)]
-    begun = list(takewhile(_is_system, said))
-    text = "\n".join(message.content for message in begun if message.content)
-    rest = [_reminder(message) if _is_system(message) else message for message in said[len(begun) :]]
+    if _count_blocks([system]) > limits.max_parts:
+        raise wrong_value("system", f"holds more than {limits.max_parts} blocks")
+    said = parse_messages(messages, limits)
+    begun = list(takewhile(lambda message: message.role == "system", said))
+    texts = [_BILLING.sub("", text_of(block) or "") for block in parse_blocks(system, "system")]
+    text = "\n".join(filter(None, [*texts, *(message.content for message in begun)]))
+    rest = [
+        Message(role="user", content=f"<system-reminder>\n{message.content}\n</system-reminder>")
+        if message.role == "system"
+        else message
+        for message in said[len(begun) :]
+    ]
     prefill = ""
     if rest and rest[-1].role == "assistant" and not rest[-1].tool_calls:
         prefill = (rest.pop().content or "").strip()
     if not rest:
         raise wrong_value("messages", "must hold at least one message of the user")
     return (*((Message(role="system", content=text),) if text else ()), *rest), prefill
-
-
-def _parse_system(value: Any, most: int) -> tuple[Message, ...]:
-    """The system text as a message; none if it is empty. At most `most` blocks."""
-    if _count_blocks([value]) > most:
-        raise wrong_value("system", f"holds more than {most} blocks")
-    texts = (_BILLING.sub("", text_of(block) or "") for block in parse_blocks(value, "system"))
-    text = "\n".join(text for text in texts if text)
-    return (Message(role="system", content=text),) if text else ()
-
-
-def _is_system(message: Message) -> bool:
-    return message.role == "system"
-
-
-def _reminder(message: Message) -> Message:
-    return Message(role="user", content=f"<system-reminder>\n{message.content}\n</system-reminder>")
 
 
 def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
@@ -174,12 +167,13 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
 def _said(value: Any, where: str) -> list[Message]:
     data = as_object(value, where)
     role = as_text(data.get("role"), f"{where}.role")
-    if role not in _ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(_ROLES)}, not {shown(role)}")
-    return _ROLES[role](parse_blocks(data.get("content"), f"{where}.content"))
-
-
-def _system(blocks: Sequence[Block]) -> list[Message]:
+    if role not in ROLES:
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
+    blocks = parse_blocks(data.get("content"), f"{where}.content")
+    if role == "user":
+        return _user(blocks)
+    if role == "assistant":
+        return [_assistant(blocks)]
     return [Message(role="system", content=_BILLING.sub("", _joined(blocks)))]
 
 
@@ -205,7 +199,7 @@ def _result(block: Block) -> Message:
     )
 
 
-def _assistant(blocks: Sequence[Block]) -> list[Message]:
+def _assistant(blocks: Sequence[Block]) -> Message:
     """One message. Its texts are one text, even if calls interrupt it."""
     calls = tuple(
         ToolCall(
@@ -219,21 +213,12 @@ def _assistant(blocks: Sequence[Block]) -> list[Message]:
     thoughts = [block.text("thinking") for block in blocks if block.kind == "thinking"]
     texts = [text_of(block) or "" for block in blocks if block.kind != "tool_use"]
     content = "".join(texts)
-    return [
-        Message(
-            role="assistant",
-            content=content if content or not calls else None,
-            reasoning="".join(thoughts) or None,
-            tool_calls=calls,
-        )
-    ]
-
-
-_ROLES: Mapping[str, Callable[[Sequence[Block]], list[Message]]] = {
-    "user": _user,
-    "assistant": _assistant,
-    "system": _system,
-}
+    return Message(
+        role="assistant",
+        content=content if content or not calls else None,
+        reasoning="".join(thoughts) or None,
+        tool_calls=calls,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,10 +257,15 @@ def _block(value: Any, where: str) -> Block:
 
 def text_of(block: Block) -> str | None:
     """The text of a block, or its placeholder; None for blocks without a meaning to this model."""
-    if block.kind in _TEXTS:
-        return _TEXTS[block.kind](block)
-    if block.kind in _SILENT or block.kind.endswith(_SERVER_RESULT):
-        return None
+    match block.kind:
+        case "text":
+            return block.text("text")
+        case "document":
+            return _document(block)
+        case "search_result":
+            return _search_result(block)
+        case kind if kind in _SILENT or kind.endswith(_SERVER_RESULT):
+            return None
     return omitted(block.kind)
 
 
@@ -300,7 +290,7 @@ def _document(block: Block) -> str:
             return omitted(block.kind)
 
 
-def _found(block: Block) -> str:
+def _search_result(block: Block) -> str:
     """A search result: its title, its source and its text."""
     heads = (block.data.get(name) for name in ("title", "source"))
     texts = [head for head in heads if isinstance(head, str)]
@@ -312,12 +302,6 @@ def _plain(value: Any, where: str) -> str:
     blocks = parse_blocks(value, where)
     return "\n".join(block.text("text") if block.kind == "text" else omitted(block.kind) for block in blocks)
 
-
-_TEXTS: dict[str, Callable[[Block], str]] = {
-    "text": lambda block: block.text("text"),
-    "document": _document,
-    "search_result": _found,
-}
 
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}

@@ -24,6 +24,7 @@ from afterwit.dialects.response import (
     SentCalls,
     TextDelta,
     Usage,
+    in_pieces,
 )
 from afterwit.errors import RequestError
 from afterwit.ids import with_prefix
@@ -150,9 +151,6 @@ CALL_PREFIX = "toolu"
 TEXT_BLOCKS: Mapping[type[ResponseEvent], str] = {TextDelta: "text", ReasoningDelta: "thinking"}
 """The type of the block that an event adds text to; the block's text field has the same name."""
 
-PIECE = 64
-"""Characters of a tool call's arguments in one event."""
-
 
 def _call_id(head: ResponseHead, call: CallDelta | ParsedCall) -> str:
     return with_prefix(CALL_PREFIX, head.call_id(0, call.index))
@@ -193,9 +191,7 @@ class BlockStream:
                     yield from self.close()
                     id = _call_id(self._head, event)
                     yield from self._enter({"type": "tool_use", "id": id, "name": event.name, "input": {}})
-                arguments = without_halves(arguments)
-                for start in range(0, len(arguments), PIECE):
-                    piece = arguments[start : start + PIECE]
+                for piece in in_pieces(without_halves(arguments)):
                     yield self._delta({"type": "input_json_delta", "partial_json": piece})
                 if isinstance(event, ParsedCall):
                     yield from self.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from afterwit import ids
@@ -66,6 +66,14 @@ class SentCalls:
             return sent is None, event.arguments[sent or 0 :]
         self._sent[event.index] = (sent or 0) + len(event.arguments)
         return sent is None, event.arguments
+
+
+PIECE = 64
+"""Characters of a tool call's arguments in one event of a stream."""
+
+
+def in_pieces(arguments: str) -> Iterator[str]:
+    return (arguments[start : start + PIECE] for start in range(0, len(arguments), PIECE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
