@@ -24,7 +24,7 @@ MOST_NAME = 64
 
 
 class Permission(StrEnum):
-    """What a key permits: one of its scopes. `admin` permits everything."""
+    """A scope of a key. `admin` permits everything."""
 
     CHAT = "chat"
     TEACH = "teach"
@@ -34,7 +34,7 @@ class Permission(StrEnum):
 
 
 def hash_key(key: str) -> str:
-    """What the store keeps of a key. Keys are long and random, so a fast hash is enough."""
+    """The hash that the store keeps. Keys are long and random, so a fast hash is enough."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -44,7 +44,7 @@ def new_key() -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise SettingError for what cannot name a key: people read names in lists, and in adapters' names."""
+    """Raise SettingError for a text that cannot name a key: names appear in lists and in adapters' names."""
     if not (name.strip() == name and name.isprintable() and 0 < len(name) <= MOST_NAME):
         raise SettingError(
             f"a key cannot be named {shown(name)}: its name is 1 to {MOST_NAME} printable characters, with no"
@@ -54,7 +54,7 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sends a request."""
+    """The sender of a request."""
 
     name: str
     """The key's name; sessions are partitioned by it."""
@@ -82,15 +82,15 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
-    """A turn's scope: the key and the client's family (`OpenAI/Python 3.1` -> `key/openai`), behind which the
-    group of sessions, if it has an adapter of its own (`key/openai#group`)."""
+    """A turn's scope: key and client family (`OpenAI/Python 3.1` -> `key/openai`), and a group of sessions that
+    has its own adapter (`key/openai#group`)."""
     family = _FAMILY.match((user_agent or "").lower())
     own = "" if group is None else f"#{group}"
     return f"{caller.name}/{family.group() if family else 'unknown'}{own}"
 
 
 def group_of(headers: Mapping[str, str]) -> str | None:
-    """The group of sessions that a request names; None if it names none. 400 if it cannot be one."""
+    """The group of sessions that a request names, or None. Raises 400 for a bad name."""
     said = headers.get(GROUP_HEADER)
     if said is None or not said.strip():
         return None
@@ -134,13 +134,13 @@ class KeyCache:
         self._callers: dict[str, Caller] = {}
         self._reading: asyncio.Future[None] | None = None
         self._patient_until = 0.0
-        """Until when requests wait for this reading, in the loop's time."""
+        """Requests wait for this reading until then, in the loop's time."""
 
     async def refresh(self) -> None:
-        """Read the keys again if they were read too long ago. If the store fails, the old ones stay.
+        """Read the keys again if they are too old. The old ones stay if the store fails or takes longer than
+        `PATIENCE_S`: a locked store must not stop requests that need no store.
 
-        So they do while it takes longer than `PATIENCE_S`: a store that another process holds must not stop
-        what needs no store. Raises StoreError if the keys were never read: nobody may call before that.
+        Raises StoreError if the keys were never read: no one may call before that.
         """
         if self._fresh():
             return
@@ -176,7 +176,7 @@ class KeyCache:
         return bool(self._callers)
 
     def caller(self, key: str | None, client: str | None) -> Caller | None:
-        """Who this is; None if a key is needed and none was sent.
+        """The caller; None if a key is needed and none was sent.
 
         Raises 401 for an unknown key, and 403 for another machine while there are no keys.
         """
@@ -192,7 +192,7 @@ class KeyCache:
         return caller
 
     def holder(self, key_hash: str) -> Caller | None:
-        """Whose key has this hash; None if it is not known, or was revoked."""
+        """The owner of the key with this hash; None if it is unknown or revoked."""
         return self._callers.get(key_hash)
 
 
@@ -201,7 +201,7 @@ LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address, without its port, is this machine's own."""
+    """Whether a host name or address, without its port, is loopback."""
     if host.lower().rstrip(".") in LOCAL_NAMES:
         return True
     try:

@@ -20,10 +20,10 @@ from afterwit.store import FeedbackOutcome, Store
 from afterwit.verdict import Feedback
 
 MOST_BYTES = 2**20
-"""Of one feedback: words of a person."""
+"""Bytes of one request with feedback."""
 
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
-"""The same for a response of another key: nobody learns what others have."""
+"""Also for a response of another key, so that no one learns of it."""
 
 UNRECORDED = "Turns are served but not recorded at the moment; /readyz says why."
 
@@ -148,7 +148,7 @@ def _wrong(param: str, message: str) -> RequestError:
 
 
 def feedback_body(turn: str, state: State, *, trains: bool) -> dict[str, Any]:
-    """The response's body: what the feedback does, for programs and for people."""
+    """The response's body: the effect of the feedback, for programs and for people."""
     recorded_only = _TRAINED if state is State.TRAINED else _ENDED
     words = "Recorded; the turn will be judged with it." if trains else recorded_only
     return {"object": "feedback", "turn": turn, "state": state, "trains": trains, "message": words}

@@ -1,4 +1,4 @@
-"""Requests in flight: the limits behind 429, and how a server waits for them or cuts them short."""
+"""What one request may cost: requests in flight, bodies, JSON, and whether its client is still there."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from afterwit.text import without_halves
 
 
 class InFlight:
-    """Counts places: one for each request whose body has come, then one for each choice until its end.
+    """Counts places: one for each request with a complete body, then one for each choice until its end.
 
-    Beside them it counts the bytes of the bodies: memory is taken before anything is known of a request. A
-    body that is still coming has no place, because its sender decides how long that takes.
+    It also counts the bytes of bodies, which take memory before anything is known of a request. A body that
+    is still coming has no place, because its sender decides how long that takes.
     """
 
     def __init__(self, limit: int, most_bytes: int) -> None:
@@ -49,7 +49,7 @@ class InFlight:
             self._add(-admission.places)
 
     def check(self) -> None:
-        """Raise what `admit` would raise now: then a body need not be received."""
+        """Raise what `admit` would raise now, before a body is received."""
         self._check_open()
         Admission(self).check(1)
 
@@ -59,7 +59,7 @@ class InFlight:
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[None]:
-        """Receive a body. Of more than `limit`, the one that came first is cut off: RequestError 408."""
+        """Receive a body. Of more than `limit` bodies, the oldest is cut off: RequestError 408."""
         try:
             async with asyncio.timeout(None) as patience:
                 self._coming[patience] = None
@@ -77,7 +77,7 @@ class InFlight:
 
     @contextmanager
     def body(self) -> Iterator[Callable[[int], None]]:
-        """Hold the bytes of one body, told piece by piece. More than fit beside others raise 429."""
+        """Hold the bytes of one body, chunk by chunk. Raises 429 for more than fit next to others."""
         held = 0
 
         def hold(size: int) -> None:
@@ -134,7 +134,7 @@ class Admission:
         self.places = 0
 
     def check(self, places: int) -> None:
-        """Raise 429 if this many do not fit beside the others; alone, any number fits."""
+        """Raise 429 if this many do not fit next to the others; alone, any number fits."""
         others = self._in_flight.count - self.places
         if others and others + places > self._in_flight.limit:
             raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
@@ -146,11 +146,11 @@ class Admission:
         self.places = places
 
 
-HEARD_OUT = 4
-"""Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
+READ_OUT = 4
+"""Times the limit. A body that is too large is read and dropped up to this size; then it is cut off."""
 
 MOST_VALUES = 131_072
-"""Values of one body. An agent's request has thousands; to decode this many takes a tenth of a second."""
+"""Values of one body. An agent's request has thousands; decoding this many takes a tenth of a second."""
 
 _STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 """A string, or a mark that begins a value."""
@@ -159,7 +159,7 @@ _STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
     """Raise 413 or 415 if the headers alone are enough to refuse the body."""
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > HEARD_OUT * limit:
+    if length.isascii() and length.isdigit() and int(length[:20]) > READ_OUT * limit:
         raise _too_large(limit)
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
@@ -178,14 +178,14 @@ async def read_body(
 ) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
 
-    A body that is somewhat too large is read to its end first, because a client that is cut off does not
-    read the answer. `hold` is told of the bytes that are kept, and may raise.
+    A body that is somewhat too large is read to its end first, because a client that is cut off does not read
+    the error. `hold` gets the number of bytes of each chunk that is kept, and may raise.
     """
     check_headers(headers, limit)
     pieces: list[bytes] = []
     size = 0
     more = True
-    while more and size <= HEARD_OUT * limit:
+    while more and size <= READ_OUT * limit:
         message = await _next(receive, pause_s)
         piece = message.get("body", b"")
         size += len(piece)
@@ -210,7 +210,7 @@ async def _next(receive: Receive, pause_s: float) -> Message:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """The body as a JSON object, else 400. Halves of surrogate pairs are read as U+FFFD."""
+    """The body as a JSON object, else 400. Lone surrogates become U+FFFD."""
     _check_values(data)
     try:
         parsed = _loads(data)
@@ -222,10 +222,9 @@ def parse_json(data: bytes) -> dict[str, Any]:
 
 
 def _check_values(data: bytes) -> None:
-    """Raise 400 for more values than any request has: nothing else runs while JSON is decoded.
+    """Raise 400 for more values than any request has, because nothing else runs while JSON is decoded.
 
-    Commas and brackets are counted first wherever they are, and one by one only if they are too many: those
-    within strings are text.
+    All commas and brackets are counted first. Only if they are too many are those within strings left out.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) <= MOST_VALUES:
         return
@@ -248,13 +247,13 @@ def _too_large(limit: int) -> RequestError:
 
 
 AFTER_S = 0.02
-"""Seconds before a client is watched: most work that ends sooner need not be watched at all."""
+"""Seconds before a client is watched: most work that ends sooner needs no watching."""
 
 
 async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished: Callable[[], bool]) -> bool:
-    """Run the work; whether its client stayed. If it leaves before the work is `finished`, cancel it.
+    """Run the work, or cancel it if its client leaves before it is `finished`; whether the client stayed.
 
-    A client that leaves in the first `AFTER_S` seconds is noticed behind them.
+    A client that leaves in the first `AFTER_S` seconds is noticed after them.
     """
     running, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert running is not None, "a coroutine runs in a task"
@@ -305,7 +304,7 @@ async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: R
 async def send_error(
     send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders, *, retry_after_s: int
 ) -> None:
-    """An error in the dialect's form, with the headers that its status asks for beside those given."""
+    """An error in the dialect's form, with these headers and those of its status."""
     by_status: dict[int, RawHeaders] = {
         401: [(b"www-authenticate", b"Bearer")],
         408: [(b"connection", b"close")],

@@ -1,4 +1,4 @@
-"""From a parsed request to prompt ids: rendering it, and whether it fits the context."""
+"""From a parsed request to prompt ids: rendering, the context's limits, and what the engine can do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CERTAINLY_TOO_MANY = 2
 
 
 class PromptRenderer(Protocol):
-    """What preparing needs of a renderer."""
+    """The renderer as preparing uses it."""
 
     @property
     def convention(self) -> Convention: ...
@@ -43,21 +43,21 @@ class PromptRenderer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A request as the engine and the record take it."""
+    """A rendered request, for the engine and the record."""
 
     conversation: Conversation
-    """What was rendered: without tools if none may be called, with the date pinned."""
+    """As it was rendered: without tools if none may be called, with the date pinned."""
     ids: tuple[int, ...]
     sampling: Sampling
     """With `max_tokens` cut to what fits the context."""
     convention: Convention
-    """How the response writes its reasoning, and its tool calls if any may be made."""
+    """The form of reasoning, and of tool calls if any may be made."""
     thought: Thought | None
     """The reasoning that the response begins inside."""
     forced: tuple[int, ...]
-    """Ids that make the response call a tool, or go on from words of the client; empty if it is free."""
+    """Ids that the response begins with: the opening of a tool call, or the client's prefill."""
     constraint: Constraint | None
-    """What keeps the response to the form that the client asked for."""
+    """Keeps the response to the form that the client asked for."""
 
 
 def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
@@ -90,15 +90,15 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
 
 
 def check_length(conversation: Conversation, renderer: PromptRenderer, context_length: int) -> None:
-    """Raise 400, without rendering it, for a conversation that certainly does not fit."""
+    """Raise 400 for a conversation that certainly does not fit, before it is rendered."""
     if conversation.characters > renderer.most_characters(context_length):
         raise too_long(f"{conversation.characters} characters", context_length)
 
 
 def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
-    """The text's ids. Raises 400, without reading all of it, for a text that certainly does not fit.
+    """The text's ids. Raises 400 for a text that certainly does not fit, before all of it is tokenized.
 
-    Tokenizing takes long for a long text, and much longer for one without word boundaries.
+    Tokenizing a long text takes long, and much longer without word boundaries.
     """
     if len(text) > renderer.most_characters(context_length):
         raise too_long(f"{len(text)} characters", context_length)
@@ -112,7 +112,7 @@ def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> t
 
 
 def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) -> Sampling:
-    """The sampling with `max_tokens` cut to the room left. Raises 400 if nothing could be sampled."""
+    """The sampling with `max_tokens` cut to the room left. Raises 400 if there is none."""
     room = context_length - prompt
     if room <= forced:
         raise too_long(f"{prompt} tokens", context_length)
@@ -124,7 +124,7 @@ def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) ->
 
 
 def too_long(size: str, context_length: int) -> RequestError:
-    """The 400 for a prompt that does not fit, in the words that clients look for."""
+    """The 400 for a prompt that does not fit, in the words that clients match."""
     message = (
         f"This model's maximum context length is {context_length} tokens. "
         f"However, your messages resulted in {size}."
@@ -150,19 +150,17 @@ def _opening(request: ModelRequest, convention: Convention, thought: Thought | N
 
 
 def _begun(prefill: str, convention: Convention, thought: Thought | None) -> str:
-    """The words that the response goes on from. Reasoning that the prompt left open is closed first."""
+    """The prefill. Reasoning that the prompt left open is closed first."""
     return (thought.closing if thought else convention.content_mark) + prefill if prefill else ""
 
 
 def _beyond(sampling: Sampling, begun: tuple[int, ...]) -> Sampling:
-    """The client's limit counts what is new."""
     if not begun:
         return sampling
     return replace(sampling, max_tokens=sampling.max_tokens + len(begun))
 
 
 def _constraint(request: ModelRequest, convention: Convention, thought: Thought | None) -> Constraint | None:
-    """A response that must call a tool has no content that could have a form."""
     form = request.form
     if form is None or request.tool_choice is ToolChoice.REQUIRED:
         return None
@@ -198,7 +196,7 @@ def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
 
 
 def check_capabilities(request: ModelRequest, can: Capabilities) -> None:
-    """Raise 400 for what the engine cannot do, and for wishes that exclude each other."""
+    """Raise 400 for what the engine cannot do, and for options that exclude each other."""
     must_call = request.tool_choice is ToolChoice.REQUIRED
     if must_call and not can.forced_prefix:
         raise _unsupported("tool_choice", "This server's engine cannot force a tool call.", Field.TOOL_CHOICE)
@@ -236,17 +234,17 @@ def _unsupported(what: str, message: str, field: Field) -> RequestError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRequest:
-    """Everything that is known before anything is sampled."""
+    """A request before anything is sampled."""
 
     asked: ModelRequest
     prompt: Prompt
     scope: str
     """Key and client family."""
     adapter: str
-    """What samples it."""
+    """The adapter that samples it."""
     teaches: bool
     incoming: IncomingRequest
-    """The request as it is bound. Its turn is the first choice's, and the response id ends with it."""
+    """Its turn is that of the first choice; the response id ends with it."""
     created: float
     """Seconds since the epoch."""
 

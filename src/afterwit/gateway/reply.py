@@ -1,4 +1,4 @@
-"""One choice while it grows: tokens go in, events come out, and at the end the message and the record."""
+"""One choice as it grows: tokens go in, events come out; at the end the message and the record."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ class Reply:
         self._any_stops = any(stops)
         self._one_call = one_call
         self._given = given
-        """Tokens at its beginning that the request gave: no stop string begins in them."""
+        """Its first tokens, which the request gave: no stop string begins in them."""
         self._repeats = unsaid
-        """Characters of its content that the client has already."""
+        """Characters of its content that the client sent."""
         self._unsaid = unsaid
-        """Those of them that did not come yet."""
+        """Those that were not sampled yet."""
         self._basis = basis
         self._text_of = text_of
         """Reads a token's text; None unless the client asked for log-probs."""
         self._by_token = self._any_stops or text_of is not None
-        """The text of each token is needed by itself; else a step is read at once."""
+        """Whether each token is detokenised by itself; else a step is at once."""
         self._steps: list[Step] = []
         self._ended: str | None = None
         self._calls = 0
         self._read = 0
         """Characters detokenised."""
         self._cleared = 0
-        """Characters of them that no stop string can take back."""
+        """Characters that no stop string can take back."""
         self._tokens: list[tuple[int, TokenLogprob]] = []
-        """Log-probs not handed on yet, each with the character at which its token ends."""
+        """Pending log-probs, each with the character at which its token ends."""
         self.completion = 0
         """Tokens sampled."""
 
     @property
     def done(self) -> bool:
-        """It has ended: the engine said so, a stop string came, or its only call is complete."""
+        """The engine ended it, a stop string came, or its only call is complete."""
         return self._ended is not None
 
     @property
@@ -77,7 +77,7 @@ class Reply:
 
     @property
     def ending(self) -> Finish:
-        """Why the response ended, as far as it is known here."""
+        """Why the response ended, unless its client left."""
         if self._ended == "length":
             return Finish.LENGTH
         return Finish.TOOL_CALLS if self._calls else Finish.STOP
@@ -99,7 +99,7 @@ class Reply:
         return events
 
     def finish(self) -> list[ResponseEvent]:
-        """The events that were held back. Call it once, at the end; a reply that is not done is cut here."""
+        """The events that were held back. Call it once, at the end; it cuts a reply that is not done."""
         self._ended = self._ended or "length"
         text = self._stops.push(self._detokenizer.finish()) + self._stops.finish()
         if self._stops.matched is None:
@@ -115,7 +115,7 @@ class Reply:
         return shown
 
     def message(self, call_id: Callable[[int], str]) -> Message:
-        """The response with the words that it went on from."""
+        """The response with its prefill."""
         message = self._parser.message(call_id)
         return replace(message, tool_calls=message.tool_calls[:1]) if self._one_call else message
 
@@ -140,7 +140,7 @@ class Reply:
         )
 
     def _clear(self, step: Step, place: int) -> str:
-        """The text that the token at a place lets through. `completion` counts the tokens before the step."""
+        """The text that the token at a place clears. `completion` counts the tokens before the step."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
         given = self.completion + place < self._given
@@ -153,7 +153,7 @@ class Reply:
         return shown
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
-        """Count the calls; if only one may be made, leave out the others. Leave out what is unsaid."""
+        """Count the calls, and leave out the prefill and all calls but the first if only one is allowed."""
         if not self._unsaid and len(events) == 1 and type(events[0]) is TextDelta:
             return events
         kept: list[ResponseEvent] = []
@@ -171,7 +171,7 @@ class Reply:
 
 
 def _told(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
-    """A token's log-prob for the client: the model's own if the engine tells it, else the recorded one."""
+    """A token's log-prob for the client: the model's own if the engine returns it, else the recorded one."""
     text = text_of((step.ids[place],))
     if not step.top_logprobs:
         return TokenLogprob(text=text, logprob=step.logprobs[place])
@@ -186,23 +186,21 @@ def _told(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
 
 @dataclass(slots=True, kw_only=True)
 class Choice:
-    """A growing reply and its place in the response."""
+    """A growing reply, one of a response's choices."""
 
     index: int
     turn: str
     sampling: Sampling
     reply: Reply
     saving: asyncio.Task[None] | None = None
-    """Its record on its way to the store."""
+    """Stores its record."""
 
     def call_id(self, index: int) -> str:
-        """The id of its tool call at an index."""
         return ids.call_id(self.turn, index)
 
     def message(self) -> Message:
-        """The response as it is recorded."""
         return self.reply.message(self.call_id)
 
     def sent(self) -> Message:
-        """The response as the client receives it: without the words that it brought itself."""
+        """The response without the client's prefill."""
         return self.reply.sent(self.call_id)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 PATIENCE_S = 2.0
-"""Seconds that a page waits for the store: a probe does not wait for ever."""
+"""Seconds that a probe waits for the store."""
 
 
 class Pages:
@@ -33,7 +33,7 @@ class Pages:
         self._gateway = gateway
 
     async def root(self, request: Request) -> Response:
-        """Name and version: some agents ask before they send a request. A browser is led to the page."""
+        """Name and version, which some agents ask for first. A browser is redirected to the page."""
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/ui", status_code=303)
         return JSONResponse({"name": "afterwit", "version": __version__})
@@ -103,8 +103,7 @@ class Pages:
             return error, None
 
     async def _counts(self) -> tuple[Counts, Mapping[str, float], Newest]:
-        """What the store counts, what the judge's last check said and what was learned; nothing if it cannot
-        be asked."""
+        """Counts, shares of the judge's last check, and the newest version; empty if the store fails."""
         try:
             return await self._gateway.read(
                 lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
@@ -128,10 +127,10 @@ class Health:
     version: int
     stages: tuple[Status, ...]
     pause: Pause | None
-    """Whether a person paused learning."""
+    """A person's pause of learning."""
 
     def to_dict(self, *, details: bool) -> dict[str, Any]:
-        """The page. Without `details` only one word, because messages may name files and addresses."""
+        """Without `details` only one word, because messages may name files and addresses."""
         healthy = all(status.ok for status in self.stages)
         word = ("ready" if healthy else "degraded") if self.serving else "not_serving"
         if not details:
@@ -145,7 +144,7 @@ class Health:
 
 
 ENGINE_DOWN_S = 30.0
-"""Seconds for which a failed engine counts as down. After them, requests find out whether it still is."""
+"""Seconds for which a failed engine counts as down. Then requests find out whether it still is."""
 
 
 def _paused(pause: Pause | None) -> dict[str, Any] | None:
@@ -155,7 +154,7 @@ def _paused(pause: Pause | None) -> dict[str, Any] | None:
 def health_of(
     gateway: Gateway, statuses: Sequence[Status] | StoreError, pause: Pause | None = None
 ) -> Health:
-    """Combine what the stages report with what the gateway knows."""
+    """The stages' reports and the gateway's own faults."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
     faults |= {f"{name} server": words for name, words in gateway.servers().items()}
