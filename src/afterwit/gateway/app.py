@@ -29,9 +29,8 @@ from afterwit.gateway.context import CALLER, HEADERS, Deliveries, Gateway
 from afterwit.gateway.endpoint import ModelEndpoint, StoredResponsesEndpoint, TokenCountEndpoint
 from afterwit.gateway.feedback import FeedbackEndpoint
 from afterwit.gateway.limits import INTERNAL, InFlight, send_error
-from afterwit.gateway.metrics import Metrics
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.gateway.status import Pages
+from afterwit.gateway.status import Metrics, Pages
 from afterwit.page.app import Controls, UserPage
 from afterwit.store import AsyncStore
 

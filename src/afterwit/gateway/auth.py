@@ -82,8 +82,8 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
-    """A turn's scope: key and client family (`OpenAI/Python 3.1` -> `key/openai`), and a group of sessions that
-    has its own adapter (`key/openai#group`)."""
+    """A turn's scope: key and client family (`OpenAI/Python 3.1` -> `key/openai`), and the group of sessions
+    if it has its own adapter (`key/openai#group`)."""
     family = _FAMILY.match((user_agent or "").lower())
     own = "" if group is None else f"#{group}"
     return f"{caller.name}/{family.group() if family else 'unknown'}{own}"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.render import Renderer
@@ -15,9 +15,11 @@ from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreUnavailable
 from afterwit.gateway.auth import KeyCache
 from afterwit.gateway.limits import InFlight
-from afterwit.gateway.metrics import Metrics
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
+
+if TYPE_CHECKING:
+    from afterwit.gateway.status import Metrics
 
 T = TypeVar("T")
 
