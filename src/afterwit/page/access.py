@@ -1,4 +1,4 @@
-"""Who may see the page, and whose forms it takes."""
+"""Sign-in, visits and form tokens of the page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNFIT_KEY = "This key does not open the page. It takes a key with the scope read
 
 
 class Access:
-    """Lets in who may read: by a key in a header, by a visit, or from this machine if there are no keys."""
+    """Admits callers who may read: by a key in a header, by a visit, or from this machine without keys."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._visits = Visits(gateway.now)
 
     def caller(self, request: Request) -> Caller | None:
-        """Who asks, if they may see the page."""
+        """The caller, or None if they may not see the page."""
         caller: Caller | None = request.scope[CALLER]
         if caller is None:
             key_hash = self._visits.key_hash(request.cookies.get(COOKIE))
@@ -38,16 +38,16 @@ class Access:
         return caller if caller is not None and caller.may(Permission.READ) else None
 
     def sign_in_page(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
-        """The same for every address, whatever is there, and for every key that does not open it."""
+        """The same for every address and every unfit key, so that it reveals nothing."""
         text = html.rendered("sign_in.html", {"form_token": self.form_token(request), "problem": problem})
         return html.html(text, status=status)
 
     def form_token(self, request: Request) -> str:
-        """What the forms of this visit carry."""
+        """The token of this visit's forms."""
         return self._visits.form_token(request.cookies.get(COOKIE))
 
     async def form(self, request: Request) -> Mapping[str, str]:
-        """The fields of a form that this page made for this visit. Raises 403 for any other."""
+        """The fields of a form made for this visit. Raises 403 for any other."""
         fields = await read_form(request, pause_s=self._gateway.settings.body_timeout_s)
         if not self._visits.is_form_token(fields.get("form", ""), request.cookies.get(COOKIE)):
             message = "This form was made for another visit, or before a restart: load the page again."
@@ -55,7 +55,7 @@ class Access:
         return fields
 
     async def sign_in(self, request: Request) -> Response:
-        """Begin a visit with a key. A form that is not taken leads back to the sign-in page, and says why."""
+        """Begin a visit with a key. A refused form returns the sign-in page with the reason."""
         try:
             fields = await self.form(request)
         except RequestError as error:
@@ -82,20 +82,18 @@ class Access:
 
 
 def see(path: str) -> Response:
-    """The answer to a form: another page is to be loaded."""
+    """The answer to a form: a redirect."""
     return RedirectResponse(path, status_code=303, headers={**html.HEADERS, "cache-control": "no-store"})
 
 
 def _cookie_of(request: Request) -> dict[str, Any]:
-    """Neither scripts nor other sites get the cookie; over TLS, nor does plain HTTP."""
+    """Scripts and other sites do not get the cookie; after TLS, plain HTTP does not either."""
     secure = request.url.scheme == "https"
     return {"path": "/ui", "httponly": True, "samesite": "strict", "secure": secure}
 
 
 MOST_BYTES = 16 * 2**10
-
 MOST_FIELDS = 32
-
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -125,10 +123,10 @@ LIFE_S = 12 * 3600
 """Seconds that a visit lasts."""
 
 MOST = 256
-"""Visits at once; of more, the oldest ends."""
+"""Concurrent visits; one more ends the oldest."""
 
 LOCAL_VISIT = "local"
-"""What forms are bound to where nobody signs in."""
+"""The visit of forms without sign-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,21 +152,20 @@ class Visits:
         return cookie
 
     def key_hash(self, cookie: str | None) -> str | None:
-        """The hash of the key that a visit began with; None if there is no such visit (any more)."""
+        """The hash of the key that a visit began with; None if there is no such visit now."""
         visit = None if cookie is None else self._open.get(_hash(cookie))
         return None if visit is None or visit.until < self._now() else visit.key_hash
 
     def end(self, cookie: str | None) -> None:
-        """Sign out."""
         if cookie is not None:
             self._open.pop(_hash(cookie), None)
 
     def form_token(self, cookie: str | None) -> str:
-        """What a form of this visit must carry. A page of another site cannot read it."""
+        """The token of this visit's forms, which a page of another site cannot read."""
         return hmac.new(self._secret, (cookie or LOCAL_VISIT).encode(), hashlib.sha256).hexdigest()
 
     def is_form_token(self, token: str, cookie: str | None) -> bool:
-        """Whether a form was made for this visit, by this process."""
+        """Whether this process made a form for this visit."""
         return hmac.compare_digest(token.encode(), self.form_token(cookie).encode())
 
 

@@ -1,4 +1,4 @@
-"""The page's routes: what is read for each, and its answer."""
+"""The page's routes, and its buttons."""
 
 from __future__ import annotations
 
@@ -57,29 +57,29 @@ class Controls(Protocol):
 
 
 class HomeControls:
-    """The buttons over a home: they do what the commands of the same names do."""
+    """The buttons over a home, which do the same as the commands of their names."""
 
     def __init__(self, store: AsyncStore, versions: Versions, now: Callable[[], float]) -> None:
         self._store, self._versions, self._now = store, versions, now
 
     async def roll_back(self, target: int) -> Version:
-        """In a thread: the files of a version are read to the end before it is restored."""
+        """In a thread, because a version's files are verified before it is restored."""
         made = await asyncio.to_thread(roll_back, self._versions, target, now=self._now())
         await self._store.call(lambda store: store.commit_version(made, now=self._now()))
         return made
 
 
 class UserPage:
-    """Everything below `/ui`. It needs the scope `read`; its buttons need `admin`."""
+    """Everything below `/ui`. Needs the scope `read`; the buttons need `admin`."""
 
     def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
-        """Without `controls`, the page only shows."""
+        """Without `controls` the page is read-only."""
         self._gateway = gateway
         self._access = Access(gateway)
         self._actions = {} if controls is None else Actions(gateway, controls).routes()
 
     def routes(self) -> list[Route]:
-        """All of them; the last answers for every other address, so that nobody learns which there are."""
+        """The last route answers for every other address, so that no one learns which exist."""
         return [
             Route("/ui/static/{name}", _static),
             Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
@@ -131,13 +131,13 @@ class UserPage:
     async def _rendered(
         self, template: str, request: Request, caller: Caller, found: Mapping[str, Any]
     ) -> str:
-        """In a thread: a long response has thousands of tokens, and streams go on meanwhile."""
+        """In a thread, because a long response has thousands of tokens and streams go on."""
         facts = {**self._frame(request, caller), **found}
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._gateway.readers, html.rendered, template, facts)
 
     def _frame(self, request: Request, caller: Caller) -> dict[str, Any]:
-        """What every page shows around its own."""
+        """Facts that every page shows."""
         return {
             "path": request.url.path,
             "form_token": self._access.form_token(request),
@@ -166,7 +166,7 @@ Fields = Mapping[str, str]
 Action = Callable[[Request, Fields], Awaitable[str]]
 
 LONGEST_REASON = 200
-"""Characters of why a person pauses."""
+"""Characters of a reason for a pause."""
 
 
 class Actions:

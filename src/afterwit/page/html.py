@@ -1,7 +1,7 @@
-"""HTML from templates, and the headers that keep a page to itself.
+"""HTML from templates, and the headers of a page.
 
-Every value is escaped by the template engine. Styles and scripts come from files of this server alone, so
-what a conversation says can neither become markup nor run.
+The template engine escapes every value, and styles and scripts come only from this server's files: the text
+of a conversation can neither become markup nor run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.message import one_line
 
 HERE = Path(__file__).parent
-
 STATIC = HERE / "static"
-
 KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 POLICY = "; ".join(
@@ -55,14 +53,14 @@ def rendered(template: str, facts: Mapping[str, Any]) -> str:
 
 
 def html(text: str, *, status: int = 200) -> Response:
-    """A page that is kept by nobody."""
+    """A page that no cache stores."""
     headers = {**HEADERS, "cache-control": "no-store"}
     return Response(text, status_code=status, media_type="text/html", headers=headers)
 
 
 @cache
 def static_file(name: str) -> tuple[bytes, str] | None:
-    """A file of the page and its media type; None if it has none of that name."""
+    """A static file and its media type, or None."""
     known = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
     path = known.get(name)
     return None if path is None else (path.read_bytes(), KINDS[path.suffix])
@@ -70,7 +68,7 @@ def static_file(name: str) -> tuple[bytes, str] | None:
 
 @cache
 def static_url(name: str) -> str:
-    """The address of a file of the page. It changes with the file, so browsers may keep what they have."""
+    """The address of a static file. It changes with the file, so browsers may cache it for ever."""
     found = static_file(name)
     if found is None:
         raise ValueError(f"the page has no file {name}")
@@ -100,7 +98,7 @@ def _templates() -> Environment:
 
 
 def when(seconds: float | None) -> Markup:
-    """A time in UTC, which the page's script turns into the reader's own; nothing for None."""
+    """A time in UTC, which the page's script converts to local time; empty for None."""
     if seconds is None:
         return Markup("")
     moment = time.gmtime(seconds)
@@ -153,17 +151,16 @@ REASONS: Mapping[Reason, str] = {
 
 
 def reason(why: Reason) -> str:
-    """Why a turn was not learned from."""
     return REASONS.get(why, plain(why))
 
 
 def plain(name: str) -> str:
-    """A name of the code as words: `mismatch_mean` -> `mismatch mean`."""
+    """`mismatch_mean` -> `mismatch mean`."""
     return name.replace("_", " ")
 
 
 def signed(value: int | None) -> str:
-    """A reward with its sign, with a true minus."""
+    """A reward with its sign."""
     return "" if value is None else {-1: "\u22121", 0: "0", 1: "+1"}[value]
 
 

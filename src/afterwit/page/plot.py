@@ -1,4 +1,4 @@
-"""Small line plots as SVG, drawn here. Pure."""
+"""Small line plots as SVG. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 320.0, 96.0
-
 LEFT, RIGHT, TOP, BOTTOM = 6.0, 6.0, 8.0, 8.0
 
 Point = tuple[float, float]
@@ -18,11 +17,10 @@ Band = Sequence[tuple[float, float, float]]
 
 
 def line(points: Sequence[Point], *, title: str, share: bool = False, band: Band = ()) -> Markup:
-    """A curve with its first and last value in words. With `share`, from 0 to 1 in per cent.
+    """A curve with its first and last value. With `share`, the axis runs from 0 to 1 in per cent.
 
-    Below it is the area down to the floor or, where it is given, the `band` that the value lies in.
-
-    A screen reader is told what the curve shows. Colours come from the page's style.
+    The area down to the floor is filled, or the `band` of intervals if there is one. Screen readers get a
+    sentence; colours come from the page's style. Empty for fewer than two points.
     """
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) < 2:

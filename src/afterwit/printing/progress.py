@@ -1,4 +1,4 @@
-"""Prints and draws whether people correct the model less."""
+"""Whether people correct the model less, as text, JSON and PNG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from afterwit.printing.terminal import short_moment
 from afterwit.progress import Period, Progress, Request, Trend, by, progress
 
 BAR = 20
-"""Characters of a bar that stands for every session."""
+"""Characters of a full bar."""
 
 ANSWER = {
     Trend.LESS: "You correct it less than at first",
@@ -53,7 +53,6 @@ def _facts(whole: Progress) -> dict[str, Any]:
 
 
 def text_of(parts: Parts) -> Iterator[Text | Table]:
-    """What people read."""
     whole = parts["all"]["all"]
     if not whole.periods:
         yield Text(NOTHING)
@@ -111,7 +110,7 @@ def _when(period: Period) -> str:
 
 
 def draw(whole: Progress, file: Path) -> None:
-    """The share of sessions with a complaint, and its interval, over the sessions so far, as a PNG.
+    """The share of sessions with a complaint and its interval, over sessions, as a PNG.
 
     SettingError if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What Afterwit is doing and when it will learn next, from the store alone."""
+"""The screen of `afterwit status`, from the store alone."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Overview:
     learning: bool
     """Whether a learner runs over this home."""
     enabled: bool
-    """Whether the settings want one."""
+    """Whether the settings enable learning."""
     pause: Pause | None
     version: int
     """The version that serves, or served last."""
     newest: VersionRecord | None
-    """The version that was made last; None before the first."""
+    """The newest version; None before the first."""
     turns: Mapping[State, int]
     in_update: int
     """Turns that train at this moment."""
     next: NextBatch
     next_words: str
-    """What the next update waits for."""
+    """Why the next update has not begun."""
     stages: tuple[Status, ...]
     own: int
-    """Adapters of somebody's own that have a version."""
+    """Personal adapters that have been trained."""
     paused_adapters: Mapping[str, Pause]
 
 
@@ -89,7 +89,7 @@ def _chains(versions: Sequence[VersionRecord]) -> dict[str, list[int]]:
 
 
 def lines(found: Overview) -> Iterator[tuple[str, str]]:
-    """A name and a sentence for each line of the screen; first what is wrong."""
+    """A name and a sentence for each line of the screen; problems come first."""
     yield from (_stage(found, status) for status in found.stages if not status.ok)
     yield "learning", _learning(found)
     yield "next update", found.next_words if found.pause is None else f"none while paused; {found.next_words}"
@@ -136,7 +136,8 @@ def _serving(found: Overview) -> str:
 def _adapters(found: Overview) -> str:
     held = [f"{name} ({pause.words})" for name, pause in found.paused_adapters.items()]
     words = f"; paused: {'; '.join(held)}" if held else ""
-    return f"{found.own} of somebody's own {'has' if found.own == 1 else 'have'} learned something{words}"
+    trained = "adapter has" if found.own == 1 else "adapters have"
+    return f"{found.own} personal {trained} been trained{words}"
 
 
 def _last(found: Overview) -> str:

@@ -1,4 +1,4 @@
-"""The terminal that commands write to: foreign words are shown there, never obeyed."""
+"""The terminal that commands write to. It shows control characters of foreign text without obeying them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,24 @@ from rich.segment import Segment
 WIDE = 100
 """Columns from which reasons are listed at length."""
 
-_SHOWN = "\n\t"
-
-_CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
-
-_DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-"""Characters that lay out what follows from right to left, or back."""
-
-_LEFT_OUT = dict.fromkeys(code for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in _SHOWN)
+_CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
+_DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+"""Characters that switch the text's direction."""
+_LEFT_OUT = dict.fromkeys(_CONTROLS | _DIRECTIONS)
 
 
 def plain(text: str) -> str:
-    """A text without the characters that a terminal obeys: escapes, other controls, changes of direction.
+    """A text without escapes, other control characters and changes of direction.
 
-    What stood behind an escape stays, so that it is seen; newlines and tabs stay.
+    The text after an escape stays visible; newlines and tabs stay.
     """
     return text.translate(_LEFT_OUT)
 
 
 class Terminal(Console):
-    """A console on which every string is `plain`, and no markup or emoji code is read in one.
+    """A console on which every string is `plain`, without markup or emoji codes.
 
-    Colours come from styles alone. What is left out has no width, so tables and panels keep their shape.
+    Removed characters have no width, so tables and panels keep their shape.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:

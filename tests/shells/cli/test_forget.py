@@ -129,7 +129,7 @@ def test_a_rollback_of_the_base_says_whose(people: Path, model: Path) -> None:
     )
     assert versions_of(people, model).of("key:bob").newest() == 2
     status = run.invoke(app, ["status", "--home", str(people)]).stdout
-    assert "2 of somebody's own have learned something" in status
+    assert "2 personal adapters have been trained" in status
 
 
 def test_a_session_or_an_adapter_is_named_and_not_both(people: Path) -> None:
