@@ -14,7 +14,7 @@ from afterwit.demo.people import MEASURE
 from afterwit.demo.settings import OWN, Chosen, changed, choose
 from afterwit.demo.words import Split
 from afterwit.demo.worlds import world_named
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.model_files import fingerprint
 from experiments.simulation.manners import Manner
 
 NOWHERE = Path("/nonexistent")

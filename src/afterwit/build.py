@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
     """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
-    from afterwit.engines.fingerprint import fingerprint
+    from afterwit.engines.model_files import fingerprint
 
     make_home(home)
     url = store_url(home, settings.store.url)

@@ -15,8 +15,7 @@ from transformers import AutoTokenizer
 
 from afterwit.chat_format.render import Renderer
 from afterwit.chat_format.template import TemplateRules, folded, template_message
-from afterwit.engines.embedded.engine import facts_of
-from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.model_files import facts_of
 from afterwit.errors import RequestError, SettingError
 from afterwit.message import Conversation, Message, ToolCall
 from tests.fakes.models import tiny_llama, tiny_qwen3
@@ -255,7 +254,7 @@ def test_engine_and_renderer_end_a_turn_at_the_same_ids_wherever_the_folder_name
     (folder / "config.json").write_text(json.dumps(told | config))
     shutil.copy(folders["qwen3"] / "model.safetensors", folder)
     renderer = Renderer.load(folder)
-    facts = facts_of(folder, told, EmbeddedSettings(), dtype="float32")
+    facts = facts_of(folder, kind="embedded", context_length=512, vocabulary=457, dtype="float32")
     assert facts.end_ids == renderer.end_ids == named | {renderer.encode("<|im_end|>")[0]}
 
 

@@ -17,7 +17,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.fingerprint import weight_files
+from afterwit.engines.model_files import weight_files
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url

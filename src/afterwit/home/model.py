@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterwit.engines.fingerprint import weight_files
+from afterwit.engines.model_files import weight_files
 from afterwit.errors import SettingError
 from afterwit.home.home import remembered_model
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.engines.fingerprint import shapes_of, weights_of
+from afterwit.engines.model_files import shapes_of, weights_of
 from afterwit.errors import SettingError
 from afterwit.home.home import remembered_model
 from afterwit.home.model import TAKES, downloaded, looks_like_a_path, refuse_other_kinds

@@ -130,7 +130,7 @@ def member(
         yield settings, model_folder(settings.model, home), None
         return
     from afterwit.chat_format.render import tokenizer_hash
-    from afterwit.engines.fingerprint import fingerprint
+    from afterwit.engines.model_files import fingerprint
     from afterwit.learning.distributed.joining import Facts, agreed, joined, placed_settings
 
     learner = placed_settings(settings.learner, placed)

@@ -12,7 +12,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.model_files import fingerprint
 from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
 from afterwit.learning.load import load_model
 from afterwit.lifecycle import Reason, State

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.model_files import fingerprint
 from afterwit.engines.teacher import given_ids
 from afterwit.objective.advantage import denominators
 from afterwit.objective.sample_loss import sample_loss

@@ -18,7 +18,7 @@ import torch
 from afterwit.cli.app import main
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.model_files import fingerprint
 from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.load import load_model
 from afterwit.lifecycle import State

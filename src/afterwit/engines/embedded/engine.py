@@ -8,7 +8,7 @@ import queue
 import random
 import threading
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from afterwit.adapters import SHARED
-from afterwit.chat_format.folder import end_ids
 from afterwit.engines.embedded.cache import budget_of
 from afterwit.engines.embedded.decoding import IN_PLACE, runs_now
 from afterwit.engines.embedded.grammar import Grammars, Guide
@@ -39,7 +37,7 @@ from afterwit.engines.embedded.runner import ModelRunner, Runners
 from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.model_files import facts_of
 from afterwit.engines.port import (
     Capabilities,
     Facts,
@@ -136,7 +134,16 @@ class EmbeddedEngine:
             torch.set_num_threads(settings.threads)
         device, dtype = device_and_dtype(settings)
         config = read_config(folder).get_text_config()
-        facts = facts_of(folder, config.to_dict(), settings, dtype=str(dtype).removeprefix("torch."))
+        context_length = context_of(config.to_dict(), settings.context_length)
+        if reason := refusal(config.to_dict(), context_length):
+            raise SettingError(f"{folder} cannot be served by the embedded engine: {reason}")
+        facts = facts_of(
+            folder,
+            kind=settings.kind,
+            context_length=context_length,
+            vocabulary=config.vocab_size,
+            dtype=str(dtype).removeprefix("torch."),
+        )
         try:
             module = load_module(folder, device, dtype)
         except EngineError as error:
@@ -290,28 +297,6 @@ async def _next(events: Events) -> Step:
     if isinstance(event, Exception):
         raise event
     return event
-
-
-def facts_of(folder: Path, config: Mapping[str, Any], settings: EmbeddedSettings, *, dtype: str) -> Facts:
-    """The engine's facts; `config` is the text model's. SettingError if it cannot serve this model."""
-    context_length = context_of(config, settings.context_length)
-    if reason := refusal(config, context_length):
-        raise SettingError(f"{folder} cannot be served by the embedded engine: {reason}")
-    path = folder / "tokenizer.json"
-    identity = fingerprint(folder)
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise SettingError(f"{path} cannot be read: {error}") from error
-    return Facts(
-        name=settings.kind,
-        model=folder.resolve().name,
-        context_length=context_length,
-        vocabulary=config["vocab_size"],
-        end_ids=end_ids(folder, tokenizer.token_to_id),
-        dtype=dtype,
-        fingerprint=identity,
-    )
 
 
 def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.adapters import SHARED
+from afterwit.engines.model_files import facts_of, tokenizer_of
 from afterwit.engines.port import (
     Capabilities,
     Facts,
@@ -25,7 +26,7 @@ from afterwit.engines.port import (
     check_scores,
 )
 from afterwit.engines.server.client import ServerClient, answered, gathered, gone
-from afterwit.engines.server.inspect import Inspect, facts_of, tokenizer_of
+from afterwit.engines.server.inspect import Inspect, dtype_of, vocabulary_of
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings, SglangSettings, VllmSettings
@@ -66,7 +67,15 @@ async def open_server(
     try:
         await answered(client, label=settings.label, patience_s=settings.patience_s)
         fit = await inspect(client, folder, swap)
-        facts = await asyncio.to_thread(facts_of, folder, settings, fit, kind=settings.kind)
+        reported = fit.dtype if settings.dtype == "auto" else None
+        facts = await asyncio.to_thread(
+            facts_of,
+            folder,
+            kind=settings.kind,
+            context_length=fit.context_length,
+            vocabulary=vocabulary_of(folder),
+            dtype=reported or dtype_of(folder, settings),
+        )
         return await ServerEngine.open(
             fit.server, folder, settings, facts=facts, capabilities=fit.capabilities
         )

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
-from afterwit.chat_format.folder import end_ids, read_json, special_tokens
-from afterwit.engines.fingerprint import fingerprint, shapes_of
-from afterwit.engines.port import Capabilities, Facts
+from afterwit.chat_format.folder import read_json, special_tokens
+from afterwit.engines.model_files import fingerprint, shapes_of, tokenizer_of
+from afterwit.engines.port import Capabilities
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings, Swap
@@ -86,20 +84,6 @@ async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:
     return Basis.PROCESSED if cold > 1.5 * hot else Basis.RAW
 
 
-def facts_of(folder: Path, settings: ServerSettings, fit: Fit, *, kind: str) -> Facts:
-    """The facts of an engine over a server."""
-    known = fit.dtype if settings.dtype == "auto" else None
-    return Facts(
-        name=kind,
-        model=folder.resolve().name,
-        context_length=fit.context_length,
-        vocabulary=vocabulary_of(folder),
-        end_ids=end_ids(folder, tokenizer_of(folder).token_to_id),
-        dtype=known or dtype_of(folder, settings),
-        fingerprint=fingerprint(folder),
-    )
-
-
 def vocabulary_of(folder: Path) -> int:
     """The number of ids that the model has a logit for."""
     size: int = _text_config(folder)["vocab_size"]
@@ -163,15 +147,6 @@ async def same_tokens(
             f"text it makes {len(theirs)} ids and the folder {len(ours)}; start both with the same model"
         )
     return ours
-
-
-def tokenizer_of(folder: Path) -> Tokenizer:
-    """The folder's tokenizer. SettingError if it cannot be read."""
-    path = folder / "tokenizer.json"
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise SettingError(f"{path} cannot be read: {error}") from error
 
 
 def adapted_modules(folder: Path) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most, share
-from afterwit.engines.fingerprint import shapes_of
+from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Weights
 from afterwit.engines.server.server import CUT, Server, StreamChunk
 from afterwit.errors import EngineError, EngineUnavailable

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.chat_format.folder import end_ids
+from afterwit.engines.model_files import tokenizer_of
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.inspect import (
     TOP,
@@ -22,7 +23,6 @@ from afterwit.engines.server.inspect import (
     require_same_model,
     require_version,
     same_tokens,
-    tokenizer_of,
     vocabulary_of,
 )
 from afterwit.engines.server.server import ServerCommand

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from afterwit.engines.fingerprint import weights_of
+from afterwit.engines.model_files import weights_of
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
 from afterwit.engines.server.server import (

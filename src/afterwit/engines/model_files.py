@@ -1,4 +1,4 @@
-"""The files of a model folder, read without torch: their fingerprint, and the shapes of the weights."""
+"""The files of a model folder, read without torch: fingerprint, tokenizer, shapes of the weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import json
 import struct
 from pathlib import Path
 
+from tokenizers import Tokenizer
+
+from afterwit.chat_format.folder import end_ids
 from afterwit.checkpoints.files import STATE
+from afterwit.engines.port import Facts
 from afterwit.errors import EngineError, SettingError
 
 SAMPLES = 256
@@ -15,6 +19,29 @@ SAMPLE_BYTES = 256 * 1024
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 LONGEST_HEADER = 100 << 20
 """Bytes: the limit of the safetensors format."""
+
+
+def facts_of(folder: Path, *, kind: str, context_length: int, vocabulary: int, dtype: str) -> Facts:
+    """The facts of an engine of this kind that serves the model. SettingError if a file is missing."""
+    identity = fingerprint(folder)
+    return Facts(
+        name=kind,
+        model=folder.resolve().name,
+        context_length=context_length,
+        vocabulary=vocabulary,
+        end_ids=end_ids(folder, tokenizer_of(folder).token_to_id),
+        dtype=dtype,
+        fingerprint=identity,
+    )
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The folder's tokenizer. SettingError if it cannot be read."""
+    path = folder / "tokenizer.json"
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise SettingError(f"{path} cannot be read: {error}") from error
 
 
 def fingerprint(folder: Path) -> str:

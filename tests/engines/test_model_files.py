@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines import fingerprint as module
-from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines import model_files as module
+from afterwit.engines.model_files import fingerprint
 from afterwit.errors import SettingError
 
 
