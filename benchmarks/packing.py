@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.learning.load import recompute_activations
+from afterwit.learning.models import recompute_activations
 from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.score import response_logits
 from afterwit.packing.attention import unsupported_reason

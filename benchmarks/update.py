@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.load import load_model, recompute_activations
+from afterwit.learning.models import load_model, recompute_activations
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Row
 from afterwit.learning.settings import LearnerSettings

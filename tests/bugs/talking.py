@@ -16,7 +16,7 @@ from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.words import Split
 from afterwit.demo.world import Task
 from afterwit.judging.hinted_prompts import Placement, splice
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.message import Conversation, Message

@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.learning.score import probe
 from afterwit.running.serve import Runtime
 from afterwit.version import Origin, Version

@@ -13,7 +13,7 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import check_attention, context_of, refusal
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from tests.engines.test_forward import load_toy
 from tests.fakes.models import tiny_qwen3
 

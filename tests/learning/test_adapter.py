@@ -19,11 +19,11 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError, VersionDamaged
+from afterwit.learning.models import name_of
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Packing
 from afterwit.learning.score import probe, response_logits
 from afterwit.learning.settings import LearnerSettings, Precision
-from afterwit.learning.trained import name_of
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS
@@ -325,12 +325,12 @@ def trained(folder: Path, base: Path, renderer: Renderer, rank: int) -> Versions
 def test_weights_of_another_kind_than_the_settings_are_not_learned_from(
     there: int, asked: dict[str, float], words: str, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    """It says what to set; the other way is to begin anew, which is what it says too."""
+    """It says what to set; the other way is to start over, which is what it says too."""
     versions = trained(tmp_path, base, renderer, there)
     settings = replace(LearnerSettings(device="cpu", lora_rank=there), **asked)
     with pytest.raises(SettingError, match=f"version 1 .*{words}"):
         Policy.load(versions, 1, settings)
-    with pytest.raises(SettingError, match="begin anew with `afterwit rollback 0`"):
+    with pytest.raises(SettingError, match="start over with `afterwit rollback 0`"):
         Policy.load(versions, 1, settings)
     roll_back(versions, 0, now=9.0)
     policy = Policy.load(versions, 2, settings)

@@ -14,7 +14,7 @@ from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.learning.batch import Item, Refused
-from afterwit.learning.load import device_of, load_model
+from afterwit.learning.models import device_of, load_model
 from afterwit.learning.phase import Phase, PhaseTimes
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import probe

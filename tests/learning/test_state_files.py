@@ -18,7 +18,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from afterwit.checkpoints.files import INDEX, STATE, is_state
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.distributed.state_files import read_state, write_state
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from tests.fakes.models import tiny_qwen3
 
 PART = "learner-0.shard"

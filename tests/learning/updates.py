@@ -16,7 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.learning.phase import Phase
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from afterwit.learning.load import load_model, recompute_activations
+from afterwit.learning.models import load_model, recompute_activations
 from afterwit.packing.pack import Path
 from tests.fakes.models import tiny_llama, tiny_qwen3
 from tests.packing.forests import forests, one_by_one, precise, together

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.packing.attention import NAME, unsupported_reason
 from tests.fakes.models import tiny_llama, tiny_qwen3
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.weights.widened import widened
 from tests.fakes.models import tiny_llama, tiny_qwen3
 

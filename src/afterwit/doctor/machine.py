@@ -94,7 +94,7 @@ def _port(settings: Settings, home: Path) -> str:
 
 def _device(settings: Settings) -> str:
     from afterwit.engines.embedded.load import device_and_dtype
-    from afterwit.learning.load import device_of
+    from afterwit.learning.models import device_of
 
     learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
     if not isinstance(settings.engine, EmbeddedSettings):

@@ -13,7 +13,7 @@ from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError
 from afterwit.home.drafts import draft_beside
-from afterwit.learning.trained import copy_configuration
+from afterwit.learning.models import copy_configuration
 from afterwit.weights.load import load_causal_lm, read_config
 from afterwit.weights.lora import lora_of, merged, pairs_of
 

@@ -137,7 +137,7 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
         )
     fresh = version.recipe is not None and version.recipe.fresh_optimizer
     turns = _turns(len(version.turns) or len(version.replayed))
-    words = f"wrote version {version.number} from {turns}{'; its optimiser began anew' if fresh else ''}"
+    words = f"wrote version {version.number} from {turns}{'; its optimiser is new' if fresh else ''}"
     return True, of_adapter(version.adapter, words)
 
 

@@ -18,11 +18,10 @@ from afterwit.learning import optimizer as adamw
 from afterwit.learning.distributed.sharded import Sharded, mesh_of
 from afterwit.learning.distributed.state_files import read_state, write_state
 from afterwit.learning.frozen import Ema
-from afterwit.learning.load import REMEDY, recompute_activations
+from afterwit.learning.models import REMEDY, Adapter, FullWeights, recompute_activations
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trained import Adapter, FullWeights
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of
 
@@ -215,7 +214,7 @@ def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
         raise SettingError(
             f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
             f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config "
-            "names), or begin anew with `afterwit rollback 0`"
+            "names), or start over with `afterwit rollback 0`"
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import JudgedTurn
 from tests.fakes.models import tiny_starcoder2

@@ -16,8 +16,8 @@ from torch import Tensor
 from afterwit.errors import SettingError
 from afterwit.learning import optimizer as adamw
 from afterwit.learning.frozen import Ema
+from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trained import Adapter, FullWeights
 from afterwit.model_shape import ModelShape
 from afterwit.planning.memory import (
     activations,

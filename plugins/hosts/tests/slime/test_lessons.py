@@ -14,7 +14,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.engines.model_files import fingerprint
 from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore

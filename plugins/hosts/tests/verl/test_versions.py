@@ -20,7 +20,7 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.model_files import fingerprint
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.load import load_model
+from afterwit.learning.models import load_model
 from afterwit.lifecycle import State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.publish.publisher import Publisher

@@ -19,7 +19,7 @@ from afterwit.learning.distributed.group import Group
 from afterwit.learning.distributed.orders import OF_A_MACHINE
 from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.distributed.sharded import mesh_of
-from afterwit.learning.load import device_of
+from afterwit.learning.models import device_of
 from afterwit.learning.phase import Progress
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer

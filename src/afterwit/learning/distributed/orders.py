@@ -16,11 +16,11 @@ from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import measure, read
+from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy, Trained
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trained import Adapter, FullWeights
 from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import Item as SuiteItem

@@ -16,10 +16,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial
 from transformers import PreTrainedModel
 
-from afterwit.learning.load import load_model
+from afterwit.learning.models import ONE_FILE, copy_configuration, load_model
 from afterwit.learning.optimizer import Masters
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trained import ONE_FILE, copy_configuration
 
 
 class ShardedMasters(Masters):

@@ -22,7 +22,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from afterwit.checkpoints.files import INDEX, SHARD, STATE
 from afterwit.checkpoints.manifest import parsed
 from afterwit.errors import VersionDamaged
-from afterwit.learning.load import REMEDY, read_tensors
+from afterwit.learning.models import REMEDY, read_tensors
 
 
 def write_state(tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -18,9 +18,8 @@ import torch.distributed as dist
 from afterwit import build
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import UpdateRefused
-from afterwit.learning.load import load_model
+from afterwit.learning.models import copy_configuration, load_model
 from afterwit.learning.score import probe
-from afterwit.learning.trained import copy_configuration
 from afterwit.version import Origin, Probe, Version
 from afterwit_hosts.slime.lesson import Batch, settings_of
 

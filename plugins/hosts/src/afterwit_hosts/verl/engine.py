@@ -11,7 +11,7 @@ from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelCo
 from verl.workers.engine import FSDPEngineWithLMHead
 
 from afterwit.errors import SettingError
-from afterwit.learning.load import device_of, without_dropout
+from afterwit.learning.models import device_of, without_dropout
 from afterwit.learning.settings import LearnerSettings
 from afterwit_hosts.verl.settings import Options
 
