@@ -24,9 +24,8 @@ from afterwit.objective.target import (
     Candidates,
     Target,
     candidates_of_rows,
-    hint_targets_of,
+    target_of,
     token_targets,
-    truncated_weight,
 )
 
 GATHERED = 1024
@@ -49,30 +48,19 @@ def targets(
     found = _candidates(head, inputs, hinted, student, teacher, chunk)
     parts = zip(inputs, hinted, torch.split(student.at_NJ, lengths(inputs)), strict=True)
     return [
-        _target(
-            entry.sample, old_T1[:, 0], _raw(head, entry, chunk), next(found) if has_opd else None, settings
+        target_of(
+            entry.sample,
+            old_T1[:, 0],
+            next(found) if has_opd else None,
+            settings,
+            partial(_raw_old, head, entry, chunk),
         )
         for entry, has_opd, old_T1 in parts
     ]
 
 
-def _target(
-    sample: Sample, old_T: Tensor, raw_T: Tensor | None, found: Candidates | None, settings: ObjectiveSettings
-) -> Target:
-    mismatch_T, weight_T = None, torch.ones_like(old_T)
-    if sample.behaviour_T is not None:
-        mismatch_T = (old_T if raw_T is None else raw_T) - sample.behaviour_T
-        weight_T = truncated_weight(mismatch_T, settings.is_cap)
-    hint_targets = None if found is None else hint_targets_of(sample, found, old_T, settings)
-    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
-
-
-def _raw(head: Head, entry: ScoringInput, chunk: int | None) -> Tensor | None:
-    """log pi_old(y) at temperature 1 [T]; None unless the engine's values are raw and tau is not 1."""
-    sample = entry.sample
-    if sample.behaviour_T is None or sample.basis == "processed" or sample.tau == 1:
-        return None
-    tau_T = torch.ones_like(sample.ids_T)
+def _raw_old(head: Head, entry: ScoringInput, chunk: int | None) -> Tensor:
+    tau_T = torch.ones_like(entry.sample.ids_T)
     return score(head, states([entry]), tau_T, ids([entry]), chunk=chunk).at_NJ[:, 0]
 
 

@@ -12,6 +12,8 @@ from torch.optim import AdamW
 from afterwit.learning.settings import LearnerSettings
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+MASTER = "master."
+"""Prefix of a master weight in the state."""
 
 
 def build(masters: Masters, settings: LearnerSettings) -> AdamW:
@@ -55,6 +57,11 @@ def restore(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -
         optimizer.state[parameter] = {
             moment: tensor if moment == "step" else tensor.to(parameter) for moment, tensor in moments.items()
         }
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names have the prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def gradient_norm(masters: Masters) -> Tensor:

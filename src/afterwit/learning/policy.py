@@ -19,13 +19,12 @@ from afterwit.learning.distributed.sharded import Sharded, mesh_of
 from afterwit.learning.distributed.state_files import read_state, write_state
 from afterwit.learning.frozen import Ema
 from afterwit.learning.models import REMEDY, Adapter, FullWeights, recompute_activations
-from afterwit.learning.optimizer import Masters
+from afterwit.learning.optimizer import MASTER, Masters, below
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of
 
-MASTER = "master."
 MEAN = "ema."
 REWARD_MEAN = "reward_mean"
 
@@ -89,21 +88,16 @@ class Policy:
             cls.require(versions, number, settings)
         folder = versions.weights(number, state=True)
         trained: Trained
+        fused = None
         if (mesh := mesh_of(settings)) is not None:
-            whole = Sharded.whole(folder, settings)
-            fused = settings.loss_backend == "fused" and fused_head(whole) is not None
-            sharded = Sharded.made(whole, settings, mesh)
-            tensors = read_state(folder, sharded.masters.named)
-            sharded.restore(below(MASTER, tensors))
-            policy = cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
+            trained, state, fused = Sharded.load(folder, settings, mesh)
+        elif settings.lora_rank:
+            trained, state = Adapter.load(folder, versions.base, settings, model=base), read_state(folder)
         else:
-            tensors = read_state(folder)
-            if settings.lora_rank:
-                trained = Adapter.load(folder, versions.base, settings, model=base)
-            else:
-                trained = FullWeights.load(folder, below(MASTER, tensors), settings)
-            policy = cls.of(trained, tensors, versions.base, number, settings)
-        policy.fresh_optimizer = not tensors and folder != versions.base
+            state = read_state(folder)
+            trained = FullWeights.load(folder, below(MASTER, state), settings)
+        policy = cls.of(trained, state, versions.base, number, settings, fused=fused)
+        policy.fresh_optimizer = not state and folder != versions.base
         return policy
 
     @classmethod
@@ -187,11 +181,6 @@ class Policy:
 
     def save_state(self, folder: Path) -> None:
         write_state(self.state(), folder)
-
-
-def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:

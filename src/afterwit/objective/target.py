@@ -42,7 +42,8 @@ class Target:
     mismatch_T: Tensor | None
     """log pi_old(y) - log pi_b(y); `None`: the engine reported no log-probs."""
     weight_T: Tensor
-    """The off-policy correction of sampled tokens; 1 without the engine's log-probs."""
+    """The off-policy correction min(pi_old / pi_b, is_cap) of sampled tokens; 1 without the engine's
+    log-probs."""
     hint_targets: HintTargets | None
     """`None`: no OPD term."""
 
@@ -63,48 +64,45 @@ def prepare(
     """
     if len(logits_old_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_old_TV)} rows of logits")
-    old_TV = logprobs(logits_old_TV, sample.tau)
+    old_TV, found = logprobs(logits_old_TV, sample.tau), None
     old_T = at(old_TV, sample.ids_T)
-    mismatch_T = mismatch(sample, old_T, logits_old_TV)
-    weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
-    hint_targets = None
     if settings.has_opd and sample.taught:
         k = settings.ids_kept
         if sample.teacher_rows:
-            found = candidates_of_rows(
-                sample.teacher_rows, top_k(logits_old_TV, k), old_T, partial(at, old_TV)
-            )
+            student_TK = top_k(logits_old_TV, k)
+            found = candidates_of_rows(sample.teacher_rows, student_TK, old_T, partial(at, old_TV))
         else:
             found = candidates(sample, logits_old_TV, old_TV, teachers, k=k)
-        hint_targets = hint_targets_of(sample, found, old_T, settings)
+    return target_of(sample, old_T, found, settings, lambda: at(logprobs(logits_old_TV, 1.0), sample.ids_T))
+
+
+def target_of(
+    sample: Sample,
+    old_T: Tensor,
+    found: Candidates | None,
+    settings: ObjectiveSettings,
+    raw_old: Callable[[], Tensor],
+) -> Target:
+    """The target of a sample with these log pi_old(y). `found`: of a sample with an OPD term.
+
+    `raw_old` gives log pi_old(y) at temperature 1, which the engine's values are compared with if they are
+    raw.
+    """
+    mismatch_T, weight_T = None, torch.ones_like(old_T)
+    if sample.behaviour_T is not None:
+        raw = sample.basis == "raw" and sample.tau != 1
+        mismatch_T = (raw_old() if raw else old_T) - sample.behaviour_T
+        weight_T = mismatch_T.exp().clamp(max=settings.is_cap)
+    hint_targets = None
+    if found is not None:
+        hint_T = HINT_RULES[settings.hint_selection].choose(found, sample.mask_T)
+        hint_targets = HintTargets(
+            hint_T=hint_T,
+            gap_T=found.pick(found.sampled_teacher_HT, hint_T) - old_T,
+            overlap_T=found.pick(found.overlap_HT, hint_T),
+            kept=keep(found, hint_T, settings),
+        )
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
-
-
-def mismatch(sample: Sample, old_T: Tensor, logits_old_TV: Tensor) -> Tensor | None:
-    """log pi_old(y) - log pi_b(y), [T], both on the basis of the engine's values; `None` without those."""
-    if sample.behaviour_T is None:
-        return None
-    if sample.basis == "raw":
-        old_T = at(logprobs(logits_old_TV, 1.0), sample.ids_T)
-    return old_T - sample.behaviour_T
-
-
-def truncated_weight(mismatch_T: Tensor, cap: float) -> Tensor:
-    """min(pi_old / pi_b, cap), [T]."""
-    return mismatch_T.exp().clamp(max=cap)
-
-
-def hint_targets_of(
-    sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings
-) -> HintTargets:
-    """The choice of a hint, and the scores of its teacher."""
-    hint_T = HINT_RULES[settings.hint_selection].choose(found, sample.mask_T)
-    return HintTargets(
-        hint_T=hint_T,
-        gap_T=found.pick(found.sampled_teacher_HT, hint_T) - old_T,
-        overlap_T=found.pick(found.overlap_HT, hint_T),
-        kept=keep(found, hint_T, settings),
-    )
 
 
 def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:

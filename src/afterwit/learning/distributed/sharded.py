@@ -16,8 +16,10 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial
 from transformers import PreTrainedModel
 
+from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.models import ONE_FILE, copy_configuration, load_model
-from afterwit.learning.optimizer import Masters
+from afterwit.learning.optimizer import MASTER, Masters, below
+from afterwit.learning.score import fused_head
 from afterwit.learning.settings import LearnerSettings
 
 
@@ -80,18 +82,21 @@ class Sharded:
     base: None = None
 
     @classmethod
-    def made(cls, model: PreTrainedModel, settings: LearnerSettings, mesh: DeviceMesh) -> Self:
-        """The shards of a whole model, which is in memory at the optimiser's precision."""
+    def load(
+        cls, folder: Path, settings: LearnerSettings, mesh: DeviceMesh
+    ) -> tuple[Self, dict[str, Tensor], bool]:
+        """This process's shards of a version, its part of the state, and whether the head can be fused with
+        the loss, which the whole model tells before it is cut."""
         dtype = getattr(torch, settings.dtype)
+        rounds = settings.dtype == "bfloat16"
+        model = load_model(folder, dtype=torch.float32 if rounds else dtype, device=torch.device("cpu"))
+        fused = settings.loss_backend == "fused" and fused_head(model) is not None
         head = _names_of_head(model)
-        shard(model, mesh, rounded_to=dtype if settings.dtype == "bfloat16" else None)
-        return cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
-
-    @classmethod
-    def whole(cls, folder: Path, settings: LearnerSettings) -> PreTrainedModel:
-        """The model in a folder, at the optimiser's precision, in the CPU's memory."""
-        precise = torch.float32 if settings.dtype == "bfloat16" else getattr(torch, settings.dtype)
-        return load_model(folder, dtype=precise, device=torch.device("cpu"))
+        shard(model, mesh, rounded_to=dtype if rounds else None)
+        made = cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
+        state = read_state(folder, made.masters.named)
+        made.restore(below(MASTER, state))
+        return made, state, fused
 
     @torch.no_grad()
     def restore(self, masters: Mapping[str, Tensor]) -> None:

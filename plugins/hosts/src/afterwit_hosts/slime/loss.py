@@ -14,12 +14,10 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, weighted
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import (
-    HintTargets,
     Target,
     candidates_of_rows,
-    hint_targets_of,
+    target_of,
     token_targets,
-    truncated_weight,
 )
 from afterwit.objective.terms import term_loss
 from afterwit_hosts.slime.data import lesson_of
@@ -63,7 +61,7 @@ def lesson_loss(logits_TW: Tensor, lesson: Lesson, shards: Shards) -> SampleLoss
     """The part of one response in the loss of its batch; these weights are the old policy too."""
     settings = lesson.batch.objective
     sample = lesson.sample(logits_TW)
-    target = target_of(sample, logits_TW.detach(), shards, settings)
+    target = sharded_target(sample, logits_TW.detach(), shards, settings)
     targets = token_targets(sample, target, settings)
     now_TJ = shards.at(logits_TW, targets.read_NJ, sample.tau)
     losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
@@ -71,31 +69,14 @@ def lesson_loss(logits_TW: Tensor, lesson: Lesson, shards: Shards) -> SampleLoss
 
 
 @torch.no_grad()
-def target_of(sample: Sample, logits_TW: Tensor, shards: Shards, settings: ObjectiveSettings) -> Target:
-    """As `objective.target.prepare` makes it of whole logits, for a teacher whose rows are given."""
-    old_T = shards.at(logits_TW, sample.ids_T, sample.tau)
-    mismatch_T, weight_T = None, torch.ones_like(old_T)
-    if sample.behaviour_T is not None:
-        raw = sample.basis == "raw"
-        compared_T = shards.at(logits_TW, sample.ids_T, 1.0) if raw else old_T
-        mismatch_T = compared_T - sample.behaviour_T
-        weight_T = truncated_weight(mismatch_T, settings.is_cap)
-    hint_targets = None
+def sharded_target(sample: Sample, logits_TW: Tensor, shards: Shards, settings: ObjectiveSettings) -> Target:
+    """As `objective.target.prepare` makes it of whole logits, for a sample with a teacher's rows."""
+    old_T, found = shards.at(logits_TW, sample.ids_T, sample.tau), None
     if settings.has_opd and sample.taught:
-        hint_targets = _hint_targets(sample, logits_TW, old_T, shards, settings)
-    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
-
-
-def _hint_targets(
-    sample: Sample, logits_TW: Tensor, old_T: Tensor, shards: Shards, settings: ObjectiveSettings
-) -> HintTargets:
-    old_at = partial(shards.at, logits_TW, tau=sample.tau)
-    student_TK = shards.top_k(logits_TW, settings.ids_kept)
-    found = candidates_of_rows(
-        sample.teacher_rows,
-        student_ids_TK=student_TK,
-        student_old_TK=old_at(student_TK),
-        old_T=old_T,
-        old_at=old_at,
-    )
-    return hint_targets_of(sample, found, old_T, settings)
+        found = candidates_of_rows(
+            sample.teacher_rows,
+            student_ids_TK=shards.top_k(logits_TW, settings.ids_kept),
+            old_T=old_T,
+            old_at=partial(shards.at, logits_TW, tau=sample.tau),
+        )
+    return target_of(sample, old_T, found, settings, lambda: shards.at(logits_TW, sample.ids_T, 1.0))

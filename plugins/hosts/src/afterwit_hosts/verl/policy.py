@@ -12,7 +12,8 @@ from verl.workers.engine import FSDPEngineWithLMHead
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.policy import MASTER, Policy, below
+from afterwit.learning.optimizer import MASTER, below
+from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit_hosts.verl.engine import engine_of
 from afterwit_hosts.verl.settings import Options
