@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from afterwit.build import store_of_home
 from afterwit.cli.app import main
 from afterwit.errors import SettingError
+from afterwit.home.home import store_url
+from afterwit.store.open import open_store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import add
 from tests.store.postgresql.server import Server, server
@@ -67,3 +70,8 @@ def test_a_file_elsewhere_is_a_store_too(tmp_path: Path) -> None:
     with store_of_home(home) as store:
         add(store, "a")
     assert not (home / "store.db").exists()
+
+
+def test_a_homes_store_is_of_a_kind_that_can_be_opened(tmp_path: Path) -> None:
+    with closing(open_store(store_url(tmp_path), fingerprint=None, synchronous="NORMAL")) as store:
+        assert store.counts().states == {}
