@@ -174,7 +174,7 @@ def forget(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Forget a conversation: delete what was said, and make the weights as if it had not been trained on.
+    """Forget a conversation: delete its content, and make the weights as if it had not been trained on.
 
     With `--adapter`, all conversations in which a personal adapter answered: it becomes the base again.
 

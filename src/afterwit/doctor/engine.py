@@ -94,9 +94,9 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) 
     ids_T = torch.tensor(sampled.ids, device=logits_TV.device)
     scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
     apart, limit = gap(scored_T.tolist(), sampled.logprobs), most(engine.facts.dtype)
-    said = f"{len(sampled.ids)} sampled tokens re-score within {apart:.2g} nats on average"
-    expect(apart <= limit, f"{said}; at most {limit:g} is right")
-    return said
+    seen = f"{len(sampled.ids)} sampled tokens re-score within {apart:.2g} nats on average"
+    expect(apart <= limit, f"{seen}; at most {limit:g} is right")
+    return seen
 
 
 async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerSettings) -> str:
@@ -115,10 +115,10 @@ async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerS
         await engine.stage(1, place)
         found = examined(expected, await answered(engine, expected.probe, {}))
     await engine.promote()
-    said = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
+    seen = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
     if (stands := found.shares.get(BASE)) is None:
-        return said
-    return f"{said}, and stand {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
+        return seen
+    return f"{seen}, and stand {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
 
 
 def _move(policy: Policy) -> None:
@@ -172,7 +172,7 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
     )
     name = settings.model if settings.url is not None else "the served model"
     vote = evaluation_vote(answer)
-    said = f"{name} answers, but its {len(answer.words)} characters hold no vote"
-    expect(vote.value is not None, said if answer.words.strip() else f"{name} answers with nothing")
+    seen = f"{name} answers, but its {len(answer.words)} characters hold no vote"
+    expect(vote.value is not None, seen if answer.words.strip() else f"{name} answers with nothing")
     doubt = "" if vote.value == -1 else ": a better judge gives better hints"
     return f"{name} judges a wrong answer as {vote.value}{doubt}"

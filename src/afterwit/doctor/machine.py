@@ -58,12 +58,12 @@ def _writable(home: Path) -> str:
 
 
 def _room(settings: Settings, home: Path, folder: Path) -> str:
-    kept, rank = settings.learner.keep_versions + 1, settings.learner.lora_rank
-    needed = kept * _trained(folder, rank) * BYTES_PER_WEIGHT
+    versions, rank = settings.learner.keep_versions + 1, settings.learner.lora_rank
+    needed = versions * _trained(folder, rank) * BYTES_PER_WEIGHT
     free = shutil.disk_usage(home).free
-    said = f"{free / 2**30:.1f} GiB free; {kept} versions may take {needed / 2**30:.1f} GiB"
-    expect(free > needed, said)
-    return said
+    seen = f"{free / 2**30:.1f} GiB free; {versions} versions may take {needed / 2**30:.1f} GiB"
+    expect(free > needed, seen)
+    return seen
 
 
 def _trained(folder: Path, rank: int) -> int:

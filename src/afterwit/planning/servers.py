@@ -22,7 +22,7 @@ OVER = {"vllm": "--tensor-parallel-size", "sglang": "--tp-size"}
 COPIES = {"vllm": "--data-parallel-size", "sglang": "--dp-size"}
 SHARE = {"vllm": "--gpu-memory-utilization", "sglang": "--mem-fraction-static"}
 MOST = 0.9
-"""The largest share of a GPU that a server is given."""
+"""The largest share of a GPU that a server gets."""
 CPU_CACHE = 16
 """The part of the machine's memory that a lone server on the CPU uses for keys and values, unless one request
 needs more: with 16 GB, those of 9,000 tokens of Qwen3-0.6B in bfloat16."""

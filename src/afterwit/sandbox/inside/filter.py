@@ -151,8 +151,8 @@ def _on(number: int, *steps: Step) -> list[Step]:
 
 def _prctl(option: int, *values: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    given = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
-    rest = [ctypes.c_ulong(0)] * (4 - len(given))
-    if libc.prctl(ctypes.c_int(option), *given, *rest) != 0:
+    first = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
+    rest = [ctypes.c_ulong(0)] * (4 - len(first))
+    if libc.prctl(ctypes.c_int(option), *first, *rest) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl {option}: {errno.errorcode.get(number, number)}")
