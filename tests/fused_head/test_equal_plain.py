@@ -182,12 +182,12 @@ def test_through_an_identity_head_it_is_the_reference_in_numpy(samples: list[dic
 
 def through_identity(arrays: list[dict], settings: ObjectiveSettings, size: int) -> Outcome:
     """Logits as hidden states under a head that is the identity."""
-    from afterwit.objective.evaluation import _samples
+    from afterwit.objective.evaluation import Arrays, samples_of
 
     def rows(name: str) -> list[torch.Tensor]:
         return [torch.as_tensor(made[name]) for made in arrays]
 
-    samples, run = _samples(arrays, settings, 0.0)
+    samples, run = samples_of([Arrays(named) for named in arrays], settings, 0.0)
     identity = Head(weight_VD=torch.eye(size, dtype=torch.float64))
     made = Pass(
         head=identity,

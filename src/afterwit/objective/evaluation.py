@@ -39,23 +39,10 @@ def evaluate_batch(
     running_mean: float,
 ) -> Evaluation:
     """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
-    chosen, batch = settings_named(settings), [_Arrays(named) for named in samples_named(arrays)]
+    chosen, batch = settings_named(settings), [Arrays(named) for named in samples_named(arrays)]
     for each in batch:
         each.check()
-    carried = [each.terms(chosen) for each in batch]
-    rewarded = [
-        Rewarded(each.reward, each.group(batch)) if terms.rl else None
-        for each, terms in zip(batch, carried, strict=True)
-    ]
-    found = advantages(rewarded, chosen, mean=running_mean)
-    hints = [
-        chosen.hint_rule.teachers(each.lengths, each.ids_T.tolist()) if terms.opd else ()
-        for each, terms in zip(batch, carried, strict=True)
-    ]
-    samples = [
-        each.sample(advantage, len(teachers))
-        for each, advantage, teachers in zip(batch, found.values, hints, strict=True)
-    ]
+    samples, hints = samples_of(batch, chosen, running_mean)
     over = denominators(samples, chosen)
     parts = [
         each.loss(sample, teachers, over, chosen)
@@ -77,7 +64,28 @@ def evaluate_batch(
     )
 
 
-class _Arrays:
+def samples_of(
+    batch: Sequence[Arrays], settings: ObjectiveSettings, running_mean: float
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """The samples without logits, and for each the hints whose teachers run."""
+    carried = [each.terms(settings) for each in batch]
+    rewarded = [
+        Rewarded(each.reward, each.group(batch)) if terms.rl else None
+        for each, terms in zip(batch, carried, strict=True)
+    ]
+    found = advantages(rewarded, settings, mean=running_mean)
+    hints = [
+        settings.hint_rule.teachers(each.lengths, each.ids_T.tolist()) if terms.opd else ()
+        for each, terms in zip(batch, carried, strict=True)
+    ]
+    samples = [
+        each.sample(advantage, len(teachers))
+        for each, advantage, teachers in zip(batch, found.values, hints, strict=True)
+    ]
+    return samples, hints
+
+
+class Arrays:
     """The named arrays of one sample."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
@@ -107,7 +115,7 @@ class _Arrays:
         if self.lengths != sorted(self.lengths):
             raise ValueError(f"hints come shortest first, but their lengths are {tuple(self.lengths)}")
 
-    def group(self, batch: Sequence[_Arrays]) -> list[float]:
+    def group(self, batch: Sequence[Arrays]) -> list[float]:
         """The rewards of all samples of the prompt."""
         name = self.named.get("group")
         return [] if name is None else [other.reward for other in batch if other.named.get("group") == name]
