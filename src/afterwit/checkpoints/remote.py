@@ -403,8 +403,8 @@ def _answer(error: BaseException | None) -> tuple[int, str, str] | None:
     while error is not None:
         response: dict[str, Any] | None = getattr(error, "response", None)
         if isinstance(response, dict) and "Error" in response:
-            said = response["Error"]
+            fault = response["Error"]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return status, str(said.get("Code", status)), str(said.get("Message", ""))[:LONGEST]
+            return status, str(fault.get("Code", status)), str(fault.get("Message", ""))[:LONGEST]
         error = error.__cause__
     return None

@@ -134,9 +134,9 @@ class Versions:
         if self._is_base(number):
             return self.base
         if not self.has_weights(number):
-            kept = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
+            others = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
             raise SettingError(
-                f"the weights of version {number} are not in {self._where}; those of {kept} are"
+                f"the weights of version {number} are not in {self._where}; those of {others} are"
             )
         return self.place(number)
 
@@ -399,13 +399,13 @@ def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[
     if not present.intersection(turns):
         return None
     chain = sorted(learned(newest, by_number))
-    kept = present.difference(turns)
-    start, done = _start(chain, by_number, kept, resumes)
+    staying = present.difference(turns)
+    start, done = _start(chain, by_number, staying, resumes)
     before = {turn for number in chain[:done] for turn in _turns(by_number[number])}
     steps, whole = list[Step](), turns_in(start, by_number) == before
     for version in (by_number[number] for number in chain[done:]):
-        whole = whole and kept >= set(_turns(version))
-        if (step := _step(version, kept, whole=whole)) is not None:
+        whole = whole and staying >= set(_turns(version))
+        if (step := _step(version, staying, whole=whole)) is not None:
             steps.append(step)
     return Plan(newest=newest, start=start, steps=tuple(steps), undone=tuple(chain[done:]))
 
@@ -417,22 +417,22 @@ def _turns(version: Version) -> tuple[str, ...]:
 def _start(
     chain: Sequence[int],
     versions: dict[int, Version],
-    kept: Collection[str],
+    staying: Collection[str],
     resumes: Callable[[int], bool],
 ) -> tuple[int, int]:
     """The version that holds most of the chain's first updates, and nothing forgotten; and how many."""
     found = (0, 0)
     for number in sorted(versions):
         inside = learned(number, versions)
-        fits = inside == set(chain[: len(inside)]) and turns_in(number, versions) <= set(kept)
+        fits = inside == set(chain[: len(inside)]) and turns_in(number, versions) <= set(staying)
         if fits and len(inside) >= found[1] and resumes(number):
             found = number, len(inside)
     return found
 
 
-def _step(version: Version, kept: Collection[str], *, whole: bool) -> Step | None:
-    new = tuple(turn for turn in version.turns if turn in kept)
-    replayed = tuple(turn for turn in version.replayed if turn in kept)
+def _step(version: Version, staying: Collection[str], *, whole: bool) -> Step | None:
+    new = tuple(turn for turn in version.turns if turn in staying)
+    replayed = tuple(turn for turn in version.replayed if turn in staying)
     if not (new or replayed) or (version.turns and not new):
         return None
     return Step(version=version, turns=new, replayed=replayed, whole=whole)
@@ -441,7 +441,7 @@ def _step(version: Version, kept: Collection[str], *, whole: bool) -> Step | Non
 def tainted(
     versions: Sequence[Version], holds: Callable[[int], bool], turns: Collection[str] = ()
 ) -> tuple[int, ...]:
-    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is kept."""
+    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is staying."""
     by_number = {version.number: version for version in versions}
     gone = {turn for version in versions for turn in version.without}.union(turns)
     if not gone:

@@ -297,5 +297,5 @@ def copy_store(home: Path, configured: str | None, *, source: str | None, target
         return old.copy_into(new)
 
 
-def _url(home: Path, said: str) -> str:
-    return store_url(home) if said == HOME else said
+def _url(home: Path, place: str) -> str:
+    return store_url(home) if place == HOME else place

@@ -79,9 +79,9 @@ def _here(settings: Settings, home: Path, folder: Path, store: Store, sessions: 
     trainer = build.trainer_of(settings, home, folder)
     stage = build.learn_stage(settings, store, trainer)
     stage.begin()
-    said = stage.forget()
+    sentences = stage.forget()
     _raise_error(store, sessions)
-    return "; ".join(said) or f"{_named(sessions)} forgotten"
+    return "; ".join(sentences) or f"{_named(sessions)} forgotten"
 
 
 def _waited(store: Store, sessions: Sequence[str]) -> str:

@@ -43,14 +43,14 @@ def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
 
 
 def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Usage:
-    kept, states = settings.store, store.counts().states
+    retention, states = settings.store, store.counts().states
     ended = sum(states.get(state, 0) for state in ENDED)
     waiting = sum(states.values()) - ended
     words = (
-        f"{ended} turns that ended go after {kept.keep_days:g} days (store.keep_days), the oldest "
-        f"earlier above {kept.keep_gb:g} GB (store.keep_gb); {waiting} wait and stay"
+        f"{ended} turns that ended go after {retention.keep_days:g} days (store.keep_days), the oldest "
+        f"earlier above {retention.keep_gb:g} GB (store.keep_gb); {waiting} wait and stay"
     )
-    if kept.url is not None:
+    if retention.url is not None:
         return Usage(name="store.url", bytes=store.size(), words=words, elsewhere=True)
     taken = sum(_bytes(path, counted) for path in sorted(home.glob(f"{STORE}*")))
     free = max(0, taken - store.size())

@@ -110,8 +110,8 @@ class Browsing(Part):
         found = {}
         for seq, whole in whole_values(self._database, seqs).items():
             messages = orjson.loads(whole["conversation"])["messages"]
-            said = (message["content"] for message in reversed(messages) if message["role"] == "user")
-            found[seq] = next(said, None) or ""
+            asked = (message["content"] for message in reversed(messages) if message["role"] == "user")
+            found[seq] = next(asked, None) or ""
         return found
 
     def source_lines(self, *, newest: int) -> list[SourceLine]:

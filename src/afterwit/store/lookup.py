@@ -80,7 +80,7 @@ class ParentLookup(Part):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._equal = " UNION ".join(f"SELECT x.seq FROM wanted {database.EACH.format(one)}" for one in EQUAL)
-        # by `seq` and id: a number is given again if the newest turns were deleted
+        # by `seq` and id: a number is reused if the newest turns were deleted
         self._replies = ByteCache(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes_of_reply)
         self._recents = ByteCache(self._read_recent, most_bytes=MOST_RECENT_BYTES, size=_bytes_of_recent)
         self._begun = dict[str, tuple[RecordedTurn, str | None, bytes | None]]()
@@ -251,7 +251,7 @@ class ParentLookup(Part):
         whole = whole_values(self._database, (row["seq"],))[row["seq"]]
         messages = orjson.loads(whole["conversation"])["messages"]
         first = len(messages) - LAST_MESSAGES
-        said = [
+        texts = [
             (message["role"], plain_text(Message.from_dict(message)))
             for index, message in enumerate(messages)
             if index >= first or message["role"] == "user"
@@ -259,7 +259,7 @@ class ParentLookup(Part):
         return _recent(
             turn,
             row["session"],
-            said,
+            texts,
             plain_text(read_message(row["message"])),
             shape=_shape(row["shape"]),
             begins=row["parent"] is None,
@@ -281,16 +281,16 @@ def _candidate(row: Row, reply: _Reply | None = None, *, newest: bool = False) -
 def _recent(
     turn: str,
     session: str,
-    said: Sequence[tuple[str, str]],
+    texts: Sequence[tuple[str, str]],
     reply: str,
     *,
     shape: Shape | None,
     begins: bool,
     client_session: bytes | None,
 ) -> Recent:
-    """`said`: roles and texts, of all user messages and of the last `LAST_MESSAGES`."""
-    asked = (text[:LONGEST] for role, text in said if role == "user")
-    last = (text for role, text in said[-LAST_MESSAGES:] if role not in SYSTEM)
+    """`texts`: with their roles, of all user messages and of the last `LAST_MESSAGES`."""
+    asked = (text[:LONGEST] for role, text in texts if role == "user")
+    last = (text for role, text in texts[-LAST_MESSAGES:] if role not in SYSTEM)
     return Recent(
         session=session,
         turn=turn,

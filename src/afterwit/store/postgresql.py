@@ -99,11 +99,11 @@ def open_database(
 
 def _connect(url: str) -> PostgresqlDatabase:
     try:
-        said = conninfo_to_dict(url)
+        parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise SettingError(f"store.url cannot be read: {str(error).strip()}") from error
-    host, port = said.get("host") or "", said.get("port")
-    place = f"postgresql://{host}{f':{port}' if port else ''}/{said.get('dbname') or ''}"  # without secrets
+    host, port = parts.get("host") or "", parts.get("port")
+    place = f"postgresql://{host}{f':{port}' if port else ''}/{parts.get('dbname') or ''}"  # without secrets
     try:
         return PostgresqlDatabase(Link(url), place)
     except psycopg.Error as error:
@@ -455,20 +455,20 @@ CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 def in_plain_words(error: psycopg.Error, place: str) -> StoreError:
     """The problem and its remedy; StoreUnavailable if it may pass."""
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if isinstance(error, CONFLICTS):
-        return StoreConflict(f"{place}: another process changes the same turns: {said}")
+        return StoreConflict(f"{place}: another process changes the same turns: {text}")
     if isinstance(error, errors.LockNotAvailable):
-        return StoreUnavailable(f"{place} is held by another process for too long: {said}")
+        return StoreUnavailable(f"{place} is held by another process for too long: {text}")
     if isinstance(error, errors.DiskFull):
         remedy = "Free some space on the server; what was stored stays stored."
-        return StoreUnavailable(f"{place} could not be written: {said} {remedy}")
+        return StoreUnavailable(f"{place} could not be written: {text} {remedy}")
     if isinstance(error, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
         remedy = "Check what the user of store.url may do, and that the server is no standby."
-        return StoreUnavailable(f"{place} cannot be written: {said} {remedy}")
+        return StoreUnavailable(f"{place} cannot be written: {text} {remedy}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return StoreUnavailable(f"{place} does not answer: {said}")
-    return StoreError(f"{place}: {said}")
+        return StoreUnavailable(f"{place} does not answer: {text}")
+    return StoreError(f"{place}: {text}")
 
 
 DEFAULTS: Mapping[str, str] = {
@@ -490,8 +490,8 @@ stands still within a transaction for a minute loses it."""
 
 def conninfo_of(url: str) -> str:
     """The URL with the defaults for what it leaves out."""
-    said = conninfo_to_dict(url)
-    return make_conninfo(url, **{name: value for name, value in DEFAULTS.items() if name not in said})
+    parts = conninfo_to_dict(url)
+    return make_conninfo(url, **{name: value for name, value in DEFAULTS.items() if name not in parts})
 
 
 class Link:

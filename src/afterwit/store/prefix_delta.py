@@ -29,7 +29,7 @@ Whole = Mapping[str, bytes]
 
 class _Base(NamedTuple):
     seq: int
-    turn: str  # with `seq`: a number is given again if the newest turns were deleted
+    turn: str  # with `seq`: a number is reused if the newest turns were deleted
     prompt_digest: bytes | None
 
 

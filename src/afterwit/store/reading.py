@@ -248,13 +248,10 @@ def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
 
     Raises StoreError with the id of a turn whose rows are damaged.
     """
-    here = marks(len(seqs))
-    rows = database.rows(f"{RECORD} WHERE t.seq IN ({here}) ORDER BY t.seq", seqs)
-    votes = _grouped(database, f"SELECT * FROM votes WHERE seq IN ({here}) ORDER BY seq, place", seqs, "seq")
-    said = _grouped(database, f"SELECT * FROM feedback WHERE seq IN ({here}) ORDER BY number", seqs, "seq")
-    ids = [row["id"] for row in rows]
-    lineage = f"SELECT * FROM trained WHERE turn IN ({marks(len(ids))}) ORDER BY version"
-    trained = _grouped(database, lineage, ids, "turn")
+    rows = database.rows(f"{RECORD} WHERE t.seq IN ({marks(len(seqs))}) ORDER BY t.seq", seqs)
+    votes = _grouped(database, "votes", "seq", seqs, order="seq, place")
+    feedback = _grouped(database, "feedback", "seq", seqs, order="number")
+    trained = _grouped(database, "trained", "turn", [row["id"] for row in rows], order="version")
     whole = whole_values(database, [row["seq"] for row in rows])
     found = []
     for row in rows:
@@ -262,7 +259,7 @@ def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
         if seq not in whole:
             continue
         try:
-            found.append(_record(row, whole[seq], votes[seq], said[seq], trained[row["id"]]))
+            found.append(_record(row, whole[seq], votes[seq], feedback[seq], trained[row["id"]]))
         except (ValueError, LookupError, TypeError, struct.error) as error:
             raise StoreError(
                 f"turn {row['id']} is damaged in {database.place}: restore the store from a copy"
@@ -270,8 +267,11 @@ def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
     return found
 
 
-def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> defaultdict[Any, list[Row]]:
+def _grouped(
+    database: Database, table: str, by: str, values: Sequence[Any], *, order: str
+) -> defaultdict[Any, list[Row]]:
     groups: defaultdict[Any, list[Row]] = defaultdict(list)
+    sql = f"SELECT * FROM {table} WHERE {by} IN ({marks(len(values))}) ORDER BY {order}"
     for row in database.rows(sql, values):
         groups[row[by]].append(row)
     return groups
