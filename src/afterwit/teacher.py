@@ -1,4 +1,4 @@
-"""A teacher that is asked for log-probs, because its weights are elsewhere: what it says, and its port."""
+"""A teacher on a server: its log-probs, and its port."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Protocol
 
 Ids = tuple[int, ...]
 
-
 ROUNDING = 1e-3
-"""How far above 0 a log-prob may be: half precision sums probabilities to a little more than 1."""
-
+"""The most that a log-prob may be above 0: half precision sums probabilities to a little more than 1."""
 
 LOWEST = -1e4
-"""A log-prob below is none: no softmax gives it, and one alone would make a whole update's loss infinite."""
+"""Lower values are no log-probs: no softmax gives them, and one would make an update's loss infinite."""
 
 
 def is_logprob(value: float) -> bool:
@@ -24,7 +22,7 @@ def is_logprob(value: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRow:
-    """What the teacher would have said at one place: log-probs over its whole vocabulary, of K ids."""
+    """The teacher's log-probs of K ids at one position, over its whole vocabulary."""
 
     ids: tuple[int, ...]
     """The sampled id, then the likeliest others, falling. No id occurs twice."""

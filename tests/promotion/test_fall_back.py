@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from afterwit.promotion.events import Event, EventKind, due
+from afterwit.promotion.suite import SuiteResult
 from afterwit.version import Origin, Version
 from tests.store.examples import a_version
 
 HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM
 UPDATE = None
+LOST = SuiteResult(lost={"text": (1, 4)}, evidence=1.0, lost_turns=("t",))
+NOTHING_LOST = SuiteResult(lost={"text": (0, 4)}, evidence=0.5)
 
 
 def versions(*restores: int | None) -> list[Version]:
@@ -19,7 +22,7 @@ def versions(*restores: int | None) -> list[Version]:
     found = [a_version(0, parent=None, origin=Origin.BASE)]
     for number, to in enumerate(restores, start=1):
         if to is None:
-            found.append(a_version(number))
+            found.append(a_version(number, suite=LOST))
         else:
             reverts = tuple(range(to + 1, number))
             found.append(a_version(number, origin=Origin.ROLLBACK, restores=to, reverts=reverts))
@@ -68,6 +71,13 @@ def test_a_version_whose_weights_are_gone_gives_way_to_the_one_confirmed_before_
     assert target(happened, known) == 3
     assert target(happened, known, without=[3]) == 1
     assert target(happened, known, without=[1, 3]) == 0
+
+
+@pytest.mark.parametrize("suite", [None, NOTHING_LOST])
+def test_after_a_hold_a_version_that_lost_nothing_stays(suite):
+    known = [*versions(UPDATE), a_version(2, suite=suite)]
+    assert target(events((HOLD, 2)), known) is None
+    assert target(events((ALARM, 2)), known) == 0
 
 
 def test_without_versions_there_is_nothing_to_return_from():

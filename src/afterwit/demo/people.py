@@ -64,7 +64,7 @@ class Responder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """A client with the model it asks for and how; `headers` go with every request."""
+    """A client with its model and sampling. `headers` are sent with every request."""
 
     client: OpenAI
     model: str

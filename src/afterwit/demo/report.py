@@ -19,6 +19,19 @@ from afterwit.demo.world import Message, World
 from afterwit.promotion.events import EventKind
 from afterwit.store import Record
 
+SHOWN = 6
+"""Examples that a report shows."""
+Speaker = Literal["person", "agent", "tool"]
+
+_SPEAKERS: dict[str, Speaker] = {"user": "person", "assistant": "agent", "tool": "tool"}
+_PAGES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -95,15 +108,6 @@ def write(report: Report, out: Path) -> None:
     (out / "report.html").write_text(page(facts), encoding="utf-8")
 
 
-_PAGES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
-
 def page(facts: Mapping[str, Any]) -> str:
     """report.html. Every text in it is escaped, but for the pictures."""
     pictured = {
@@ -115,9 +119,12 @@ def page(facts: Mapping[str, Any]) -> str:
 
 
 def _picture(facts: Mapping[str, Any]) -> str:
+    shares = (("task success", "success", "task_success"), ("preference", "preference", "preference"))
     curves = [
-        _curve(facts, "task success", "success", "task_success"),
-        _curve(facts, "preference", "preference", "preference"),
+        Curve(
+            name=name, style=style, points=[(point["interactions"], point[key]) for point in facts["curve"]]
+        )
+        for name, style, key in shares
     ]
     marks = [
         Mark(after=each["after"], style=each["kind"], words=each["words"])
@@ -128,11 +135,6 @@ def _picture(facts: Mapping[str, Any]) -> str:
     return chart(curves, width=560, height=230, label=label, marks=marks)
 
 
-def _curve(facts: Mapping[str, Any], name: str, style: str, share: str) -> Curve:
-    points = tuple((point["interactions"], point[share]) for point in facts["curve"])
-    return Curve(name=name, style=style, points=points)
-
-
 def _rule_picture(rule: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """The share of its tasks in which a rule was not broken; empty if it applied to none."""
     if not rule["tasks"]:
@@ -141,10 +143,6 @@ def _rule_picture(rule: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     kept = [1 - broken / rule["tasks"] for broken in rule["broken"]]
     curve = Curve(name="kept", style="preference", points=tuple(zip(counts, kept, strict=True)))
     return chart([curve], width=280, height=110, label=f"how often it was kept: {rule['words']}")
-
-
-SHOWN = 6
-"""Examples that a report shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,27 +199,21 @@ def rules_learned(
     rules: Mapping[str, str], scores: Sequence[Score], conversations: Sequence[Conversation]
 ) -> tuple[RuleLearned, ...]:
     """Every rule, in the world's order, over measurements of the same tasks."""
-    return tuple(
-        _rule_learned(rule, words, scores, [each for each in conversations if rule in each.rules])
-        for rule, words in rules.items()
-    )
-
-
-def _rule_learned(
-    rule: str, words: str, scores: Sequence[Score], taught: Sequence[Conversation]
-) -> RuleLearned:
-    return RuleLearned(
-        rule=rule,
-        words=words,
-        tasks=sum(rule in trial.task.rules for trial in scores[0].trials),
-        broken=tuple(_broken(rule, score) for score in scores),
-        taught_in=tuple(each.number for each in taught),
-        said=taught[0].reaction if taught else None,
-    )
-
-
-def _broken(rule: str, score: Score) -> int:
-    return sum(rule in trial.task.rules and rule in trial.broken for trial in score.trials)
+    found = []
+    for rule, words in rules.items():
+        taught = [each for each in conversations if rule in each.rules]
+        applies = [[trial for trial in score.trials if rule in trial.task.rules] for score in scores]
+        found.append(
+            RuleLearned(
+                rule=rule,
+                words=words,
+                tasks=len(applies[0]),
+                broken=tuple(sum(rule in trial.broken for trial in trials) for trials in applies),
+                taught_in=tuple(each.number for each in taught),
+                said=taught[0].reaction if taught else None,
+            )
+        )
+    return tuple(found)
 
 
 def transcript(messages: Sequence[Message]) -> str:
@@ -232,10 +224,6 @@ def transcript(messages: Sequence[Message]) -> str:
         mark = {"tool": "  -> ", "user": "person: "}.get(message["role"], "")
         lines += [mark + message["content"]] if message.get("content") else []
     return "\n".join(lines)
-
-
-Speaker = Literal["person", "agent", "tool"]
-_SPEAKERS: dict[str, Speaker] = {"user": "person", "assistant": "agent", "tool": "tool"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,10 +47,10 @@ class JudgeSettings:
     """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
     voice of three is more often wrong than right."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """Which verdicts count: `off` all, `consistent` what the votes on both questions together do not
-    contradict, `unanimous` only what all valid votes say. `auto` is `consistent` while the newest votes
-    differ as if a fifth of the answers were wrong, else `off`: of a good judge's thanks with a wish, the
-    wish is learned."""
+    """The verdicts that count: with `off` all, with `consistent` those that the votes on both questions
+    together do not contradict, with `unanimous` only those of all valid votes. `auto` is `consistent` while
+    the newest votes differ as if a fifth of the answers were wrong, else `off`: of a good judge's thanks with
+    a wish, the wish is learned."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
@@ -65,7 +65,7 @@ class JudgeSettings:
     """Seconds between two checks of the judge. What is surely wrong with it is reported as the health of the
     stage `judge_checks`."""
     placement: Placement = Placement.LAST_USER
-    """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
+    """The place of a hint: in the last user message as published, or at the `end`, which shares
     more of the prompt."""
     max_tokens: int = 1024
     """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192, as the recipes set."""
@@ -78,9 +78,9 @@ class JudgeSettings:
     next_state_chars: int = 8000
     """Characters of the next state, shared among its messages so that a long tool result starves no reply."""
     max_concurrency: int = 16
-    """Calls of the judge at one time."""
+    """Concurrent calls of the judge."""
     max_turns: int = 4
-    """Turns judged at one time: each makes up to twice `votes` calls."""
+    """Turns that are judged concurrently. Each makes up to twice `votes` calls."""
     timeout_s: float = 120.0
     """Seconds for one answer from `url`."""
     attempts: int = 3
@@ -88,7 +88,7 @@ class JudgeSettings:
     retry_base_s: float = 1.0
     """Seconds before a failed call is tried again; doubled each time, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between two tries, even if the judge asks for a longer one."""
+    """Longest wait between two tries, even if the judge's Retry-After is longer."""
     poll_s: float = 2.0
     """Seconds between two looks for answered turns if nothing wakes the judge."""
     lease_s: float = 30.0

@@ -75,16 +75,16 @@ def due(
 ) -> tuple[int, Event] | None:
     """The version to return to now, and the event that requires it; None if there is nothing to take back.
 
-    A hold and an alarm return to the version that was confirmed before them: after a hold, the newest version
-    may itself have lost some of what the update was asked for. A confirmed version whose weights are gone
-    gives way to the one confirmed before it, and the first one to the base.
+    An alarm returns to the version that was confirmed before it. So does a hold if the newest version has
+    itself lost something that was approved; else the next update begins there again. A confirmed version
+    whose weights are gone gives way to the one confirmed before it, and the first one to the base.
     """
     decided = [event for event in events if event.kind is not EventKind.CONFIRM]
     if not decided or not versions:
         return None
     event, newest = decided[-1], versions[-1]
     if event.kind is EventKind.HOLD:
-        if event.version != newest.number:
+        if event.version != newest.number or newest.suite is None or not newest.suite.lost_turns:
             return None
     elif any(each.origin is Origin.ROLLBACK for each in versions if each.number > event.version):
         return None

@@ -167,7 +167,7 @@ def chosen_items(
     turn: int = 0,
     shared: bool = False,
 ) -> list[Item]:
-    """The items that an update is asked for; turns in `without`, those of its own batch, are left out.
+    """The items that an update must still give, without the turns in `without`, those of its own batch.
 
     With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` tells which
     stratum begins, so that none is always the one left out. `shared`: a beginning that several items share is

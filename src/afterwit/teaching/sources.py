@@ -78,10 +78,10 @@ def contradicts(
 ) -> bool:
     """Whether a verdict of `source` on a kind of call waits for a person.
 
-    `said`: what each source said of this kind. `earlier`: rejections of `source` that contradict the others
-    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked, which
-    contradicts nobody, or failed, as calls do now and then: until `ACCIDENTS` more of them failed than worked
-    at the source, that contradicts nobody either, since what is given for them and against them cancels.
+    `said`: each source's votes on this kind. `earlier`: rejections by `source` that contradicted the others
+    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked or failed.
+    A call that worked contradicts no one; nor does one that failed, as calls do now and then, until
+    `ACCIDENTS` more of them failed than worked at the source: until then their rewards cancel.
     """
     others = [votes for name, votes in said.items() if name != source]
     if reward > 0:
