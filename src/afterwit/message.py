@@ -62,7 +62,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Message:
-        """The inverse of `to_dict`. Foreign JSON is parsed by `wire`, not here."""
+        """The inverse of `to_dict`. Foreign JSON is parsed by the dialects."""
         return cls(
             role=data["role"],
             content=data.get("content"),

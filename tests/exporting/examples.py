@@ -6,7 +6,6 @@ from typing import Any
 
 from afterwit.exporting.example import Example
 from afterwit.judging.hinted_prompts import splice
-from afterwit.lifecycle import State
 from afterwit.message import Conversation, Message
 from afterwit.turn import RecordedTurn, Sampled
 from afterwit.verdict import NextState, Source, Verdict
@@ -41,13 +40,11 @@ def an_example(
     verdict = None if reward is None else Verdict(reward=reward, source=Source.VOTES, hints=hints)
     fields: dict[str, Any] = {
         "turn": turn,
-        "state": State.ANSWERED if verdict is None else State.JUDGED,
         "reason": None,
         "verdict": verdict,
         "next_state": next_state,
         "rl": bool(reward),
         "opd": hint is not None,
-        "trained_in": (),
         "advantage": float(reward or 0),
         "hinted": () if hint is None else splice(turn.conversation, hint).messages,
     }

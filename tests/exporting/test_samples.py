@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.exporting.example import LeftOut
 from afterwit.exporting.formats import FORMATS
-from afterwit.lifecycle import Reason, State
+from afterwit.lifecycle import Reason
 from afterwit.turn import Finish, Kind
 from tests.exporting.examples import HINT, an_example, asked, partly_forced
 
@@ -80,7 +80,7 @@ def test_a_prompt_that_comes_up_while_the_store_is_read_is_a_group_too() -> None
     [
         (an_example("a", None), "not_judged"),
         (an_example("a", None, changes={"reason": Reason.NO_NEXT_STATE}), "no_next_state"),
-        (an_example("a", 1, changes={"reason": Reason.REVERTED, "state": State.SKIPPED}), "reverted"),
+        (an_example("a", 1, changes={"reason": Reason.REVERTED}), "reverted"),
         (an_example("a", 1, teaches=False), "key_does_not_teach"),
         (an_example("a", 1, kind=Kind.SIDE), "side_turn"),
         (an_example("a", 1, finish=Finish.CLIENT_LEFT), "client_left"),

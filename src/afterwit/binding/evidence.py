@@ -302,16 +302,9 @@ def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
     if incoming.last_reply is None:
         return set()
     index, reply = incoming.last_reply
-    history = incoming.messages[: index + 1]
-    texts = [
-        text
-        for message, text in zip(history, incoming.texts, strict=False)
-        if text and message.role not in SYSTEM
-    ]
-    asked: list[str] = []
-    if not any(message.role == "tool" or message.tool_calls for message in history):
-        pairs = zip(history, incoming.texts, strict=False)
-        asked = [text for message, text in pairs if text and message.role == "user"]
+    texts = incoming.said("user", "assistant", "tool", end=index + 1)
+    used_tools = any(one.role == "tool" or one.tool_calls for one in incoming.messages[: index + 1])
+    asked = [] if used_tools else incoming.said("user", end=index + 1)
     found = {
         one.session
         for one in of_the_same_client(incoming, recent)

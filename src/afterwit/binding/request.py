@@ -109,9 +109,9 @@ class IncomingRequest:
         index = last_reply(self.messages)
         return 0 if index is None else index + 1
 
-    def said(self, *roles: str, after: int = 0) -> list[str]:
-        """The texts of the messages of these roles, from index `after` on, without empty ones."""
-        pairs = zip(self.messages[after:], self.texts[after:], strict=True)
+    def said(self, *roles: str, after: int = 0, end: int | None = None) -> list[str]:
+        """The texts of these roles' messages, from index `after` on up to `end`, without empty ones."""
+        pairs = zip(self.messages[after:end], self.texts[after:end], strict=True)
         return [text for message, text in pairs if text and message.role in roles]
 
     def starts_with(self, fingerprint: bytes, depth: int) -> bool:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import orjson
 
-from afterwit.lifecycle import Reason, State
+from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.terms import untrainable
 from afterwit.turn import RecordedTurn, Turn
@@ -42,14 +42,12 @@ class Example:
     """A recorded turn, as the store knows it."""
 
     turn: RecordedTurn
-    state: State
     reason: Reason | None
     verdict: Verdict | None
     next_state: NextState | None
     rl: bool
     opd: bool
     """The terms of the loss that its verdict gives it."""
-    trained_in: tuple[int, ...]
     advantage: float
     """The RL advantage of every token of the response."""
     hinted: tuple[Message, ...]

@@ -70,13 +70,11 @@ class Examples:
         hints = () if verdict is None else verdict.hints
         return Example(
             turn=record.turn,
-            state=record.state,
             reason=reason,
             verdict=verdict,
             next_state=record.next_state,
             rl=record.rl,
             opd=record.opd,
-            trained_in=record.trained_in,
             advantage=0.0 if verdict is None else self._advantage(verdict.reward, group),
             hinted=splice(record.turn.conversation, hints[0], self.placement).messages if hints else (),
         )
