@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from itertools import product
 
 import pytest
 
+from afterwit.judging.polarity import examples, replies
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import JudgeView
 from afterwit.judging.voting import parse_evaluation, parse_hint
@@ -91,3 +94,16 @@ def test_the_table_has_a_row_for_each_run() -> None:
     lines = table([run | {"seed": 5, "settings": {"learner.lr": 1e-4}}, run]).splitlines()
     assert lines[2] == "| competent | short | 4 | 0.03 (0.00) | 0.50 (0.06) | 15 | 0 |  |"
     assert lines[3] == "| competent | short | 5 | 0.03 (0.00) | 0.50 (0.06) | 15 | 0 | `learner.lr=0.0001` |"
+
+
+def test_no_shipped_reply_repeats_a_person_of_the_experiment() -> None:
+    """No run of four words: the reader is measured on persons that it was not fitted on."""
+
+    def runs(said: Iterable[str]) -> set[tuple[str, ...]]:
+        words = [re.findall(r"\w+", each.lower()) for each in said]
+        return {tuple(each[at : at + 4]) for each in words for at in range(len(each) - 3)}
+
+    persons = [each for one in (WORDS["thanks"], *WORDS["preferences"].values()) for each in one["said"]]
+    shipped = [each for said in (*replies().values(), *examples().values()) for each in said]
+    assert not runs(persons) & runs(shipped)
+    assert not set(persons) & set(shipped)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.judging.own_words import MOST_CHARS, UNREAD, Reading, failed_call, own_words, unvoted
+from afterwit.judging.own_words import MOST_CHARS, failed_call, own_words, unvoted
+from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import case_of
 from afterwit.message import Message
 from afterwit.verdict import Feedback, NextState, Source, Verdict
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
-COMPLAINT, FINE, THANKED = (Reading(value=value, words="read") for value in (-1, 0, 1))
+COMPLAINT, FINE, THANKED = (Reading(value=value, hint=value < 0, words="read") for value in (-1, 0, 1))
+DOUBTFUL = Reading(value=0, hint=True, words="read")
 WORDS = "Too long. Keep it short."
 
 
@@ -32,7 +34,13 @@ def verdict(
 
 @pytest.mark.parametrize(
     ("reading", "reward", "hints"),
-    [(COMPLAINT, -1, (WORDS,)), (FINE, 0, ()), (THANKED, 1, ()), (UNREAD, 0, (WORDS,))],
+    [
+        (COMPLAINT, -1, (WORDS,)),
+        (DOUBTFUL, 0, (WORDS,)),
+        (FINE, 0, ()),
+        (THANKED, 1, ()),
+        (UNREAD, 0, (WORDS,)),
+    ],
 )
 def test_a_reply_is_the_hint_unless_it_is_read_as_no_complaint(reading, reward, hints):
     found = verdict(user(WORDS), reading=reading)
@@ -41,7 +49,7 @@ def test_a_reply_is_the_hint_unless_it_is_read_as_no_complaint(reading, reward, 
     assert not found.unread
 
 
-@pytest.mark.parametrize("reading", [COMPLAINT, FINE, THANKED, UNREAD])
+@pytest.mark.parametrize("reading", [COMPLAINT, DOUBTFUL, FINE, THANKED, UNREAD])
 @pytest.mark.parametrize("thumb", [-1, 0, 1])
 def test_a_thumb_decides_and_words_teach_next_to_a_bad_one_alone(reading, thumb):
     found = verdict(user(WORDS), reading=reading, feedback=Feedback(reward=thumb))

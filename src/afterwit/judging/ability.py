@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from math import fsum
 from typing import Any
 
@@ -15,17 +16,15 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, RequestError
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better
-from afterwit.judging.own_words import UNREAD, Reading
 from afterwit.judging.polarity import (
-    COMPLAINT,
-    PROMPTS,
-    QUESTIONS,
+    UNREAD,
     Border,
     Borders,
     LogProbs,
+    Reading,
+    asked,
     borders,
-    likely,
-    odds,
+    form,
     replies,
 )
 from afterwit.judging.questions import JudgePrompts
@@ -35,17 +34,11 @@ from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
 
 NOTE = "judge_ability"
-
-
 LONGEST_READ = 1000
 """Characters of a reply that are read."""
-
-
 SHORT = 256
 """Tokens of an answer to a probe."""
-
-
-AT_ONCE = 4
+AT_ONCE = 32
 """Replies in one call of the engine."""
 
 
@@ -64,45 +57,44 @@ class ReplyReader:
         if not self._engine.capabilities.scored_ids:
             return None
         try:
-            return borders({kind: await self.logprobs(said) for kind, said in replies().items()})
+            shipped = {kind: await self.logprobs(said) for kind, said in replies().items()}
         except EngineUnavailable:
             raise
         except (EngineError, RequestError):
             return None
+        return await asyncio.to_thread(borders, shipped)
 
     async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
-        """How likely each reply is as each kind.
+        """Of each reply, the log-probs of what is asked about it.
 
         Raises EngineError, or RequestError if one does not render.
         """
         found: list[LogProbs] = []
         for at in range(0, len(said), AT_ONCE):
-            rows = await asyncio.to_thread(self._rows, said[at : at + AT_ONCE])
-            scored = await self._engine.score(rows, top=1, weights=self._weights)
+            rows = [await asyncio.to_thread(self._rows, reply) for reply in said[at : at + AT_ONCE]]
+            scored = await self._engine.score(
+                [row for each in rows for row in each], top=1, weights=self._weights
+            )
             sums = iter([fsum(each.logprobs) for each in scored])
-            for _ in said[at : at + AT_ONCE]:
-                written = {kind: [next(sums) for _ in prompts] for kind, prompts in PROMPTS.items()}
-                found.append(likely(written, [(next(sums), next(sums)) for _ in QUESTIONS]))
+            found += [tuple(islice(sums, len(each))) for each in rows]
         return found
 
-    def _rows(self, said: Sequence[str]) -> list[Score]:
-        prompts = [self._renderer.prompt_ids(_asked(text)) for texts in PROMPTS.values() for text in texts]
-        rows: list[Score] = []
-        for reply in (each[:LONGEST_READ] for each in said):
-            ids = self._renderer.encode(reply)
-            rows += [Score(prompt_ids=prompt, response_ids=ids) for prompt in prompts]
-            for question, *answers in QUESTIONS:
-                asked = self._renderer.prompt_ids(_asked(question.format(reply)))
-                rows += [
-                    Score(prompt_ids=asked, response_ids=self._renderer.encode(answer)) for answer in answers
-                ]
-        return rows
+    def _rows(self, reply: str) -> list[Score]:
+        return [
+            Score(
+                prompt_ids=self._renderer.prompt_ids(_conversation(before)),
+                response_ids=self._renderer.encode(text),
+            )
+            for before, text in asked(reply[:LONGEST_READ])
+        ]
 
 
-def _asked(prompt: str) -> Conversation:
-    return Conversation(
-        messages=(Message(role="user", content=prompt),), template_args={"enable_thinking": False}
+def _conversation(said: Sequence[str]) -> Conversation:
+    """A person's and an assistant's messages in turn."""
+    messages = tuple(
+        Message(role="assistant" if at % 2 else "user", content=text) for at, text in enumerate(said)
     )
+    return Conversation(messages=messages, template_args={"enable_thinking": False})
 
 
 class Examiner:
@@ -121,7 +113,7 @@ class Examiner:
         """`judge` names it: another one is examined anew. Without a `reader`, replies are not read."""
         self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
         self._reader = reader
-        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__}"
+        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {form()}"
         self._asking = asyncio.Lock()
         self._known: Ability | None = None
         self._told = asyncio.Event()
@@ -160,15 +152,13 @@ class Examiner:
     async def read(self, words: str) -> Reading:
         """How a person's words are to be taken. Raises EngineError if the model does not answer now."""
         found = self._known.borders if self._known is not None else None
-        if found is None or self._reader is None or not words:
+        if found is None or not found.complaint.holds or self._reader is None or not words:
             return UNREAD
         try:
             (reply,) = await self._reader.logprobs([words])
         except RequestError:
             return UNREAD
-        value, at = found.says(reply), found.complaint.at
-        says = {-1: "a complaint", 0: "no complaint", 1: "thanks", None: UNREAD.words}[value]
-        return Reading(value=value, words=f"{says}: log-odds {odds(COMPLAINT, reply):+.1f}, border {at:+.1f}")
+        return found.read(reply)
 
     async def _examined(self) -> Ability:
         marks = await self._marks(EXAM, seed=0)
@@ -226,5 +216,9 @@ def _read(data: Mapping[str, Any]) -> Ability:
     found = data["borders"]
     return Ability(
         marks=tuple(Mark(**mark) for mark in data["marks"]),
-        borders=None if found is None else Borders(**{name: Border(**each) for name, each in found.items()}),
+        borders=None if found is None else Borders(**{name: _border(each) for name, each in found.items()}),
     )
+
+
+def _border(data: Mapping[str, Any]) -> Border:
+    return Border(**{**data, "weights": tuple(data["weights"])})

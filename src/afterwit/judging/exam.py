@@ -106,7 +106,7 @@ class Ability:
 
     marks: tuple[Mark, ...]
     borders: Borders | None = None
-    """How the served model's log-odds on replies are read; None: they were not measured."""
+    """How the served model's log-probs on replies are read; None: they were not measured."""
 
     @property
     def votes(self) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from afterwit.judging.answered import marked
+from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, reactions
 from afterwit.judging.voting import Decided
 from afterwit.message import Message
@@ -18,22 +19,7 @@ from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 
 MOST_CHARS = 1000
 """Longer replies are material for the next answer more than words about the last one."""
-
-
 _LETTERS = re.compile(r"[^\W\d_]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What a reply was read as."""
-
-    value: int | None
-    """-1 a complaint, 1 thanks, 0 neither; None: it cannot be told."""
-    words: str
-    """How it was read, for people."""
-
-
-UNREAD = Reading(value=None, words="no model here tells complaints from other replies")
 
 
 def own_words(next_state: NextState) -> str:
@@ -49,15 +35,15 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
     """The verdict without a vote.
 
     Feedback decides the reward, then a call that its schema refuses, then how the person's words were read,
-    then a tool's result that is marked as an error. The words are the hint if they are a complaint, or if it
-    cannot be told whether they are one and no feedback says that all was well.
+    then a tool's result that is marked as an error. The words are the hint if the feedback is bad, or if they
+    may be a complaint and there is none.
     """
     words = own_words(next_state)
     read = Decided(reward=reading.value, source=Source.READ) if words and reading.value else None
     failed = Decided(reward=-1, source=Source.TOOL) if failed_call(next_state.messages) else None
     found = case.decided or read or failed or Decided(reward=0, source=Source.READ)
     feedback = next_state.feedback.reward if next_state.feedback is not None else None
-    complaint = feedback == -1 or (feedback is None and reading.value in (-1, None))
+    complaint = feedback == -1 or (feedback is None and reading.hint)
     told = Verdict(reward=found.reward, source=found.source)
     return with_own_words(told, words, reading) if complaint else _noted(told, words, reading, hint=None)
 

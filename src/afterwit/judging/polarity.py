@@ -1,88 +1,132 @@
-"""Whether a reply complains or thanks, by how likely a model finds it as the one or the other. Pure.
+"""Whether a reply complains or thanks, by how likely a model finds what goes with it. Pure.
 
-A model that cannot write a vote still tells in which situation a person writes so: the reply's own log-prob
-is read after prompts for each kind of replies (the noisy channel of Min et al., arXiv:2108.04106), and the
-log-odds of two one-word answers are added. SmolLM2-135M told 17 complaints from 28 other replies, on which
-the prompts were chosen, with an area of .68 by one prompt a kind, and of .82 by all of these. The border
-between kinds is the model's own: it is measured on replies that are shipped, and trusted only as far as it
-holds for replies that it was not measured on.
+A model that cannot write a vote still tells how people write when, and what an assistant says next. Read are
+the log-probs of the reply itself after examples of each kind of replies (the noisy channel of Min et al.,
+arXiv:2108.04106), and those of the first words of an answer to it. A line through them (ridge regression) is
+fitted with the model itself on replies that are shipped, and is trusted only as far as it holds for replies
+that it was not fitted on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from statistics import fmean
+from math import fsum
+from operator import mul
+from statistics import fmean, pstdev
+from typing import Any
 
 from afterwit.progress import wilson_interval
 
 COMPLAINT, THANKS, NEUTRAL = "complaint", "thanks", "neutral"
-
-
-PROMPTS: Mapping[str, tuple[str, ...]] = {
-    COMPLAINT: (
-        "Write what a person says who is not content with the answer they were given.",
-        "Write a short complaint about an answer, by the person who asked for it.",
-    ),
-    THANKS: (
-        "Write what a person says who is content with the answer they were given.",
-        "Write a short message of thanks for a good answer.",
-    ),
-    NEUTRAL: (
-        "Write what a person asks next, on another subject.",
-        "Write the next question or task of a person.",
-    ),
-}
-"""By kind of replies, what a model is asked to write when it writes one."""
-
-
-QUESTIONS = (
-    ("Is this message positive or negative?\n\n{}", "Positive", "Negative"),
-    (
-        'A person wrote this after they read an answer: "{}"\n\nAre they happy or unhappy with the answer?',
-        "Happy",
-        "Unhappy",
-    ),
+EXCHANGE = (
+    "I have a question about my work.",
+    "Sure, here is what I think about it, and why. I hope that this is what you need.",
 )
-"""What a model is asked about a reply, the answer that speaks for thanks, and the one for a complaint."""
-
-
-WEIGHT = 2.0
-"""Nats of a reply's own log-prob that a nat of an answer counts as."""
-
-
-LogProbs = Mapping[str, float]
-"""Of one reply, how likely it is as each kind, in nats up to a constant."""
-
-
-LEAST_RIGHT = 0.7
-"""A border is used if the share of replies that it tells apart is surely larger."""
+"""What a person said and was answered before the reply, as far as the model is shown."""
+OPENINGS = (
+    "I apologize",
+    "I'm sorry",
+    "You're right",
+    "I made a mistake",
+    "Let me try again",
+    "I understand",
+    "Thank you",
+    "You're welcome",
+    "I'm glad",
+    "That's great",
+    "Sure",
+    "Of course",
+    "Here",
+    "The",
+)
+"""First words of the answer to the reply."""
+FALSE_ALARMS: Mapping[str, float] = {COMPLAINT: 0.05, THANKS: 0.02}
+"""Share of other replies that may be taken for a kind, which gives a reward."""
+FALSE_HINTS = 0.1
+"""Share of other replies that may be taken for a hint: the teacher, which is shown it, need not follow it."""
+LEAST_FOUND = 0.4
+"""A border is used if the share of its kind that it finds is surely larger."""
+STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
+"""Of the pull of all weights to 0. The one that errs least on replies that it was not fitted on is used."""
+RULED_OUT = -1e4
+"""Nats that a log-prob of -inf counts as."""
+LogProbs = Sequence[float]
+"""What a model says of one reply: the log-probs of what is `asked`, in nats and in its order."""
 
 
 @cache
+def _shipped() -> Mapping[str, Any]:
+    return tomllib.loads((files("afterwit.judging") / "replies.toml").read_text("utf-8"))
+
+
 def replies() -> Mapping[str, tuple[str, ...]]:
     """The shipped replies, by kind."""
-    text = (files("afterwit.judging") / "replies.toml").read_text("utf-8")
-    return {kind: tuple(said) for kind, said in tomllib.loads(text).items()}
+    return {kind: tuple(_shipped()[kind]) for kind in (COMPLAINT, THANKS, NEUTRAL)}
+
+
+def examples() -> Mapping[str, tuple[str, ...]]:
+    """Replies that a model is shown before it finds another one likely or not, by their heading."""
+    return {heading: tuple(said) for heading, said in _shipped()["examples"].items()}
+
+
+def asked(reply: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """What a model is asked about a reply: how likely a message is after others, of which a person wrote the
+    first, an assistant the second, and so on."""
+    written = [
+        ("\n".join([heading, "", *said, "", "Write another one."]), reply)
+        for heading, said in examples().items()
+    ]
+    answered = [((*EXCHANGE, reply), opening) for opening in OPENINGS]
+    return (*(((prompt,), text) for prompt, text in written), *answered)
+
+
+def form() -> str:
+    """A hash of all that borders depend on, but the model."""
+    parts = (asked("{}"), replies(), FALSE_ALARMS, FALSE_HINTS, STRENGTHS)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a reply was read as."""
+
+    value: int | None
+    """-1 a complaint, 1 thanks, 0 neither; None: it cannot be told."""
+    hint: bool
+    """Whether it may be a complaint, so that the teacher is shown it."""
+    words: str
+    """How it was read, for people."""
+
+
+UNREAD = Reading(value=None, hint=True, words="no model here tells complaints from other replies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """Log-odds of one kind of replies, above which it lies."""
+    """A plane through log-probs: replies of one kind lie above it."""
 
+    weights: tuple[float, ...]
     at: float
-    right: int
-    """Replies on the right side of a border that was measured without them."""
+    near: float
+    """So far below it lie replies that may be of the kind; 0: none."""
+    found: int
+    """Replies of the kind above a border that was fitted without them."""
     of: int
 
     @property
     def holds(self) -> bool:
         """Whether it surely tells the kind from others."""
-        return wilson_interval(self.right, self.of).low > LEAST_RIGHT
+        return wilson_interval(self.found, self.of).low > LEAST_FOUND
+
+    def height(self, reply: LogProbs) -> float:
+        """How far above the border a reply lies; as fitted, the kind is at 1 and the others at -1."""
+        return _dot(self.weights, _centred(reply)) - self.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,47 +136,116 @@ class Borders:
     complaint: Border
     thanks: Border
 
-    def says(self, reply: LogProbs) -> int | None:
-        """-1 a complaint, 1 thanks, 0 neither; None: complaints cannot be told from other replies."""
+    def read(self, reply: LogProbs) -> Reading:
+        """How a reply is taken. Nearly a complaint is a hint without a reward."""
         if not self.complaint.holds:
-            return None
-        if odds(COMPLAINT, reply) > self.complaint.at:
-            return -1
-        return int(self.thanks.holds and odds(THANKS, reply) > self.thanks.at)
-
-
-def likely(written: Mapping[str, Sequence[float]], asked: Sequence[tuple[float, float]]) -> LogProbs:
-    """How likely a reply is as each kind: from its log-probs after each of `PROMPTS`, and from those of the
-    two answers to each of `QUESTIONS`, in their order."""
-    means = {kind: fmean(values) for kind, values in written.items()}
-    against = WEIGHT * sum(complains - thanks for thanks, complains in asked)
-    return means | {COMPLAINT: means[COMPLAINT] + against}
-
-
-def odds(kind: str, reply: LogProbs) -> float:
-    """How much likelier a reply is as this kind than as the likeliest other, in nats."""
-    return reply[kind] - max(value for other, value in reply.items() if other != kind)
+            return UNREAD
+        height = self.complaint.height(reply)
+        if height > 0:
+            value, says = -1, "a complaint"
+        elif height > -self.complaint.near:
+            value, says = 0, "perhaps a complaint"
+        elif self.thanks.holds and self.thanks.height(reply) > 0:
+            value, says = 1, "thanks"
+        else:
+            value, says = 0, "no complaint"
+        hint = height > -self.complaint.near
+        return Reading(value=value, hint=hint, words=f"{says}: {height:+.2f} from the border")
 
 
 def borders(shipped: Mapping[str, Sequence[LogProbs]]) -> Borders:
-    """From the log-probs of replies whose kinds are known."""
+    """From the log-probs of replies whose kinds are known: at least two of each."""
     return Borders(complaint=_border(COMPLAINT, shipped), thanks=_border(THANKS, shipped))
 
 
+def _centred(reply: LogProbs) -> list[float]:
+    """Less the mean over the prompts, and over the openings: how long or rare a reply is says nothing."""
+    kept = [max(value, RULED_OUT) for value in reply]
+    many = len(kept) - len(OPENINGS)
+    return [value - fmean(part) for part in (kept[:many], kept[many:]) for value in part]
+
+
 def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]]) -> Border:
-    own = [odds(kind, reply) for reply in shipped[kind]]
-    rest = [odds(kind, reply) for other, said in shipped.items() if other != kind for reply in said]
-    right = sum(value > _middle(rest, [*own[:at], *own[at + 1 :]]) for at, value in enumerate(own))
-    right += sum(value < _middle([*rest[:at], *rest[at + 1 :]], own) for at, value in enumerate(rest))
-    return Border(at=_middle(rest, own), right=right, of=len(own) + len(rest))
+    rows = [_centred(reply) for said in shipped.values() for reply in said]
+    own = [name == kind for name, said in shipped.items() for _ in said]
+    scales = [pstdev(column) or 1.0 for column in zip(*rows, strict=True)]
+    scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] + [1.0] for row in rows]
+    fits = [ridge(scaled, _weighed(own), _aims(own), strength=strength) for strength in STRENGTHS]
+    (*weights, level), unseen = min(fits, key=lambda fit: _error(fit[1], own))
+    others = [value for value, its in zip(unseen, own, strict=True) if not its]
+    mine = [value for value, its in zip(unseen, own, strict=True) if its]
+    at = _between(others, mine, share=FALSE_ALARMS[kind])
+    return Border(
+        weights=tuple(weight / scale for weight, scale in zip(weights, scales, strict=True)),
+        at=at - level,
+        near=max(at - _between(others, mine, share=FALSE_HINTS), 0.0),
+        found=sum(value > at for value in mine),
+        of=len(mine),
+    )
 
 
-def _middle(low: Sequence[float], high: Sequence[float]) -> float:
-    """Halfway between two neighbours, where most values of both lie on their side, both weighing the same."""
-    values = sorted({*low, *high})
+def _between(others: Sequence[float], own: Sequence[float], *, share: float) -> float:
+    """Halfway between two neighbours, where most values of both lie on their side, both weighing the same,
+    and no larger share of the others above."""
+    most = sorted(others, reverse=True)[int(share * len(others))]
+    values = sorted({value for value in (*others, *own) if value >= most})
     places = [(below + above) / 2 for below, above in pairwise(values)]
 
     def told_apart(place: float) -> float:
-        return sum(v < place for v in low) / len(low) + sum(v > place for v in high) / len(high)
+        return sum(v > place for v in own) / len(own) - sum(v > place for v in others) / len(others)
 
-    return max(places, key=told_apart, default=values[0])
+    return max(places, key=told_apart, default=values[-1])
+
+
+def _error(unseen: Sequence[float], own: Sequence[bool]) -> float:
+    heavy, aims = _weighed(own), _aims(own)
+    return fsum(h * (value - aim) ** 2 for h, value, aim in zip(heavy, unseen, aims, strict=True))
+
+
+def _aims(own: Sequence[bool]) -> list[float]:
+    return [1.0 if mine else -1.0 for mine in own]
+
+
+def _weighed(own: Sequence[bool]) -> list[float]:
+    """Weights of rows, 1 on average, by which both sides weigh the same."""
+    mine, others = sum(own), len(own) - sum(own)
+    return [len(own) / (2 * (mine if each else others)) for each in own]
+
+
+def ridge(
+    rows: Sequence[Sequence[float]], heavy: Sequence[float], aims: Sequence[float], *, strength: float
+) -> tuple[list[float], list[float]]:
+    """The weights that err least from the aims, and each row's value by weights that were fitted without it.
+
+    A row's squared error counts as `heavy` says, and to them is added `strength` times the square of each
+    weight but the last, that of the constant.
+    """
+    columns = list(zip(*rows, strict=True))
+    weighed = [list(map(mul, heavy, column)) for column in columns]
+    moments = [[_dot(left, right) for right in columns] for left in weighed]
+    for at in range(len(moments) - 1):
+        moments[at][at] += strength
+    inverse = _inverse(moments)
+    totals = [_dot(column, aims) for column in weighed]
+    weights = [_dot(line, totals) for line in inverse]
+    unseen: list[float] = []
+    for row, weight, aim in zip(rows, heavy, aims, strict=True):
+        lever = weight * _dot(row, [_dot(line, row) for line in inverse])
+        unseen.append((_dot(row, weights) - lever * aim) / (1 - lever))
+    return weights, unseen
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return fsum(map(mul, left, right))
+
+
+def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Of a symmetric positive definite matrix."""
+    width = len(matrix)
+    lines = [[*line, *(float(at == own) for own in range(width))] for at, line in enumerate(matrix)]
+    for at, pivot in enumerate(lines):
+        pivot[:] = [value / pivot[at] for value in pivot]
+        for other, line in enumerate(lines):
+            if other != at and line[at]:
+                line[:] = [value - line[at] * taken for value, taken in zip(line, pivot, strict=True)]
+    return [line[width:] for line in lines]

@@ -16,7 +16,8 @@ from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, 
 from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_WRONG, agreement
 from afterwit.judging.exam import ABLE
-from afterwit.judging.own_words import UNREAD, Reading, own_words, unvoted, with_own_words
+from afterwit.judging.own_words import own_words, unvoted, with_own_words
+from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient, Verdicts, case
@@ -193,7 +194,9 @@ class Judge:
         verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=ability.hints)
         self._votes.add(verdict)
         if verdict.reward < 0 and not ability.hints:
-            return with_own_words(verdict, words, Reading(value=-1, words="the judge's votes say so"))
+            return with_own_words(
+                verdict, words, Reading(value=-1, hint=True, words="the judge's votes say so")
+            )
         return verdict
 
     async def _claim(self) -> Record | None:

@@ -58,12 +58,12 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     objective = trainer.objective
     state, _ = update_state(policy, trainer.frozen, items, objective, trainer.settings)
     score(state)
-    sample, target = state.samples[0], state.targets[0]
-    targets = token_targets(sample, target, objective)
+    scored, target = state.samples[0], state.targets[0]
+    targets = token_targets(scored, target, objective)
     terms = {}
-    for name in objective.terms_of(sample.carried):
+    for name in objective.terms_of(scored.carried):
         ids_TJ, values_TJ = advantages(name, targets, objective)
-        values_TJ = torch.where(sample.mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
+        values_TJ = torch.where(scored.mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
         tokens = zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
         terms[name] = [Advantage(ids=tuple(ids), values=tuple(values)) for ids, values in tokens]
     chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())

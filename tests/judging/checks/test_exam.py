@@ -13,7 +13,7 @@ from tests.fakes.judge import HINT
 from tests.judging.stage.house import PROMPTS
 
 RIGHT = {"thanks": r"\boxed{1}", "complaint": r"\boxed{-1}", "correction": HINT}
-TOLD = Border(at=0.0, right=36, of=36)
+TOLD = Border(weights=(), at=0.0, near=0.0, found=36, of=36)
 
 
 def marks(*answers: Answer | str) -> tuple[Mark, ...]:

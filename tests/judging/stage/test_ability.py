@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.judging.ability import SHORT, Examiner, ReplyReader, fault_of
-from afterwit.judging.polarity import Border, Borders, LogProbs
+from afterwit.judging.polarity import OPENINGS, Border, Borders, LogProbs
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message
@@ -19,7 +19,15 @@ from tests.judging.stage.house import DOWN, PROMPTS, House
 
 COMPLAINT = (Message(role="user", content="That is far too long. Keep it short."),)
 THANKS = (Message(role="user", content="Thanks, perfect."),)
-APART, MIXED = Border(at=0.0, right=36, of=36), Border(at=0.0, right=20, of=36)
+COMPLAINS, THANKED = (1.0, 0.0, *[0.0] * len(OPENINGS)), (0.0, 1.0, *[0.0] * len(OPENINGS))
+
+
+def border(kind: LogProbs, *, found: int = 36) -> Border:
+    """Above it lie the log-probs of a kind."""
+    return Border(weights=tuple(kind), at=0.0, near=0.0, found=found, of=36)
+
+
+APART, MIXED = border(COMPLAINS), border(COMPLAINS, found=15)
 
 
 class Reader:
@@ -31,12 +39,10 @@ class Reader:
 
     async def measured(self) -> Borders:
         self.measurings += 1
-        return Borders(complaint=self.complaint, thanks=APART)
+        return Borders(complaint=self.complaint, thanks=border(THANKED))
 
     async def logprobs(self, said: list[str]) -> list[LogProbs]:
-        thanks = {"complaint": -9.0, "thanks": -1.0, "neutral": -9.0}
-        complaint = {"complaint": -1.0, "thanks": -9.0, "neutral": -9.0}
-        return [thanks if "Thanks" in reply else complaint for reply in said]
+        return [THANKED if "Thanks" in reply else COMPLAINS for reply in said]
 
 
 def right(messages: tuple[Message, ...]) -> str:
