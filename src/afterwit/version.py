@@ -80,7 +80,7 @@ class Recipe:
     """The inputs of an update besides its turns: enough to run it again."""
 
     learner: Mapping[str, Any]
-    """The learner's settings, by name."""
+    """The learner's settings, by name, with the learning rate that promotion backed off to."""
     objective: Mapping[str, Any]
     """The objective's settings, by name, after the back-off."""
     placement: str

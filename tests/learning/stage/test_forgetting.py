@@ -133,7 +133,7 @@ def test_each_update_runs_again_under_the_settings_that_it_had(
     assert tensors(first) == tensors(other)
 
 
-def test_an_update_under_the_brake_runs_again_under_it(
+def test_an_update_after_a_hold_runs_again_with_its_learning_rate(
     place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = busy(place, {})
@@ -145,9 +145,8 @@ def test_an_update_under_the_brake_runs_again_under_it(
     assert [recipe.learner["lr"] for recipe in found] == pytest.approx([1e-3, 1e-3 / 3, 1e-3 / 3])
     other = replace(place.but(lr=1e-3 / 3), home=place.home / "other")
     other.home.mkdir()
-    braked = replace(place.objective, beta=0.3)
     without(place, replace(other, settings=place.settings), {"turn0002"}, versions=(1,))
-    without(place, replace(other, objective=braked), {"turn0002"}, versions=(2, 3))
+    without(place, other, {"turn0002"}, versions=(2, 3))
     assert "2 updates run again" in forget(place)[0]
     assert tensors(place) == tensors(other)
 
