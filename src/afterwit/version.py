@@ -82,7 +82,7 @@ class Recipe:
     learner: Mapping[str, Any]
     """The learner's settings, by name, with the learning rate that promotion backed off to."""
     objective: Mapping[str, Any]
-    """The objective's settings, by name, after the back-off."""
+    """The objective's settings, by name."""
     placement: str
     """The position of hints in prompts."""
     digests: Mapping[str, str]
