@@ -149,7 +149,7 @@ class Reply:
         is_end = step.ended == "stop" and place == len(step.ids) - 1
         repeats = given and self._repeats
         if self._text_of is not None and not is_end and not repeats:
-            self._tokens.append((self._read, _told(step, place, self._text_of)))
+            self._tokens.append((self._read, _token_logprob(step, place, self._text_of)))
         return shown
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
@@ -170,7 +170,7 @@ class Reply:
         return kept
 
 
-def _told(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
+def _token_logprob(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
     """A token's log-prob for the client: the model's own if the engine returns it, else the recorded one."""
     text = text_of((step.ids[place],))
     if not step.top_logprobs:
