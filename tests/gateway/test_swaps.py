@@ -9,6 +9,8 @@ import pytest
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.port import Generate
+from afterwit.turn import Sampling
 from tests.fakes.models import reweighted
 from tests.gateway.serving import folded, parse_stream, serving
 
@@ -26,10 +28,17 @@ async def swap(engine: EmbeddedEngine, folders: list[Path], times: int, streams:
         await engine.stage(version, folders[version % 2])
         assert not all(stream.done() for stream in streams), "the streams ended before the swaps did"
         await engine.promote()
+        await one_step(engine)
+
+
+async def one_step(engine: EmbeddedEngine) -> None:
+    """A response of two tokens shares its steps with the streams, so that they sample by the new version."""
+    request = Generate(prompt_ids=(1, 2), sampling=Sampling(max_tokens=2, ignore_eos=True))
+    assert [step async for step in engine.generate(request)]
 
 
 async def all_finish(tmp_path: Path, renderer, folders: list[Path], *, streams: int, swaps: int) -> None:
-    engine = EmbeddedEngine.load(folders[0], EmbeddedSettings(slots=streams), seed=0)
+    engine = EmbeddedEngine.load(folders[0], EmbeddedSettings(slots=streams + 1), seed=0)
     async with serving(tmp_path, renderer, engine=engine) as gateway:
 
         async def talk(number: int) -> bytes:
