@@ -99,7 +99,7 @@ def test_the_tokens_of_a_stop_string_are_recorded_and_the_reply_is_done():
 
 
 def test_a_forced_opening_is_not_matched_with_stop_strings():
-    growing = reply(stops=["\n", "{"], given=20)
+    growing = reply(stops=["\n", "{"], forced=20)
     growing.push(step(CALL[:20], forced=True))
     assert not growing.done
 

@@ -28,8 +28,8 @@ class Reply:
         parser: ResponseParser,
         stops: Sequence[str] = (),
         one_call: bool = False,
-        given: int = 0,
-        unsaid: int = 0,
+        forced: int = 0,
+        prefilled: int = 0,
         basis: Basis = Basis.PROCESSED,
         text_of: TextOf | None = None,
     ) -> None:
@@ -37,11 +37,11 @@ class Reply:
         self._stops = StopStrings(stops)
         self._any_stops = any(stops)
         self._one_call = one_call
-        self._given = given
+        self._forced = forced
         """Its first tokens, which the request gave: no stop string begins in them."""
-        self._repeats = unsaid
+        self._prefilled = prefilled
         """Characters of its content that the client sent."""
-        self._unsaid = unsaid
+        self._pending_prefill = prefilled
         """Those that were not sampled yet."""
         self._basis = basis
         self._text_of = text_of
@@ -123,7 +123,9 @@ class Reply:
         """The response as the client receives it."""
         message = self.message(call_id)
         return (
-            replace(message, content=(message.content or "")[self._repeats :]) if self._repeats else message
+            replace(message, content=(message.content or "")[self._prefilled :])
+            if self._prefilled
+            else message
         )
 
     def sampled(self) -> Sampled:
@@ -143,23 +145,26 @@ class Reply:
         """The text that the token at a place clears. `completion` counts the tokens before the step."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
-        given = self.completion + place < self._given
-        shown = self._stops.push(piece) if self._any_stops and not given else piece
+        forced = self.completion + place < self._forced
+        shown = self._stops.push(piece) if self._any_stops and not forced else piece
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
-        repeats = given and self._repeats
+        repeats = forced and self._prefilled
         if self._text_of is not None and not is_end and not repeats:
             self._tokens.append((self._read, _token_logprob(step, place, self._text_of)))
         return shown
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
         """Count the calls, and leave out the prefill and all calls but the first if only one is allowed."""
-        if not self._unsaid and len(events) == 1 and type(events[0]) is TextDelta:
+        if not self._pending_prefill and len(events) == 1 and type(events[0]) is TextDelta:
             return events
         kept: list[ResponseEvent] = []
         for event in events:
-            if self._unsaid and isinstance(event, TextDelta):
-                text, self._unsaid = event.text[self._unsaid :], max(self._unsaid - len(event.text), 0)
+            if self._pending_prefill and isinstance(event, TextDelta):
+                text, self._pending_prefill = (
+                    event.text[self._pending_prefill :],
+                    max(self._pending_prefill - len(event.text), 0),
+                )
                 if text:
                     kept.append(TextDelta(text=text))
                 continue
