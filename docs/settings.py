@@ -42,23 +42,36 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     for section, info in settings_class().model_fields.items():
-        for kind in (info.annotation, *typing.get_args(info.annotation)):
+        one_of = typing.get_args(info.annotation)
+        earlier: dict[str, str] = {}
+        for kind in (info.annotation, *one_of):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                yield _table(section, kind, one_of=typing.get_args(info.annotation))
+                name = f'`[{section}]` with `kind = "{kind().kind}"`' if kind in one_of else f"`[{section}]`"
+                rows = dict(_rows(kind))
+                yield _table(name, kind, rows, earlier)
+                earlier |= dict.fromkeys(rows.values(), name)
 
 
-def _table(section: str, kind: type, *, one_of: tuple[type, ...]) -> str:
+def _table(name: str, kind: type, rows: Mapping[str, str], earlier: Mapping[str, str]) -> str:
+    """A section's table. Rows that a table above has too are named in one sentence."""
+    same = {setting: earlier[row] for setting, row in rows.items() if row in earlier}
+    names = ", ".join(f"`{setting}`" for setting in same)
+    also = "".join(f" As in {above}: {names}." for above in dict.fromkeys(same.values()))
+    return "\n".join(
+        [
+            f"## {name}\n\n{inspect.getdoc(kind)}{also}\n",
+            "| setting | default | meaning |",
+            "| --- | --- | --- |",
+            *(row for setting, row in rows.items() if setting not in same),
+        ]
+    )
+
+
+def _rows(kind: type) -> Iterator[tuple[str, str]]:
     notes, tables = _notes(kind), getattr(kind, "TABLES", {})
-    name = f'`[{section}]` with `kind = "{kind().kind}"`' if kind in one_of else f"`[{section}]`"
-    rows = [
-        f"## {name}\n\n{inspect.getdoc(kind)}\n",
-        "| setting | default | what and why |",
-        "| --- | --- | --- |",
-    ]
     for field in dataclasses.fields(kind):
         note = notes.get(field.name, "") + _choices(tables, field.name)
-        rows.append(f"| `{field.name}` | {_default(field)} | {note} |")
-    return "\n".join(rows)
+        yield field.name, f"| `{field.name}` | {_default(field)} | {note} |"
 
 
 def _choices(tables: Mapping[str, Iterable[str]], name: str) -> str:
@@ -86,7 +99,7 @@ def _written(value: object) -> str:
 
 
 def _notes(kind: type) -> dict[str, str]:
-    """The string beneath each field, those of the class that it extends included."""
+    """The string below each field, including those of the classes that it extends."""
     (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(declaration, ast.ClassDef)
     notes = {

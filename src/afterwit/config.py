@@ -43,19 +43,18 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """The address of the gateway, and the end of the process."""
+    """The gateway's address, and how its processes end and restart."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any but a loopback address needs at least one API key."""
+    """Address to listen on. Any but a loopback address needs an API key first."""
     port: int = 8720
     """TCP port; 0 takes a free one and prints it."""
     drain_s: float = 30.0
     """Seconds that running requests may take to finish after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a learner that died is started again; doubles up to 10 s, or to five minutes if it
-    cannot start."""
+    """Seconds before a dead learner starts again; doubles up to 10 s, or to 5 minutes if it cannot start."""
 
     def __post_init__(self) -> None:
         within(self, 0, 65535, "port")
@@ -64,20 +63,20 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """The place of the turns, and how long they are kept."""
+    """Where turns are stored, and for how long."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str | None = None
-    """Where turns are stored; unset: in `store.db` of the home. `postgresql://user@host/database`: several
-    machines over one store. Write it in config.toml or the environment, so that every command finds it."""
+    """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
+    config.toml or the environment, which every command reads."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """For SQLite. NORMAL survives a killed process; FULL also a power loss, at the cost of a disk flush each
-    turn. PostgreSQL survives both, unless its own `synchronous_commit` is lowered."""
+    """For SQLite. NORMAL survives a killed process; FULL also a power loss, for a disk flush each turn.
+    PostgreSQL survives both unless its `synchronous_commit` is lowered."""
     keep_days: float = 90.0
-    """Days that ended turns are kept; those still waiting to be judged or trained are never removed."""
+    """Days that ended turns are kept. Waiting turns are never removed."""
     keep_gb: float = 20.0
-    """Size in GB above which the oldest ended turns are removed early."""
+    """Size in GB above which the oldest ended turns go early."""
     next_state_hours: float = 24.0
     """Hours after which a turn without a next state ends; a late reply reopens it."""
 

@@ -30,21 +30,20 @@ S3 = "s3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
-    """A shared place for the weight versions, in addition to `versions/` of the home."""
+    """A shared place for weight versions, besides `versions/` of the home."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str | None = None
-    """`s3://bucket/folder`, or a folder that all machines reach; unset: in the home alone. Other machines
-    find the versions there, and one with an empty disk begins with the newest. Credentials are those of the
-    AWS tools: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role. Write it in config.toml or the environment, so that
-    every command finds it."""
+    """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. A machine with an
+    empty disk starts from the newest version there. Credentials are the AWS tools': `AWS_ACCESS_KEY_ID`,
+    `AWS_PROFILE`, a role. Set it in config.toml or the environment, which every command reads."""
     endpoint: str | None = None
-    """The URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
+    """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """Versions from one to the next whose optimiser state goes to `url` too: with full weights it is most of
-    what is written. A machine that starts from a version without it starts a new optimiser. The newest
-    `learner.keep_versions` have theirs on the learner's own disk in any case."""
+    """Every how many versions the optimiser state goes to `url` too; with full weights it is most of the
+    bytes. A machine that starts from a version without it starts a new optimiser. The learner's disk keeps
+    that of the newest `learner.keep_versions`."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

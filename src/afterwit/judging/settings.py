@@ -18,83 +18,84 @@ from afterwit.terms import Reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """The judge, its prompts, and how its votes are counted."""
+    """The judge, its prompts, and how its votes count."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """Whether `serve` judges. False: turns are recorded with what followed, and wait."""
+    """false: turns are recorded with their next states, and wait."""
     client: str | None = None
-    """The judge of an installed package (entry point `afterwit.judges`). None: `url`, or the served model."""
+    """A judge from an installed package (entry point `afterwit.judges`). Unset: `url`, or the served
+    model."""
     url: str | None = None
-    """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. None: the served model
+    """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. Unset: the served model
     judges, below the gateway."""
     model: str | None = None
-    """The judge's name at `url`; needed there."""
+    """The judge's name at `url`, required there."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the key for `url`: keys are never written in a file."""
+    """Environment variable that holds the key for `url`."""
     weights: Weights = Weights.BASE
-    """The weights that judge if no `url` is set: the frozen starting ones. A judge that trains drifts."""
+    """The served model's weights that judge: the frozen first ones, because a judge that trains drifts."""
     prompts: Literal["full", "short"] = "full"
-    """`short` is for judges of a few million parameters, as the demo's."""
+    """`short` is for judges of a few million parameters, as in the demo."""
     thinking: bool = False
-    """Whether the embedded judge may think first (`enable_thinking` of its template): better, far slower."""
+    """Whether the embedded judge thinks first (`enable_thinking` of its template): better, far slower."""
     votes: int = 3
-    """m: answers to each of the two questions; 3 as published. Odd numbers tie less."""
+    """m: answers to each of the two questions; odd numbers tie less. 3 as published."""
     temperature: float = 0.6
-    """Sampling temperature of the judge, so that its votes differ; as published."""
+    """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
-    """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
-    voice of three is more often wrong than right."""
+    """How many valid votes must give a hint: `majority`, or `any` as published. A single vote of three is
+    more often wrong than right."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count: with `off` all, with `consistent` those that the votes on both questions
-    together do not contradict, with `unanimous` only those of all valid votes. `auto` is `consistent` while
-    the newest votes differ as if a fifth of the answers were wrong, else `off`: of a good judge's thanks with
-    a wish, the wish is learned."""
+    """The verdicts that count. `off`: all. `consistent`: those that the votes on both questions together do
+    not contradict. `unanimous`: those on which all valid votes agree. `auto`: `consistent` while votes differ
+    as if a fifth of the answers were wrong, else `off`, so that thanks with a wish still teach the wish."""
     max_candidates: int = 3
-    """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
+    """Hints kept per turn, the shortest first; each costs a teacher pass. 3 as published."""
     quote_words: int = 8
-    """A hint with this many words of the next state in a row is rejected. Most commands are shorter."""
+    """A hint that quotes this many words of the next state in a row is rejected. Most commands are
+    shorter."""
     pay_repeats: bool = False
-    """Whether votes may reward a tool call that repeats one of its conversation, word for word, as published.
-    A judge calls every quiet result good, so a policy can live off calls that it has made before."""
+    """Whether votes may reward a tool call that repeats an earlier one of its conversation word for word, as
+    published. Judges praise quiet results, so a policy could live off repeats."""
     calibrate: bool = True
-    """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how
-    often it is right is what `afterwit judges` shows. The answer decides nothing."""
+    """Whether the judge also votes once, blindly, on turns with explicit feedback, which shows in `afterwit
+    judges` how often it is right. It changes no verdict."""
     check_every_s: float = 600.0
-    """Seconds between two checks of the judge. What is surely wrong with it is reported as the health of the
-    stage `judge_checks`."""
+    """Seconds between two checks of the judge; faults show as the health of `judge_checks`."""
     placement: Placement = Placement.LAST_USER
-    """The place of a hint: in the last user message as published, or at the `end`, which shares
-    more of the prompt."""
+    """Where a hint goes: into the last user message as published, or at the `end`, which shares more of the
+    prompt."""
     max_tokens: int = 1024
-    """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192, as the recipes set."""
+    """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192."""
     context_chars: int = 8000
-    """Characters of the conversation before the response that the judge is shown, the latest ones."""
+    """Characters of the conversation before the response, the latest ones."""
     tools_chars: int = 4000
     """Characters of the list of tools."""
     response_chars: int = 8000
     """Characters of the response."""
     next_state_chars: int = 8000
-    """Characters of the next state, shared among its messages so that a long tool result starves no reply."""
+    """Characters of the next state, shared among its messages."""
     max_concurrency: int = 16
-    """Concurrent calls of the judge."""
+    """Calls of the judge at once."""
     max_turns: int = 4
-    """Turns that are judged concurrently. Each makes up to twice `votes` calls."""
+    """Turns judged at once, each with up to twice `votes` calls."""
     timeout_s: float = 120.0
     """Seconds for one answer from `url`."""
     attempts: int = 3
-    """Times a failing call is tried before its turn goes back to waiting."""
+    """Tries of a failing call before its turn waits again."""
     retry_base_s: float = 1.0
-    """Seconds before a failed call is tried again; doubled each time, with jitter."""
+    """Seconds before a failed call is tried again; doubles each time, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between two tries, even if the judge's Retry-After is longer."""
+    """Longest wait between two tries, whatever Retry-After the judge sends."""
     poll_s: float = 2.0
-    """Seconds between two looks for answered turns if nothing wakes the judge."""
+    """Seconds between two looks for answered turns if nothing wakes the stage."""
     lease_s: float = 30.0
-    """Seconds until another process may take over a turn whose judge died; renewed while it is judged."""
+    """Seconds until another process may take over a dead judge's turn; renewed while it is judged."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)
-    """More fields for the request to `url`, such as `{chat_template_kwargs = {enable_thinking = false}}`."""
+    """Further fields of the request to `url`, such as `{chat_template_kwargs = {enable_thinking =
+    false}}`."""
     body_omit: tuple[str, ...] = ()
     """Fields that `url` refuses, such as `seed`, `temperature` or `max_tokens`."""
 

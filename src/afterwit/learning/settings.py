@@ -32,32 +32,29 @@ def rate_for(width: int, *, adapter: bool) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """How weights move: the optimiser, what makes a batch, what is kept."""
+    """The optimiser, what makes a batch, and which versions are kept."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """Whether `serve` trains. False: turns are recorded and judged, and wait; `afterwit train` still takes
-    them."""
+    """false: `serve` records and judges turns, which wait for `afterwit train`."""
     lr: float | None = None
-    """Step size of AdamW, constant without warm-up. Not given: 5e-4 * (576 / width)^0.8 for an adapter of a
-    model with hidden states so wide, a tenth for whole weights: 2.1e-3 at a width of 96, 5e-4 at 576,
-    1.5e-4 at 2560, 1e-4 at 4096. Measured at 96 and 576; 1e-4 and 1e-5 are published for 4 to 8 billion
-    weights. A rate that is too small is silent: at 1e-4 a model of width 576 learned next to nothing."""
+    """AdamW's constant step size, without warm-up. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth
+    for whole weights, where width is that of the hidden states: 2.1e-3 at 96, 1.5e-4 at 2560, 1e-4 at 4096.
+    Measured at 96 and 576; 1e-4 and 1e-5 are published for 4B to 8B. A rate that is too small fails silently:
+    at 1e-4, width 576 learned next to nothing."""
     adapters: Division = "shared"
-    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: each API
-    key has an adapter of its own, which it alone teaches and is served by. `per_session_group`: within a key,
-    each group of sessions that the client names (header `X-Session-Group`) has one; sessions without a group
-    have the key's."""
+    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: an
+    adapter for each API key, which alone teaches and uses it. `per_session_group`: within a key, one for each
+    group that the client names (header `X-Session-Group`); other sessions use the key's."""
     shared_keys: tuple[str, ...] = ()
-    """Names of keys that teach the shared adapter and are served by it, instead of an adapter of their
-    own."""
+    """Keys that teach and use the shared adapter in place of their own."""
     teaches: Literal["own", "both"] = "own"
-    """The adapters that learn from a key with its own. `own`: that adapter alone. `both`: turns that trained
-    it also train the shared one once, as replayed turns, a batch at a time."""
+    """What turns of a key with its own adapter teach. `own`: that adapter. `both`: afterwards also the shared
+    one, once, as replayed turns."""
     lora_rank: int = 16
-    """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
-    which needs optimiser state for every weight, and a second model for the base."""
+    """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
+    with optimiser state for each and a second model as the base."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
@@ -65,120 +62,111 @@ class LearnerSettings:
     beta2: float = 0.98
     """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
     weight_decay: float = 0.1
-    """AdamW's decoupled decay of matrices (norms and biases have none); as published."""
+    """AdamW's decoupled decay of matrices; norms and biases have none. As published."""
     clip: float = 1.0
-    """The gradient's global norm is clipped to this; as published."""
+    """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New turns per update; an update starts when this many are judged. Published is 16, for many people at
-    once. With 16 one person would see almost no effect in 50 conversations, with 4 most of what they taught
-    (the demo's page has figures). Where turns pile up, an update takes up to `batches_per_update` batches."""
+    """New judged turns that start an update. Published is 16, for many people; one person sees almost no
+    effect of that in 50 conversations, but most of it with 4."""
     min_batch: int = 2
-    """Turns that are enough once the oldest has waited `max_wait_s`. Fewer would make a noisy step."""
+    """Turns that suffice once the oldest has waited `max_wait_s`. Fewer make a noisy step."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
-    evening."""
+    """Seconds that the oldest judged turn waits for a full batch: half an hour, so that an evening's use is
+    learned the same evening."""
     turns_per_session_per_update: int = 1
-    """Turns of one session that wait for each other, to train in one update and share their prefix: less work
-    per turn, but learned later. They wait at most `max_wait_s`, until their session ends, and only while they
-    are sure to train before they are too old. 1 holds nothing back."""
+    """Turns of one session that wait for each other to share their prefix in one update: less work, later
+    learning. They wait at most `max_wait_s` or until the session ends, and never until they are too old. 1:
+    no waiting."""
     batches_per_update: int = 4
-    """Batches that one update takes at most. It takes more than one only when turns pile up (a quarter of the
-    queue), because every update makes all waiting turns older by one version. 1: always `batch` turns."""
+    """Batches that one update takes at most when turns pile up (a quarter of the queue), because each update
+    ages all waiting turns by a version. 1: always `batch` turns."""
     epochs: int = 1
-    """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
+    """Optimiser steps over one batch; clipping acts only above 1. 1 as published."""
     replay: int = 4
-    """Turns with hints that trained before and join each update, pi_old computed again; 0 as published. They
-    keep what was learned where the teacher is: thanks alone pull it back to the base, or drive it on. Without
-    them a published model went from 0.69 of a preference to 0.22 (`w_rl` 0.2), or from 0.72 to 0.97 with five
-    times the KL to the base (`w_rl` 1); with four it stayed. An update takes up to twice as long."""
+    """Trained turns with hints that join each update, with pi_old computed again; 0 as published. They hold
+    what was learned near the teacher: without them a model fell from 0.69 of a preference to 0.22, with four
+    it stayed. An update takes up to twice as long."""
     max_staleness: int = 16
-    """A turn whose oldest token was sampled more versions ago than this is skipped (off-policy too far)."""
+    """Versions since a turn's oldest token was sampled, above which the turn is skipped as too far off
+    policy."""
     update_gate: bool = False
-    """No update unless a new turn of the batch carries a term with a weight; replayed turns alone are not
-    enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
+    """No update unless a new turn carries a term with a weight; off as published. Without it, replay in small
+    batches broke a tiny model within 500 interactions."""
     source_share: float = 0.25
-    """The most of an update's new turns that one source (a key) gives if others
-    have turns too, but at least an equal part; 1: no limit. One voice must not fill what several share."""
+    """Largest share of an update's new turns from one source (a key) if others wait, but at least an equal
+    part; 1: no limit."""
     source_turns_a_day: int = 0
-    """New turns of one source that train within 24 hours; the rest waits, or becomes too old. 0: no limit,
-    because an agent may make thousands; set it before strangers get keys."""
+    """New turns of one source that train within 24 hours; more wait, or become too old. 0: no limit, because
+    an agent may make thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
-    """The judged turns that train only once you accepted them (`afterwit review`): `all`, those with a
-    doubtful hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several
-    other sources said waits in any case."""
+    """Judged turns that train only after `afterwit review`: `all`, `flagged` (a doubtful hint: links,
+    commands, standing orders) or `off`. Turns that contradict several other sources always wait."""
     tool_hints: bool = False
-    """Whether a hint may come from what tools returned alone, as published. Off: such a turn trains by its
-    reward, and by its hint only once a person accepted it or approved what came of it. A web page is no
-    teacher."""
+    """Whether tools' results alone may give a hint, as published. Off, such a turn trains by its reward, and
+    by its hint only after a person accepts it or approves the outcome: a web page is no teacher."""
     teacher: str = "base"
-    """The weights that read the hint: the frozen ones that the policy began with (`base`), the policy's at
-    the start of the update (`live`), or their running mean (`ema`), which begins at the base. `server`: a
-    vLLM or SGLang server scores the hints (`teacher_url`), for the objectives that need no more than its
-    top-K. Any other value is the folder or hub id of a checkpoint with the same tokenizer, which is loaded
-    frozen."""
+    """The weights that read the hint: the policy's frozen first ones (`base`), its present ones (`live`),
+    their running mean (`ema`), a vLLM or SGLang server (`server`, for objectives that need only its top-K),
+    or the folder or hub id of a frozen checkpoint with the same tokenizer."""
     teacher_url: str | None = None
-    """URL of the server of `teacher = "server"`, without `/v1`; its model has the same tokenizer. Not
-    given: `engine.url`, whose model without adapter is the base."""
+    """URL of the `server` teacher, without `/v1`; same tokenizer. Unset: `engine.url`, whose model without
+    adapter is the base."""
     teacher_key_env: str | None = None
-    """Environment variable that holds the API key of `teacher_url`, if it needs one."""
+    """Environment variable that holds the key of `teacher_url`, if it needs one."""
     teacher_device: str | None = None
-    """Device of a teacher that is another checkpoint. Not given: `learner.device`."""
+    """Device of a teacher that is another checkpoint. Unset: `learner.device`."""
     reference: str = "base"
-    """The weights whose distribution the reference KL (`objective.beta`) keeps the policy near; as
-    `teacher`."""
+    """The weights near which `objective.beta` keeps the policy; values as for `teacher`."""
     reference_device: str | None = None
-    """Device of a reference that is another checkpoint. Not given: `learner.device`."""
+    """Device of a reference that is another checkpoint. Unset: `learner.device`."""
     ema_decay: float = 0.99
-    """Share of the mean that an update keeps (`teacher` or `reference` is "ema"): 0.99 remembers about 100
-    updates. 0 gives the live policy, 1 the base."""
+    """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates, 0 gives the live
+    policy, 1 the base."""
     max_tokens: int = 32_768
-    """Most tokens of prompt, hint and response of a turn that trains; it bounds the learner's memory. The
-    model's own context bounds them too."""
+    """Most tokens of prompt, hint and response of a turn that trains, which bounds memory. The model's
+    context also bounds them."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass: all of padded rows; of packed rows, those besides the longest.
-    It changes memory and speed, not the result."""
+    """Tokens of one pass: of padded rows all, of packed rows those besides the longest. It changes memory and
+    speed, not the result."""
     packing: PackingChoice = "auto"
-    """`auto`: tokens that rows share (a session's turns, hints, retries) run through the model once, if that
-    saves a sixth of them and the model allows it. The result is the same. `off`: every row runs alone."""
+    """`auto`: tokens that rows share (sessions, hints, retries) run once if that saves a sixth and the model
+    allows it, with the same result. `off`: every row runs alone."""
     loss_backend: LossBackend = "fused"
-    """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
-    chunk. `plain`: all at once by autograd; the reference, and for models with an unusual head."""
+    """`fused`: loss and gradient for a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
+    autograd, as the reference and for models with an unusual head."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"
-    """`auto` is CUDA if there is one, else the CPU."""
+    """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
-    """Precision of forward passes and of written versions; use the engine's. With bfloat16 the optimiser
-    keeps fp32 master weights."""
+    """Precision of forward passes and written versions; use the engine's. With bfloat16 the optimiser keeps
+    fp32 master weights."""
     threads: int = 0
-    """CPU threads of torch; 0: as many as cores. For a tiny model 1 is best, above all on busy cores."""
+    """CPU threads of torch; 0: one per core. 1 suits tiny models and busy cores."""
     measure_effects: bool = True
-    """Whether an update measures what it did to its turns, for `afterwit ledger`: one more forward pass over
-    their responses, those with hints first, for a tenth of the update's work or 4,096 tokens."""
+    """Whether an update measures its effect on its turns for `afterwit ledger`: one more forward pass, hints
+    first, of a tenth of its work or 4,096 tokens."""
     keep_versions: int = 5
-    """Newest versions whose weights stay on disk, to roll back to; in addition one at each doubling of the
-    distance (the ladder), so that `forget` and `rollback` reach back. Manifests are never deleted."""
+    """Newest versions that keep their weights, besides one at each doubling of the distance for `forget` and
+    `rollback`. Manifests stay forever."""
     mismatch_alarm: float = 0.2
-    """Nats. There is an alarm if the mean |log pi_old - log pi_b| of tokens that the same weights sampled is
-    above this: engine and learner disagree."""
+    """Nats: an alarm if the mean |log pi_old - log pi_b| under equal weights is above it, because engine and
+    learner disagree."""
     poll_s: float = 1.0
-    """Seconds between looks at the store."""
+    """Seconds between two looks at the store."""
     processes: int = 1
-    """Processes that share an update's passes, each with the whole policy on a device of its own: as many as
-    there are GPUs, at most one for each turn of a batch. `serve` and `train` start them with `torchrun`'s own
-    launcher, unless they were started by `torchrun`, whose number counts then."""
+    """Processes that share an update's passes, each with the whole policy on its own device; at most one per
+    turn of a batch. `serve` and `train` launch them; under `torchrun` its number counts."""
     shards: int = 1
-    """Processes that hold one copy of the weights between them (FSDP2), with gradient and optimiser state:
-    for full weights that do not fit one device. `processes` is a multiple of it, and each multiple is a copy.
-    All need the home on a disk that they share. 1: every process holds all."""
+    """Processes that share one copy of weights, gradient and optimiser state (FSDP2), for full weights too
+    large for one device. It divides `processes`; all need the home on a shared disk. 1: each holds all."""
     patience_s: float = 600.0
-    """Seconds that the processes of a learner wait for each other within an update. After that one of them
-    hangs: all end, and `serve` starts them again. `/readyz` and `status` report a
-    learner of one process without a sign for so long as hanging, and leave it alone: a pass may take long."""
+    """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A
+    single process that shows no sign for so long is reported as hanging (`/readyz`, `status`) and goes on."""
     lease_s: float = 900.0
-    """Seconds until another learner may take over claimed turns; renewed while the update runs."""
+    """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0
-    """Seconds until a released batch is tried again; doubles with each attempt, up to an hour."""
+    """Seconds until a released batch is tried again; doubles up to an hour."""
     max_attempts: int = 6
     """Failed updates after which a turn ends as `learner_failed`; `requeue` puts it back."""
 

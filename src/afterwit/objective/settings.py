@@ -17,7 +17,7 @@ RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveSettings:
-    """The loss that an update minimises. The symbols are those of the algorithm page."""
+    """The loss that an update minimises, in the symbols of [the algorithm](algorithm.md)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -31,52 +31,52 @@ class ObjectiveSettings:
     """The table whose keys a setting accepts."""
 
     objective: str = "hybrid"
-    """The terms that a turn's reward and hint become: `hybrid` is RL and top-K OPD, `hybrid_token` RL and
-    token OPD, `hybrid_distill` RL and top-K distillation, `combine` one surrogate of both at the sampled
-    tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
+    """How rewards and hints train. `hybrid`: RL and top-K OPD; `hybrid_token`: RL and token OPD;
+    `hybrid_distill`: RL and top-K distillation; `combine`: one surrogate of both at the sampled tokens; the
+    others: one term alone."""
     w_rl: float = 0.2
-    """Weight of RL, or of the reward in `combine`; 0 leaves OPD only. 1 as published, where a published model
-    began to repeat itself in 3 of 48 answers; at 0.2 it did in none, and learned as much."""
+    """Weight of RL, or of the reward in `combine`; 0: OPD only. At 1, as published, a model repeated itself
+    in 3 of 48 answers; at 0.2 it never did and learned as much."""
     w_opd: float = 1.0
-    """Weight of OPD, or of the teacher in `combine`; 0 leaves RL only. 1 as published."""
+    """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
     k: int | None = None
-    """Ids kept per position, of the student's and of the teacher's most likely. Not given: 4, and 50 in
-    top-K distillation, as published."""
+    """Most likely ids kept per position, of student and teacher. Unset: 4, in top-K distillation 50, as
+    published."""
     subset: str = "student"
-    """The kept ids that learn in top-K OPD: the student's, the teacher's, or those of both."""
+    """The kept ids that learn in top-K OPD: the student's, the teacher's, or their overlap."""
     hint_selection: str = "sequence_optimal"
-    """The hint that teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score only that
-    one. `sequence_optimal` takes the hint whose teacher agrees most with the student over the response,
-    `token_optimal` the one that does so at each token."""
+    """The hint that teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score it alone.
+    `sequence_optimal` takes the one whose teacher agrees most with the student over the response,
+    `token_optimal` at each token."""
     routing: Literal["all", "routed"] = "all"
     """`all`: a turn learns by every term it carries, as published. `routed`: a failed turn (r = -1) with a
-    hint learns by OPD alone, a good one (r = +1) by RL alone, or not at all if the policy was sure of it."""
+    hint learns by OPD alone, a good one (r = +1) by RL alone, or not at all if the policy was already
+    sure."""
     confident_above: float = 0.95
-    """Mean probability of the sampled tokens from which on the policy was sure of a good turn, which then has
-    little left to teach. Read only if turns are routed."""
+    """Mean probability of the sampled tokens from which `routed` counts the policy as sure."""
     logprob_diff_clip: float = 1.0
-    """C, nats: caps |log pi_T - log pi_old| in top-K OPD so that one id cannot dominate; <= 0 is off."""
+    """C, nats: bound of |log pi_T - log pi_old| in top-K OPD, so that no id dominates; <= 0: off."""
     tail_bucket: bool = False
     """Adds the rest of the vocabulary as one more element; off as published."""
     eps_lo: float = 0.2
-    """The ratio pi / pi_old is clipped below at 1 - eps_lo (RL, top-K OPD, combine)."""
+    """The ratio pi / pi_old is clipped below at 1 - eps_lo in RL, top-K OPD and combine."""
     eps_hi: float = 0.28
-    """The ratio is clipped above at 1 + eps_hi: room upward keeps rare tokens reachable (as eps_lo)."""
+    """The ratio is clipped above at 1 + eps_hi; more room upward keeps rare tokens reachable."""
     token_eps_lo: float = 0.2
     """As eps_lo, for token OPD."""
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD, which is published with symmetric clipping."""
     baseline: str = "none"
-    """Subtracted from the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
+    """Subtracted from the reward: nothing, a running mean, or its group's mean (then z-scored)."""
     baseline_decay: float = 0.9
-    """Share of the running mean that an update keeps: a memory of about ten updates."""
+    """Share of the running mean that an update keeps: 0.9 remembers about ten updates."""
     is_cap: float = 2.0
-    """Cap of the importance weight pi_old / pi_b: bounds its variance, at the price of some bias."""
+    """Cap of the importance weight pi_old / pi_b: less variance for some bias."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1
-    """Weight of the reference KL, KL(pi || reference), which keeps skills that no reward measures. 0 as
-    published; in the demo's tools world 0.01 kept as little as 0."""
+    """Weight of KL(pi || reference), which keeps skills that no reward measures. 0 as published; in the
+    demo's tools world 0.01 kept as little as 0."""
     aggregation: str = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 

@@ -29,30 +29,27 @@ REMEDY = 'name them, such as `afterwit plan --gpu-memory 80GB --gpus 8`, or set 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSettings:
-    """How many GPUs of a machine each part has. `afterwit plan` computes with it; if the section is there,
-    `afterwit up` starts all parts accordingly."""
+    """How many GPUs of a machine each part gets. `afterwit plan` computes with this; `afterwit up` starts the
+    parts by it."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     device: Literal["cuda", "cpu"] = "cuda"
-    """cpu: no part gets a GPU. The numbers below then count servers and processes, which all share the
-    machine's memory."""
+    """cpu: no GPUs. The numbers then count servers and processes that share the machine's memory."""
     policy: int = 1
-    """GPUs of the engines that serve, divided evenly among the servers of `engine.url`. 0: they run on other
-    machines."""
+    """GPUs of the serving engines, divided evenly among `engine.url`. 0: they run elsewhere."""
     judge: int = 0
-    """GPUs of the judge's server at `judge.url`. 0: it runs elsewhere, or the served model judges."""
+    """GPUs of the server at `judge.url`. 0: it runs elsewhere, or the served model judges."""
     teacher: int = 0
-    """GPUs of the teacher's server at `learner.teacher_url`. 0: it is elsewhere, or the learner holds it."""
+    """GPUs of the server at `learner.teacher_url`. 0: it runs elsewhere, or the learner holds it."""
     learner: int = 0
-    """GPUs of the learner, one for each of `learner.processes`. 0: it shares the policy's GPU."""
+    """GPUs of the learner, one for each of `learner.processes`. 0: it shares the policy's."""
     judge_model: str | None = None
-    """Folder or hub id of the model that the judge's server loads. Default: the served model."""
+    """Folder or hub id of the judge server's model. Unset: the served model."""
     teacher_model: str | None = None
-    """Folder or hub id of the model that the teacher's server loads. Default: the served model."""
+    """Folder or hub id of the teacher server's model. Unset: the served model."""
     context: int = 32_768
-    """Tokens of the longest request: every engine has room for its keys and values, or for the model's own
-    context if that is shorter."""
+    """Tokens of the longest request that every engine has room for, or the model's context if shorter."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

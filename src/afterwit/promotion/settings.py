@@ -10,39 +10,36 @@ from afterwit.ranges import above, at_least, within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionSettings:
-    """How a version earns the right to serve, and what takes it away."""
+    """When a version may serve, and when it is taken back; see [Safety](safety.md)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """Whether versions are held, watched and taken back. False: every finite update is served."""
+    """false: every finite update is served, and none is held, watched or taken back."""
     may_lose: float = 0.10
-    """Share of what people approved that a new version may answer otherwise, in each kind of response."""
+    """Share of approved responses of each kind that a new version may answer otherwise."""
     hold_at: float = 20.0
-    """Evidence (an e-value) of more loss than that from which an update is held. With independent responses,
-    at most 1 in 20 updates is held for nothing."""
+    """Evidence (e-value) of a greater loss that holds an update. At 20, at most 1 in 20 updates is held
+    wrongly if responses are independent."""
     per_kind: int = 16
-    """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
-    or text."""
+    """Approved responses that test a version, for each kind: a tool with its flags, or text."""
     per_source: int = 6
-    """Of these, how many may come from one source (a key) if others approved such responses
-    too; an equal part of them if that is more."""
+    """Of these, the most from one source (a key) if others approved some too, or an equal part if that is
+    more."""
     share_of_update: float = 0.2
-    """Tokens of these responses, as a share of the update's own work, but at least 4,096; the kinds
-    take turns."""
+    """Tokens of this test as a share of the update's own work, at least 4,096; kinds take turns."""
     may_end_badly: float = 0.15
-    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut
-    before their client wanted, or never."""
+    """Share of requests that may end badly: with a complaint but no hint, in repeated calls, cut off before
+    their client wanted, or never."""
     alarm_at: float = 100.0
-    """Evidence of more than that from which what was learned since the confirmed version is taken back. In
-    simulations a false alarm came after 1,300 requests of which an eighth ended badly, and an alarm after 46
-    at twice `may_end_badly`, after 13 if half of them ended badly."""
+    """Evidence of a greater share that takes back all versions since the confirmed one. In simulations with a
+    share of an eighth a false alarm came after 1,300 requests; at twice `may_end_badly` an alarm came after
+    46, at a half after 13."""
     confirm_after: int = 6
-    """Requests that must end well, with none between them that ends badly, to confirm the version that served
-    the first of them. Of the newest 24, no larger share than `may_end_badly` may have ended badly. A
-    complaint with a hint does not count."""
+    """Requests in a row that must end well to confirm the version that served the first, while at most
+    `may_end_badly` of the newest 24 ended badly. Complaints with a hint do not count."""
     no_end_s: float = 1800.0
-    """Seconds without a result after a tool call until the request counts as never ended."""
+    """Seconds without a tool's result before a request counts as never ended."""
 
     def __post_init__(self) -> None:
         within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")

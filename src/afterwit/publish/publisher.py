@@ -28,17 +28,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
-    """When new weights are loaded into the engine, and how many adapters stay there."""
+    """When the engine loads new weights, and how many adapters it keeps."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     poll_s: float = 1.0
     """Seconds between two looks at the versions folder."""
     adapters: int = 16
-    """Personal adapters (`learner.adapters`) that the engine keeps in memory: those used last. Another one is
-    loaded and probed when a request asks for it."""
+    """Personal adapters (`learner.adapters`) in the engine's memory, the last used. Another is loaded and
+    probed on request."""
     idle_s: float = 900.0
-    """Seconds without a request after which a personal adapter is unloaded."""
+    """Seconds without a request before a personal adapter is unloaded."""
 
     def __post_init__(self) -> None:
         above(self, 0, "poll_s", "idle_s")

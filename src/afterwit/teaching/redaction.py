@@ -16,16 +16,16 @@ OWN = "own"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """Secrets that never train and are replaced in exported training data."""
+    """Secrets that never train, and that exports of training data replace."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
-    """Kinds of secrets: API keys and tokens, card numbers, e-mail addresses. A response that holds one does
-    not train, so leave out `emails` if your agents write mail."""
+    """API keys and tokens, card numbers, e-mail addresses. A response that holds one does not train: leave
+    out `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
-    """Regular expressions (Python's) of your own secrets, such as `"ACME-[0-9]{8}"`. They see every response:
-    bound their repetitions."""
+    """Python regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every
+    response, so bound their repetitions."""
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

@@ -17,7 +17,7 @@ TRACKERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingSettings:
-    """Programs that get the numbers of each version, and traces; the page on tracking lists them."""
+    """Programs that get each version's numbers, and traces; see [Metrics](scale.md#metrics)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -25,15 +25,14 @@ class TrackingSettings:
     """The table whose keys a setting accepts."""
 
     trackers: tuple[str, ...] = ()
-    """Trackers that get each version's numbers when it is committed: a list. Their libraries come with the
-    extra `tracking`."""
+    """Trackers that get each committed version's numbers. Their libraries come with the extra `tracking`."""
     project: str = "afterwit"
-    """The project that a tracker shows this home's run in; MLflow calls it an experiment."""
+    """The tracker's project for this home's run (MLflow: experiment)."""
     folder: str | None = None
     """Where trackers write files; unset: `tracking` in the home."""
     otlp_url: str | None = None
-    """An OpenTelemetry collector (OTLP over HTTP) that gets the spans of turns and updates, such as
-    `http://127.0.0.1:4318`; unset: none does. Its library comes with the extra `otlp`."""
+    """OpenTelemetry collector (OTLP over HTTP) for the spans of turns and updates, such as
+    `http://127.0.0.1:4318`; its library comes with the extra `otlp`. Unset: none."""
 
     def __post_init__(self) -> None:
         if not self.project:

@@ -18,25 +18,25 @@ class HindsightSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     top_k: int = 50
-    """Ids in a row of the teacher, including the sampled one; 50 as published. An engine that returns fewer
-    gives narrower rows, which is logged once."""
+    """Ids in a teacher's row, the sampled one included; 50 as published. If the engine returns fewer, rows
+    are narrower, which is logged once."""
     weights: Weights = Weights.LIVE
-    """The teacher's weights: the policy's own, as published, or the frozen starting ones."""
+    """The teacher's weights: the policy's own, as published, or the frozen first ones."""
     hint_selection: Literal["longest", "shortest", "sequence_optimal", "token_optimal"] = "longest"
-    """The hint that teaches if there are several: `longest` as published. The last two ask the teacher about
-    each, and the policy itself."""
+    """The hint that teaches if there are several; `longest` as published. `sequence_optimal` and
+    `token_optimal` ask the teacher about each, and the policy too."""
     overlap_k: int = 4
     """Ids of policy and teacher that `sequence_optimal` and `token_optimal` compare."""
     doubtful_hints: bool = False
-    """Whether hints teach that name an address or a command which no person named, or order something beyond
-    the turn, as published. Text that a tool returned can plant such a hint, and rollouts are not reviewed."""
+    """Whether hints teach, as published, that name an address or command which no person named, or that order
+    something beyond the turn. Tools can plant such a hint, and rollouts are not reviewed."""
     attempts: int = 3
-    """Attempts at a teacher that does not answer before its turns count as not scored."""
+    """Tries of a teacher that does not answer before its turns count as not scored."""
     max_unscored_share: float = 0.5
-    """Share of turns that may fail to be scored before the run stops with the reason. A turn that taught
-    nothing (nothing followed, no hint) did not fail."""
+    """Share of turns that may fail to be scored before the run stops with the reason. A turn without a next
+    state or hint did not fail."""
     unscored_after: int = 24
-    """The number of turns below which the share is not checked."""
+    """Turns before this share is checked."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

@@ -10,8 +10,8 @@ from afterwit.ranges import above, at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtroposSettings:
-    """Training on batches of an Atropos server (`afterwit train --from atropos`). A batch is `learner.batch`
-    sequences."""
+    """Training on batches of an Atropos server (`afterwit train --from atropos`) with `learner.batch`
+    sequences each."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -20,13 +20,13 @@ class AtroposSettings:
     poll_s: float = 1.0
     """Seconds between requests while the server has no batch; doubles up to `longest_poll_s`."""
     longest_poll_s: float = 15.0
-    """Most seconds between two questions: environments stop sending while a batch waits to be fetched."""
+    """Longest such wait in seconds. Environments stop sending while a batch waits."""
     timeout_s: float = 120.0
-    """Seconds that one answer may take: a batch with 50 ids a row is tens of megabytes."""
+    """Seconds for one answer: a batch with 50 ids per row is tens of megabytes."""
     temperature: float = 1.0
-    """Of the log-probs in groups that do not say. Groups of Afterwit's own environment do."""
+    """Temperature of log-probs in groups that name none. Afterwit's environment names it."""
     max_failures: int = 3
-    """Updates that may fail one after the other, each losing its batch, before the command stops."""
+    """Failed updates in a row, each of which loses its batch, before the command stops."""
 
     def __post_init__(self) -> None:
         above(self, 0, "poll_s", "longest_poll_s", "timeout_s", "temperature")

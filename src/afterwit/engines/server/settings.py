@@ -21,28 +21,28 @@ class ServerSettings:
     """The kind's name in messages."""
 
     url: str | tuple[str, ...] = "http://127.0.0.1:8000"
-    """Address of the server, without `/v1`; a list: several servers of one model, behind one gateway."""
+    """Address of the server, without `/v1`; a list: several servers of one model."""
     api_key_env: str | None = None
-    """Environment variable with the server's API key, if it requires one."""
+    """Environment variable that holds the server's API key, if it needs one."""
     swap: Swap = "adapters"
-    """How new weights are loaded. adapters: each version is a LoRA adapter next to the base, running requests
-    end with theirs, and the base stays for the judge. whole: all weights are replaced, requests wait
-    meanwhile, and there is no base; for `learner.lora_rank = 0`."""
+    """How new weights are loaded. adapters: as LoRA adapters next to the base, which stays for the judge;
+    running requests end with theirs. whole: all weights are replaced while requests wait, and the base is
+    gone; for `learner.lora_rank = 0`."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """The server's precision. auto: as the server reports it, else as in the model's config.json."""
+    """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
-    """Seconds that a request waits for a server that is away or loads new weights; then the client gets a
-    502. At the start, seconds to wait for the server's first answer."""
+    """Seconds that a request waits for a server that is away or loads weights before it gets a 502; at the
+    start, for the first answer."""
     silence_s: float = 300.0
-    """Seconds without any byte of an answer after which the server counts as gone. Reading a long prompt on
-    a slow machine sends no bytes."""
+    """Seconds without a byte of an answer before the server counts as gone. A slow machine is silent while it
+    reads a long prompt."""
     watch_s: float = 1.0
-    """Seconds between two health checks of the server."""
+    """Seconds between two health checks."""
 
     start_s: float = 1800.0
     """Seconds that a server started by `afterwit up` may take to load the model."""
     flags: tuple[str, ...] = ()
-    """Further flags for a server started by `afterwit up`. The last of repeated flags counts."""
+    """Further flags for a server that `afterwit up` starts. The last of repeated flags counts."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
@@ -76,7 +76,7 @@ class VllmSettings(ServerSettings):
     label: ClassVar[str] = "vLLM"
 
     kind: Literal["vllm"] = "vllm"
-    """vllm: the model runs in a vLLM server, this process needs no torch."""
+    """The model runs in a vLLM server; this process needs no torch."""
     command: tuple[str, ...] = ("vllm",)
     """The program that `afterwit up` starts, such as `["/opt/vllm/bin/vllm"]`."""
 
@@ -88,9 +88,9 @@ class SglangSettings(ServerSettings):
     label: ClassVar[str] = "SGLang"
 
     kind: Literal["sglang"] = "sglang"
-    """sglang: the model runs in an SGLang server, this process needs no torch."""
+    """The model runs in an SGLang server; this process needs no torch."""
     url: str | tuple[str, ...] = "http://127.0.0.1:30000"
-    """Address of the server, without `/v1`; a list: several servers of one model, behind one gateway."""
+    """Address of the server, without `/v1`; a list: several servers of one model."""
     command: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
-    """The program that `afterwit up` starts, such as
-    `["/opt/sglang/bin/python", "-m", "sglang.launch_server"]`."""
+    """The program that `afterwit up` starts, such as `["/opt/sglang/bin/python", "-m",
+    "sglang.launch_server"]`."""
