@@ -148,13 +148,25 @@ async def test_a_client_that_closes_while_it_waits_has_left_and_the_engine_is_fr
 
 
 @pytest.mark.parametrize("pieces", ["at once", "byte by byte"])
-async def test_an_offer_of_another_protocol_is_refused_with_a_reason(gateway: Serving, pieces: str):
+@pytest.mark.parametrize("offer", [b"h2c", b"websocket"])
+async def test_a_request_that_offers_another_protocol_is_answered_in_http_1(
+    gateway: Serving, offer: bytes, pieces: str
+):
+    headers = (
+        b"Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABk\r\n" % offer
+    )
     line, _, rest = request().partition(b"\r\n")
-    sent = line + b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n" + rest
+    sent = line + b"\r\n" + headers + rest
     cut = [sent] if pieces == "at once" else [sent[at : at + 1] for at in range(len(sent))]
     head, _, body = (await answer_of(gateway, *cut)).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["error"]["code"] == "upgrade_unsupported"
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(body)["choices"]
+
+
+async def test_many_offers_in_one_piece_are_all_answered(gateway: Serving):
+    offering = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert (await answer_of(gateway, offering * 50 + last)).count(b"HTTP/1.1 200 ") == 51
 
 
 async def test_bodies_that_never_end_do_not_keep_others_out(tmp_path: Path, renderer: Renderer):

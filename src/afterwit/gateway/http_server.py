@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 import orjson
 import uvicorn
-from httptools import HttpParserError
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -120,6 +120,9 @@ class Listener:
             await self._server.shutdown(sockets=[self._sock])
 
 
+OFFER = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and tokens of `Connection`, that offer another protocol."""
+
 ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
 """The JSON body of an error at a path."""
 
@@ -145,6 +148,7 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
+        self._offers_upgrade = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         super().connection_made(transport)
@@ -160,12 +164,37 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
-        if self._head_timer is not None:  # the headers are still coming
-            try:
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+            if self._head_timer is not None:  # the headers are still coming
                 self._count(len(data))
-            except HttpParserError:
-                self.send_400_response("")
+        except HttpParserError:
+            self.send_400_response("")
+
+    def _feed(self, data: bytes) -> None:
+        """Parse some input. An offered upgrade is ignored (RFC 9110, section 7.8): Java's client offers h2c.
+
+        The parser stops at the headers of such a request; a new one reads them again without the offer.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as offered:
+                if not self._offers_upgrade:
+                    return
+                data = self._head_without_offer() + data[offered.args[0] :]
+                self.parser = HttpRequestParser(self)
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(token for token in value.split(b",") if token.strip().lower() not in OFFER)
+            if name not in OFFER and value:
+                lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -182,11 +211,13 @@ class Connection(HttpToolsProtocol):
         self._in_body = True
         self._stop_head_timer()
         self._idle.pop(self, None)
-        if self.parser.should_upgrade():  # the parser would take the body for the other protocol's bytes
-            self._refuse(
-                400, "upgrade_unsupported", "Only HTTP/1.1 is served: turn off HTTP/2 (h2c) and upgrades."
-            )
-        super().on_headers_complete()
+        self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offers_upgrade:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._offers_upgrade:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
