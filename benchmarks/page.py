@@ -40,8 +40,8 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     )
     yield f"{_commits(facts)}; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
-    yield "| row | what | median (min to max) | target | | floor or peer | |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| row | what | median (min to max) | target | | floor or peer, and remarks |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     yield from map(_line, rows)
 
 
@@ -66,7 +66,9 @@ def _line(row: Row) -> str:
         figures = number(row.middle) + ("" if low == high else f" ({low} to {high})")
     target = "" if row.target is None else str(row.target)
     verdict = "**MISS**" if row.verdict == "MISS" else row.verdict
-    cells = (row.id, row.what, figures, target, verdict, row.floor or row.peer, row.remark)
+    peer = row.floor or row.peer
+    notes = "; ".join(note for note in ("" if peer in row.what else peer, row.remark) if note)
+    cells = (row.id, row.what, figures, target, verdict, notes)
     return f"| {' | '.join(cells)} |"
 
 
