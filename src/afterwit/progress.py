@@ -19,6 +19,14 @@ PERIODS = 6
 LEAST_SESSIONS = 5
 """Sessions of a period: fewer periods rather than smaller ones."""
 
+Z = 1.959963984540054
+"""The standard normal quantile at 0.975."""
+DRAWS = 2000
+"""Resamples of a bootstrap, at most."""
+MOST_VALUES = 2_000_000
+"""Values that a bootstrap draws in all, so that it stays a matter of a second."""
+LEAST_DRAWS = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -137,15 +145,6 @@ def _period(sessions: Sequence[Sequence[Request]]) -> Period:
         counts=tuple(complaints),
         share_interval=wilson_interval(complaining, len(sessions)),
     )
-
-
-Z = 1.959963984540054
-"""The standard normal quantile at 0.975."""
-DRAWS = 2000
-"""Resamples of a bootstrap, at most."""
-MOST_VALUES = 2_000_000
-"""Values that a bootstrap draws in all, so that it stays a matter of a second."""
-LEAST_DRAWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,22 @@ from __future__ import annotations
 import re
 from collections import deque
 
+_NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
+_TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
+"""`<think>`, `[THINK]`, `<seed:think>` and the like."""
+
+_CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>")
+"""The beginning of a channel of harmony or Gemma, or the end of Gemma's thought."""
+
+_BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
+"""Harmony whose marks a server left out: `analysisThe person thanks.assistantfinal\boxed{1}`."""
+
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
+    re.DOTALL,
+)
+"""An escape in JSON text: a whole surrogate pair, half of one, or any other."""
+
 
 def without_blocks(text: str, *marks: tuple[str, str]) -> str:
     """The text without its blocks. `marks`: opening and closing texts. An opening without a closing stays."""
@@ -45,17 +61,6 @@ def without_named_blocks(text: str, tag: re.Pattern[str], instead: str) -> str:
     return "".join([*kept, text[at:]])
 
 
-_NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
-_TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
-"""`<think>`, `[THINK]`, `<seed:think>` and the like."""
-
-_CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>")
-"""The beginning of a channel of harmony or Gemma, or the end of Gemma's thought."""
-
-_BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
-"""Harmony whose marks a server left out: `analysisThe person thanks.assistantfinal\boxed{1}`."""
-
-
 def outside_thoughts(words: str) -> str:
     """The text outside the thoughts. One of a thought's two marks may be missing: without the first, the
     thought is all text before the second; without the second, all text after the first."""
@@ -69,13 +74,6 @@ def outside_thoughts(words: str) -> str:
     said = said[ends[-1] :] if ends else said
     begun = _TAG.search(said)
     return said if begun is None else said[: begun.start()]
-
-
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
-    re.DOTALL,
-)
-"""An escape in JSON text: a whole surrogate pair, half of one, or any other."""
 
 
 def without_halves(json_text: str) -> str:

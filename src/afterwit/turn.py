@@ -10,6 +10,9 @@ from afterwit.adapters import SHARED
 from afterwit.message import Conversation, Message
 from afterwit.verdict import Flag, Verdict
 
+GREEDY_BELOW = 0.05
+"""A temperature under this samples the mode: the turn trains by OPD only, at temperature 1."""
+
 
 class Kind(StrEnum):
     """Whether a turn belongs to the conversation a person follows."""
@@ -28,10 +31,6 @@ class Basis(StrEnum):
     """After temperature and truncation: the one that was sampled from."""
     RAW = "raw"
     """The model's own, at temperature 1."""
-
-
-GREEDY_BELOW = 0.05
-"""A temperature under this samples the mode: the turn trains by OPD only, at temperature 1."""
 
 
 def is_greedy(temperature: float) -> bool:

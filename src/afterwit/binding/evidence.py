@@ -19,6 +19,12 @@ from afterwit.ids import turn_of_call
 from afterwit.message import SYSTEM, Message
 from afterwit.turn import Kind
 
+FEWEST = 2
+"""Least number of a conversation's texts in a paraphrase."""
+
+MOST = 0.5
+"""Least share of a conversation's texts in a paraphrase."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
@@ -333,13 +339,6 @@ def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
     known = [text for text in one.texts[:-1] if text.startswith(one.asked[-1])]
     wrapped = len(last) >= SHORTEST and any(last in text for text in known)
     return (last in known or wrapped) and len(reply) + sum(map(len, asked)) >= DISTINCTIVE
-
-
-FEWEST = 2
-"""Least number of a conversation's texts in a paraphrase."""
-
-MOST = 0.5
-"""Least share of a conversation's texts in a paraphrase."""
 
 
 def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | None:

@@ -28,6 +28,29 @@ MOST_NAMED = 64
 
 HASH_BYTES = 16
 
+TINY = 2
+"""Most messages of a tiny request, without the system's."""
+
+MOST_SYSTEM_BYTES = 8 * 2**20
+"""Bytes of the system texts whose hashes are cached."""
+
+MOST_MESSAGES = 4
+"""The last user messages that are split into heads."""
+
+MOST_HEADS = 8
+"""The last places in a message where a client may have joined two."""
+
+LONGEST_JOINED = 16_384
+"""Characters of a message that is split."""
+
+PARAGRAPH = "\n\n"
+
+DISTINCTIVE = 40
+"""Least characters of a text, or of several together, that identify one conversation."""
+
+MOST_READ_BYTES = 32 * 2**20
+"""Bytes of messages whose reading is cached: 200 conversations of 100 kB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -171,13 +194,6 @@ def first_index(turns: Iterable[Iterable[str]]) -> dict[str, int]:
     return first
 
 
-TINY = 2
-"""Most messages of a tiny request, without the system's."""
-
-MOST_SYSTEM_BYTES = 8 * 2**20
-"""Bytes of the system texts whose hashes are cached."""
-
-
 def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
     """The signature of a request."""
     system = [message.content or "" for message in conversation.messages if message.role in SYSTEM]
@@ -196,21 +212,6 @@ def _system_hash(text: str) -> str:
 
 _digest = ByteCache(_system_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
 """The requests of a session repeat one system text."""
-
-
-MOST_MESSAGES = 4
-"""The last user messages that are split into heads."""
-
-MOST_HEADS = 8
-"""The last places in a message where a client may have joined two."""
-
-LONGEST_JOINED = 16_384
-"""Characters of a message that is split."""
-
-PARAGRAPH = "\n\n"
-
-DISTINCTIVE = 40
-"""Least characters of a text, or of several together, that identify one conversation."""
 
 
 def _heads(
@@ -249,10 +250,6 @@ def _splits(message: Message) -> Iterator[tuple[str, str]]:
         text, rest = plain_text(replace(message, content=content[:start])), content[start:].strip()
         if text and rest:
             yield text, rest
-
-
-MOST_READ_BYTES = 32 * 2**20
-"""Bytes of messages whose reading is cached: 200 conversations of 100 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

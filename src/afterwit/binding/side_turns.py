@@ -31,6 +31,49 @@ UNLIKE = 0.5
 DOUBTFUL = 2 / 3
 """The same, if tools are missing and the system text differs as well."""
 
+OPENING = 300
+"""Characters at the beginning, or the end, of a text that state its purpose."""
+
+BRIEF = 200
+"""Most characters of the reply to an auxiliary request in unknown words: a title is short."""
+
+FEWEST_CHARACTERS = 80
+"""Shorter requests to look back are a person's: clients write more."""
+
+_WANTED = re.compile(
+    r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
+    r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
+    r"|names?)\b"
+)
+
+_ABOUT = re.compile(
+    r"\b(?:conversations?|chats?|sessions?|threads?|dialog(?:ue)?s?|discussions?|exchanges?|histor(?:y|ies)"
+    r"|messages?|requests?|prompts?|quer(?:y|ies)|tasks?|content|transcripts?|context|user|questions?)\b"
+)
+
+_BACK = re.compile(
+    r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
+    r"|compact\w*|condens\w*|checkpoint|hand-?(?:off|over)|account|digest|write-?up|notes|brief(?:ing)?)\b"
+)
+
+_ALL_OF_IT = re.compile(
+    r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
+    r"(?:conversation|chat|discussion|dialogue)\b"
+    r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
+)
+
+_OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
+
+_IN_A_FORM = re.compile(
+    r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
+    r"|\b(?:not|never) (?:use|call) (?:any )?tools?\b|\b(?:only|just) (?:the|a|with)\b|\balone\b"
+    r"|\bwords (?:or (?:fewer|less)|at most)\b"
+    r"|\b(?:at most|under|within|up to|max(?:imum)?) [\w-]+ (?:words|characters)\b"
+)
+
+_BEFORE_A_QUOTE = r"""(?<=[:>"'`(\[\u201c\u00ab\u201e])\s?"""
+_AFTER_A_QUOTE = r"""(?=\s?(?:\Z|[<"'`)\[\]\u201d\u00bb]|(?:Assistant|assistant|AI|Agent|Model|Bot):))"""
+
 
 def classify(
     incoming: IncomingRequest,
@@ -113,47 +156,6 @@ def known_patterns() -> Patterns:
     """The patterns that ship with the package."""
     file = resources.files("afterwit.binding") / "data" / "side_patterns.json"
     return Patterns.read(json.loads(file.read_text(encoding="utf-8")))
-
-
-OPENING = 300
-"""Characters at the beginning, or the end, of a text that state its purpose."""
-
-BRIEF = 200
-"""Most characters of the reply to an auxiliary request in unknown words: a title is short."""
-
-FEWEST_CHARACTERS = 80
-"""Shorter requests to look back are a person's: clients write more."""
-
-_WANTED = re.compile(
-    r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
-    r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
-    r"|names?)\b"
-)
-
-_ABOUT = re.compile(
-    r"\b(?:conversations?|chats?|sessions?|threads?|dialog(?:ue)?s?|discussions?|exchanges?|histor(?:y|ies)"
-    r"|messages?|requests?|prompts?|quer(?:y|ies)|tasks?|content|transcripts?|context|user|questions?)\b"
-)
-
-_BACK = re.compile(
-    r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
-    r"|compact\w*|condens\w*|checkpoint|hand-?(?:off|over)|account|digest|write-?up|notes|brief(?:ing)?)\b"
-)
-
-_ALL_OF_IT = re.compile(
-    r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
-    r"(?:conversation|chat|discussion|dialogue)\b"
-    r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
-)
-
-_OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
-
-_IN_A_FORM = re.compile(
-    r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
-    r"|\b(?:not|never) (?:use|call) (?:any )?tools?\b|\b(?:only|just) (?:the|a|with)\b|\balone\b"
-    r"|\bwords (?:or (?:fewer|less)|at most)\b"
-    r"|\b(?:at most|under|within|up to|max(?:imum)?) [\w-]+ (?:words|characters)\b"
-)
 
 
 def looks_back(incoming: IncomingRequest) -> bool:
@@ -244,10 +246,6 @@ def _around_quote(texts: Sequence[str], quote: str) -> list[str] | None:
             around = [*texts[:at], text[: span[0]].strip(), text[span[1] :].strip(), *texts[at + 1 :]]
             return [part for part in around if part]
     return None
-
-
-_BEFORE_A_QUOTE = r"""(?<=[:>"'`(\[\u201c\u00ab\u201e])\s?"""
-_AFTER_A_QUOTE = r"""(?=\s?(?:\Z|[<"'`)\[\]\u201d\u00bb]|(?:Assistant|assistant|AI|Agent|Model|Bot):))"""
 
 
 def _span_of(quote: str, text: str) -> tuple[int, int] | None:

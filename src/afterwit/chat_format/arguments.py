@@ -18,6 +18,26 @@ LONGEST_HEAD = 1024
 MOST_LOOKS = 32
 """Marks within a call at which its parameters are read; each costs a reading of the whole call."""
 
+_SPACE = " \t\n\r"
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+
+_ESCAPE = re.compile(
+    r'\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
+    r"|u(?![dD][89abAB])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4}))"
+)
+"""Half of a surrogate pair is read with the text after it: a pair is one character."""
+
+LONGEST_ESCAPE = len(r"\ud83d\ude00")
+
+_SCALAR = re.compile(
+    r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[ \t\n\r,}\]])"
+)
+
+LONGEST_SCALAR = 64
+"""Characters of a number or word that may still be incomplete."""
+
+DEEPEST = 64
+
 
 class Ahead(Protocol):
     """Reads one call that is still being written."""
@@ -120,27 +140,6 @@ class MarkedAhead:
         piece = self._arguments.push(call.arguments[self._read :])
         self._read = len(call.arguments)
         return WrittenCall(call.name, piece) if piece else None
-
-
-_SPACE = " \t\n\r"
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
-
-_ESCAPE = re.compile(
-    r'\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
-    r"|u(?![dD][89abAB])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4}))"
-)
-"""Half of a surrogate pair is read with the text after it: a pair is one character."""
-
-LONGEST_ESCAPE = len(r"\ud83d\ude00")
-
-_SCALAR = re.compile(
-    r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[ \t\n\r,}\]])"
-)
-
-LONGEST_SCALAR = 64
-"""Characters of a number or word that may still be incomplete."""
-
-DEEPEST = 64
 
 
 class JsonBeginning:

@@ -10,6 +10,39 @@ from typing import Any, NamedTuple
 Schemas = Mapping[str, Any]
 """The JSON schema of each tool's parameters, by the tool's name."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
+
+MOST_LOOKS = 8
+"""Places in a call that are parsed as its arguments. Beyond these, the arguments are serialised again."""
+
+_STRUCTURE = re.compile(r'["{}[\]]')
+_STRING = re.compile(r'["\\]')
+
+MOST_VISITS = 64
+"""Subschemas that are read for the types of one value; a schema of references may be endless."""
+
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+"""Older templates, and their models, write values as Python prints them."""
+
+_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+
+DEEPEST = 64
+"""Values within each other that are read."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>"{3}.*?"{3}|'{3}.*?'{3}|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
+    r"""|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
+    r"""|(?P<word>[^\W\d][\w.-]*)|(?P<sign>[][(){},=:]))""",
+    re.DOTALL,
+)
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
+_ITSELF = "\\'\""
+_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+
 
 class WrittenCall(NamedTuple):
     """A call as the model wrote it; `arguments` is the text of a JSON object."""
@@ -32,17 +65,12 @@ def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {str(function.get("name")): function.get("parameters") for function in found}
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
 DECODER = json.JSONDecoder(parse_constant=_no_constant)
 """Refuses NaN and Infinity, which are not JSON."""
-
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 
 
 def ends_in_a_string(text: str) -> bool:
@@ -117,10 +145,6 @@ def _as_call(data: Any, text: str) -> list[WrittenCall]:
     return written(data["name"], _as_written(text, arguments)) if isinstance(arguments, dict) else []
 
 
-MOST_LOOKS = 8
-"""Places in a call that are parsed as its arguments. Beyond these, the arguments are serialised again."""
-
-
 def _as_written(call: str, arguments: dict[str, Any]) -> str:
     """The arguments as the call writes them: the client receives the sampled text."""
     for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
@@ -131,10 +155,6 @@ def _as_written(call: str, arguments: dict[str, Any]) -> str:
         if parsed == arguments:
             return call[found.end() : end]
     return json.dumps(arguments)
-
-
-_STRUCTURE = re.compile(r'["{}[\]]')
-_STRING = re.compile(r'["\\]')
 
 
 class JsonEnd:
@@ -194,15 +214,6 @@ class JsonEnd:
         self._escaped = found[0] == "\\"
         self._quoted = self._escaped
         return found.end()
-
-
-MOST_VISITS = 64
-"""Subschemas that are read for the types of one value; a schema of references may be endless."""
-
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
-"""Older templates, and their models, write values as Python prints them."""
-
-_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def object_of(values: Iterable[tuple[str, str]], schema: Any) -> str:
@@ -284,22 +295,6 @@ def _kind(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-DEEPEST = 64
-"""Values within each other that are read."""
-
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<text>"{3}.*?"{3}|'{3}.*?'{3}|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
-    r"""|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
-    r"""|(?P<word>[^\W\d][\w.-]*)|(?P<sign>[][(){},=:]))""",
-    re.DOTALL,
-)
-
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
-_ITSELF = "\\'\""
-_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 
 
 def parse_python(text: str) -> list[WrittenCall]:

@@ -28,6 +28,39 @@ MOST_BYTES = 64 * 2**20
 
 ID_BYTES = struct.calcsize("i")
 
+MOST_CHARACTERS = 100_000
+"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""The pattern of a tokenizer whose file names none."""
+
+FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+"""Options of a model that tiktoken lacks."""
+
+OF_A_CATEGORY = 8
+"""Sample characters of each Unicode category."""
+
+AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
+"""The texts around a sample character."""
+
+CHECKS = 64
+"""Random texts that a tokenizer must pass."""
+
+PARTS = 16
+"""Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
+
+# fmt: off
+FILLING = (
+    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0",
+    "a", "The file", "read_file(", " 42.5e-3", "_", "don't", "\u00dcber", "\u00df", "\ufb01", "\uff1c",
+    "\uff5c", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd",
+    "\u0e2a\u0e27",
+    "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "\ufffd", "<", "|>", "</", "[", "]", '{"name": "',
+)
+
+MARK = "\ufdd0"
+"""Follows the first character of a token that is text. Unicode has no such character."""
+
 
 class Encoder:
     """Ids of texts. Its methods may be called from any thread.
@@ -108,14 +141,8 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-MOST_CHARACTERS = 100_000
-"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""The pattern of a tokenizer whose file names none."""
 
-FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
-"""Options of a model that tiktoken lacks."""
 
 
 class BytePairs:
@@ -226,11 +253,7 @@ def _pair(written: str | Sequence[str]) -> tuple[str, str]:
     return first, second
 
 
-OF_A_CATEGORY = 8
-"""Sample characters of each Unicode category."""
 
-AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
-"""The texts around a sample character."""
 
 
 @cache
@@ -256,20 +279,8 @@ def _byte_characters() -> dict[str, int]:
 
 BYTES = _byte_characters()
 
-CHECKS = 64
-"""Random texts that a tokenizer must pass."""
 
-PARTS = 16
-"""Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
 
-# fmt: off
-FILLING = (
-    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0",
-    "a", "The file", "read_file(", " 42.5e-3", "_", "don't", "\u00dcber", "\u00df", "\ufb01", "\uff1c",
-    "\uff5c", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd",
-    "\u0e2a\u0e27",
-    "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "\ufffd", "<", "|>", "</", "[", "]", '{"name": "',
-)
 # fmt: on
 
 
@@ -333,10 +344,6 @@ def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[s
         if found.start() - cuts[-1] >= shortest:
             cuts.append(found.start())
     yield from (text[begin:end] for begin, end in pairwise([*cuts, len(text)]))
-
-
-MARK = "\ufdd0"
-"""Follows the first character of a token that is text. Unicode has no such character."""
 
 
 class Literal:

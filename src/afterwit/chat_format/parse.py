@@ -32,6 +32,21 @@ from afterwit.message import Message, ToolCall
 SLICE = 4096
 """Characters read at a time: the text after a call is copied once for each call."""
 
+Step = Callable[[str], str | None]
+"""A state of a reader: takes text and returns the text that the next state must read."""
+
+LONGEST_HEADER = 512
+"""Characters. Longer text is content, not a header."""
+
+HEADS = (START, CHANNEL, MESSAGE, "to=")
+"""The beginnings of headers: the prompt ends with the beginning of one."""
+
+BREAK = "\n\n"
+"""Between two messages that are both content, or both reasoning."""
+
+MOST_QUOTED_ENDS = 32
+"""Quoted end marks that one call may hold; each costs a reading of the whole call."""
+
 
 class ResponseParser:
     """Reads one response.
@@ -68,10 +83,6 @@ class ResponseParser:
     def message(self, call_id: Callable[[int], str]) -> Message:
         """The whole response; `call_id` names the call at an index."""
         return self._built.message(call_id)
-
-
-Step = Callable[[str], str | None]
-"""A state of a reader: takes text and returns the text that the next state must read."""
 
 
 class MarkedReader:
@@ -229,16 +240,6 @@ class MarkedReader:
     def _read(self, text: str) -> bool:
         """Add the calls that a text is; False if it is anything else."""
         return self._built.add_calls(self._convention.read(text, self._schemas))
-
-
-LONGEST_HEADER = 512
-"""Characters. Longer text is content, not a header."""
-
-HEADS = (START, CHANNEL, MESSAGE, "to=")
-"""The beginnings of headers: the prompt ends with the beginning of one."""
-
-BREAK = "\n\n"
-"""Between two messages that are both content, or both reasoning."""
 
 
 class HarmonyReader:
@@ -403,10 +404,6 @@ def _possible_mark(text: str, mark: str) -> int:
     """
     begun = text.rfind(mark[0], -len(mark))
     return begun if begun >= 0 and mark.startswith(text[begun:]) else len(text)
-
-
-MOST_QUOTED_ENDS = 32
-"""Quoted end marks that one call may hold; each costs a reading of the whole call."""
 
 
 class Ended(NamedTuple):

@@ -20,6 +20,33 @@ from afterwit.errors import SettingError
 from afterwit.message import SYSTEM, Message
 from afterwit.text import without_halves
 
+MOST_DECIDED = 4096
+"""Cached attributes of types. A template names a few dozen."""
+
+_OF_DICTS = frozenset(dir(dict))
+
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
+"""Messages and tools, in the template's form, to its text. Raises anything if the template refuses them."""
+
+JOINT = "\n\n"
+"""Between two texts that become one."""
+
+SHORT_ID = 9
+"""Letters and digits."""
+
+_BARE = {"type": "function", "function": {"name": "Fa"}}
+_NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
+}
+
+REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+"""Each template reads one of these."""
+
+DEFAULT_FIELDS = {"description": "", "parameters": {"type": "object", "properties": {}}}
+"""The missing fields of a tool, for a template that reads them unchecked."""
+
 
 class _Generation(Extension):
     """`{% generation %}` marks the assistant's text for masks; it has no effect here."""
@@ -50,12 +77,6 @@ def _tojson(
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-
-
-MOST_DECIDED = 4096
-"""Cached attributes of types. A template names a few dozen."""
-
-_OF_DICTS = frozenset(dir(dict))
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -132,10 +153,6 @@ def _from_value(value: Any) -> dict[str, str]:
     return {}
 
 
-Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
-"""Messages and tools, in the template's form, to its text. Raises anything if the template refuses them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRules:
     """What a template accepts. The defaults are those of a template that accepts everything."""
@@ -172,13 +189,6 @@ class TemplateRules:
     """Accepts the result of a call that is not in the conversation."""
     named_ids: bool = False
     """Prints a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
-
-
-JOINT = "\n\n"
-"""Between two texts that become one."""
-
-SHORT_ID = 9
-"""Letters and digits."""
 
 
 def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
@@ -400,12 +410,6 @@ def _says(role: str, content: str) -> dict[str, Any]:
 
 
 _USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
-_BARE = {"type": "function", "function": {"name": "Fa"}}
-_NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
-_TOOL = {
-    "type": "function",
-    "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
-}
 
 
 class _CallProbe:
@@ -444,13 +448,6 @@ class _CallProbe:
 def in_parts(text: str) -> list[dict[str, str]]:
     """A content as a list of one part."""
     return [{"type": "text", "text": text}]
-
-
-REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-"""Each template reads one of these."""
-
-DEFAULT_FIELDS = {"description": "", "parameters": {"type": "object", "properties": {}}}
-"""The missing fields of a tool, for a template that reads them unchecked."""
 
 
 def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:

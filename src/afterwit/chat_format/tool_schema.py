@@ -14,6 +14,35 @@ from afterwit.chat_format.families import holds_unread_call
 from afterwit.message import Message, ToolCall
 from afterwit.text import without_halves
 
+MOST_VISITS = 20_000
+"""Pairs of a subschema and a value. The schemas of real tools need some hundreds."""
+
+_OF_THE_VALUE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose schemas are applied to the value itself."""
+
+_OF_EACH_PART = frozenset(
+    {
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "unevaluatedItems",
+        "contains",
+        "patternProperties",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+    }
+)
+"""Keywords whose schemas are applied to some parts of the value, counted as all parts."""
+
+_MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+Visit = tuple[Any, Any]
+"""A subschema and the value that it is applied to."""
+
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
     """The error of the first bad call, in words; None if every call is well formed.
@@ -56,36 +85,6 @@ def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None
     except (ValueError, jsonschema_rs.ReferencingError):
         return None
     return None if error is None else f"the arguments of {name} do not fit its schema: {error.message}"
-
-
-MOST_VISITS = 20_000
-"""Pairs of a subschema and a value. The schemas of real tools need some hundreds."""
-
-_OF_THE_VALUE = frozenset(
-    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
-)
-"""Keywords whose schemas are applied to the value itself."""
-
-_OF_EACH_PART = frozenset(
-    {
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-        "patternProperties",
-        "additionalProperties",
-        "unevaluatedProperties",
-        "propertyNames",
-    }
-)
-"""Keywords whose schemas are applied to some parts of the value, counted as all parts."""
-
-_MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
-_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-
-Visit = tuple[Any, Any]
-"""A subschema and the value that it is applied to."""
 
 
 def is_bounded(schema: Any, value: Any) -> bool:

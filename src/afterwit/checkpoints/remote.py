@@ -27,6 +27,35 @@ from afterwit.ranges import at_least
 
 S3 = "s3"
 
+MANIFESTS, FILES, DRAFTS = "manifests", "files", "drafts"
+
+MANIFEST = re.compile(r"([0-9]{6})\.json")
+
+ABANDONED_S = 86_400.0
+"""Age of a draft whose writer is dead."""
+
+CONNECT_S, READ_S = 10, 60
+
+TRIES = 3
+"""Of a request that a busy server refuses or that breaks off. The stages try again later too."""
+
+NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound")
+
+NO_RIGHTS = (
+    "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "Forbidden", "InvalidAccessKeyId",
+    "InvalidToken", "SignatureDoesNotMatch",
+)  # fmt: skip
+
+NO_ROOM = (
+    "507", "InsufficientCapacity", "InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded",
+    "XMinioStorageFull",
+)  # fmt: skip
+
+BUSY = ("OperationAborted", "RequestTimeout", "SlowDown")
+
+LONGEST = 200
+"""Characters of a server's message that are passed on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
@@ -118,11 +147,6 @@ def remote_of(settings: VersionsSettings) -> Remote | None:
     return FolderRemote(Path(settings.url).expanduser())
 
 
-MANIFESTS, FILES, DRAFTS = "manifests", "files", "drafts"
-
-MANIFEST = re.compile(r"([0-9]{6})\.json")
-
-
 def _name(number: int) -> str:
     return f"{number:06d}.json"
 
@@ -130,10 +154,6 @@ def _name(number: int) -> str:
 def _numbers(names: Iterable[str]) -> list[int]:
     """The numbers of the manifests among these names; other names are ignored."""
     return sorted(int(found[1]) for name in names if (found := MANIFEST.fullmatch(name)))
-
-
-ABANDONED_S = 86_400.0
-"""Age of a draft whose writer is dead."""
 
 
 class FolderRemote(Remote):
@@ -234,12 +254,6 @@ class FolderRemote(Remote):
                 f"{self.place} refuses ({error.strerror}): this user has to write there, hard links included"
             )
         return VersionsUnavailable(f"{self.place} cannot be read or written now ({error})")
-
-
-CONNECT_S, READ_S = 10, 60
-
-TRIES = 3
-"""Of a request that a busy server refuses or that breaks off. The stages try again later too."""
 
 
 class BucketRemote(Remote):
@@ -345,24 +359,6 @@ class BucketRemote(Remote):
             if not (library or isinstance(error, OSError | ValueError)):
                 raise
             raise bucket_error(self.place, self._endpoint, error) from error
-
-
-NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound")
-
-NO_RIGHTS = (
-    "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "Forbidden", "InvalidAccessKeyId",
-    "InvalidToken", "SignatureDoesNotMatch",
-)  # fmt: skip
-
-NO_ROOM = (
-    "507", "InsufficientCapacity", "InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded",
-    "XMinioStorageFull",
-)  # fmt: skip
-
-BUSY = ("OperationAborted", "RequestTimeout", "SlowDown")
-
-LONGEST = 200
-"""Characters of a server's message that are passed on."""
 
 
 def bucket_error(place: str, endpoint: str | None, error: Exception) -> VersionsUnavailable:

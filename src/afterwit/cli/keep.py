@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from afterwit.importing.importing import Imported
     from afterwit.store import Filter, Store
 
+store_app = typer.Typer(
+    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
+)
+
+SHOWN = 20
+"""The most bad lines that are listed."""
+
+WHOLE = "turns"
+"""The format of everything that is stored of all turns."""
+
 
 def backup(
     file: Annotated[Path, typer.Argument(help="The file to write; an older one is replaced.")],
@@ -109,11 +119,6 @@ def merge(
     print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
 
 
-store_app = typer.Typer(
-    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
-)
-
-
 @store_app.callback()
 def store() -> None:
     """Where turns are stored: in a file of the home, or in PostgreSQL."""
@@ -141,10 +146,6 @@ def copy(
     turns = copy_store(folder, store_settings(folder).url, source=source, target=to)
     then = "leave store.url out of" if to == HOME else "set store.url to it in"
     print(f"{turns} turns are copied; to use the copy, {then} {folder / CONFIG}")
-
-
-SHOWN = 20
-"""The most bad lines that are listed."""
 
 
 def import_(
@@ -209,10 +210,6 @@ def _print_imported(done: Imported, *, dry_run: bool) -> None:
 def _counted(number: int, noun: str) -> str:
     """ "1 line", "2 lines"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-WHOLE = "turns"
-"""The format of everything that is stored of all turns."""
 
 
 def export(

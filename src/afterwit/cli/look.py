@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from afterwit.printing.ledger import LedgerEntry
     from afterwit.store import Counts, Record, Store
 
+ALL = "all"
+LAST = "last"
+
+EVENTS = 8
+"""Holds and alarms that `versions` shows."""
+
 
 def status(json_: Json = False, home: Home = None) -> None:
     """Show what Afterwit is doing, and when it will learn next."""
@@ -42,10 +48,6 @@ def status(json_: Json = False, home: Home = None) -> None:
     console = Terminal()
     for name, words in lines(found):
         console.say(f"{name:<13} {words}", style="bold red" if name.endswith("!") else None)
-
-
-ALL = "all"
-LAST = "last"
 
 
 def turns(
@@ -254,10 +256,6 @@ def progress(
     if png is not None:
         draw(parts["all"]["all"], png)
         print(f"wrote {png}", file=sys.stderr)
-
-
-EVENTS = 8
-"""Holds and alarms that `versions` shows."""
 
 
 def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) -> None:

@@ -50,6 +50,11 @@ from afterwit.dialects.sampling import parse_sampling, parse_template_args
 from afterwit.errors import RequestError
 from afterwit.message import ROLES, Conversation, Message, ToolCall
 
+DONE = b"data: [DONE]\n\n"
+"""The end of a stream."""
+
+_CHUNK = "chat.completion.chunk"
+
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
@@ -168,10 +173,6 @@ def _function(tool: Tool, where: str) -> Tool | None:
         raise wrong_value(f"{where}.function.name", "must not be empty")
     storable(tool, where)
     return tool
-
-
-DONE = b"data: [DONE]\n\n"
-"""The end of a stream."""
 
 
 class StreamEncoder:
@@ -296,9 +297,6 @@ class WholeEncoder(BodyEncoder):
             "logprobs": logprobs,
             "finish_reason": end.finish,
         }
-
-
-_CHUNK = "chat.completion.chunk"
 
 
 def _response(

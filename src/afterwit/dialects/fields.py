@@ -13,6 +13,26 @@ NO_ARGUMENTS = "{}"
 LONGEST_SHOWN = 80
 """Characters of a client's text in a message."""
 
+Tool = Mapping[str, Any]
+"""A tool in OpenAI chat's form."""
+
+DEEPEST = 100
+"""Levels of nesting in values that are stored unchanged. Schemas have fewer; JSON writers allow more."""
+
+MOST_HELD = 16_384
+"""Values within one such value. A tool has hundreds; the event loop waits while they are written as JSON."""
+
+_NAMES = {
+    **dict.fromkeys(("image", "image_url", "input_image"), "image"),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), "audio"),
+    **dict.fromkeys(("video", "video_url"), "video"),
+    **dict.fromkeys(("file", "input_file", "document"), "file"),
+}
+"""Types of content parts that the model cannot read, and their names in its prompt."""
+
+_REASON = " omitted: this model reads text]"
+_PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){re.escape(_REASON)}")
+
 
 def wrong_type(param: str, wanted: str, value: Any) -> RequestError:
     names = {type(None): "null", bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
@@ -117,10 +137,6 @@ def as_arguments(value: Any, param: str) -> str:
     return value
 
 
-Tool = Mapping[str, Any]
-"""A tool in OpenAI chat's form."""
-
-
 def parse_tools(value: Any, most: int, read: Callable[[Tool, str], Tool | None]) -> tuple[Tool, ...]:
     """At most `most` tools, each by `read`, which returns None for tools that are not functions."""
     tools = [] if value is None else as_list(value, "tools", most=most)
@@ -128,13 +144,6 @@ def parse_tools(value: Any, most: int, read: Callable[[Tool, str], Tool | None])
         read(as_object(tool, where), where) for at, tool in enumerate(tools) for where in [f"tools[{at}]"]
     )
     return tuple(tool for tool in found if tool is not None)
-
-
-DEEPEST = 100
-"""Levels of nesting in values that are stored unchanged. Schemas have fewer; JSON writers allow more."""
-
-MOST_HELD = 16_384
-"""Values within one such value. A tool has hundreds; the event loop waits while they are written as JSON."""
 
 
 def storable(value: Any, param: str) -> None:
@@ -153,18 +162,6 @@ def storable(value: Any, param: str) -> None:
         if not level:
             return
     raise wrong_value(param, f"nests deeper than {DEEPEST} levels")
-
-
-_NAMES = {
-    **dict.fromkeys(("image", "image_url", "input_image"), "image"),
-    **dict.fromkeys(("audio", "audio_url", "input_audio"), "audio"),
-    **dict.fromkeys(("video", "video_url"), "video"),
-    **dict.fromkeys(("file", "input_file", "document"), "file"),
-}
-"""Types of content parts that the model cannot read, and their names in its prompt."""
-
-_REASON = " omitted: this model reads text]"
-_PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){re.escape(_REASON)}")
 
 
 def omitted(kind: str) -> str:

@@ -20,6 +20,9 @@ that grows with the length of a text and with the square of a pattern's length."
 
 ANY_OBJECT = JsonForm(schema='{"type":"object"}', strict=True)
 
+NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
+"""Keywords that do not constrain the response. A property may have the same name: its schema is an object."""
+
 
 def parse_form(value: Any, where: str, *, nested: bool) -> JsonForm | None:
     """The form; None for free text. `nested`: the schema is in a field `json_schema`, as in chat."""
@@ -55,10 +58,6 @@ def parse_schema(value: Any, where: str, *, strict: bool) -> JsonForm:
     if longest > LONGEST_TEXT:
         raise wrong_value(where, f"holds a text of {longest} characters, more than {LONGEST_TEXT}")
     return JsonForm(schema=text, strict=strict)
-
-
-NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
-"""Keywords that do not constrain the response. A property may have the same name: its schema is an object."""
 
 
 def _texts(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -30,6 +30,31 @@ from afterwit.dialects.sampling import parse_sampling
 from afterwit.ids import STORED_PREFIX, with_prefix
 from afterwit.message import Conversation, Message, ToolCall
 
+_CHOICES = {
+    "auto": ToolChoice.AUTO,
+    "none": ToolChoice.NONE,
+    "any": ToolChoice.REQUIRED,
+    "tool": ToolChoice.REQUIRED,
+}
+
+ROLES = ("user", "assistant", "system")
+
+_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
+"""A line that Claude Code adds to the system text for its servers. It changes with every request."""
+
+_FAILED = "Error: "
+"""Prefix of the text of a failed tool: templates lack a field for failures."""
+
+_SILENT = frozenset(
+    {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
+)
+"""Thoughts are read with the assistant's message. Anthropic's own servers add the other blocks."""
+
+_SERVER_RESULT = "_tool_result"
+"""Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
+
+PATH = "/v1/messages"
+
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
@@ -89,14 +114,6 @@ def _function(tool: Tool, where: str) -> Tool | None:
     return {"type": "function", "function": function}
 
 
-_CHOICES = {
-    "auto": ToolChoice.AUTO,
-    "none": ToolChoice.NONE,
-    "any": ToolChoice.REQUIRED,
-    "tool": ToolChoice.REQUIRED,
-}
-
-
 def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, str | None, bool]:
     """Whether the response calls a tool, which one if it is named, and whether it may make several calls."""
     if value is None:
@@ -112,15 +129,6 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, st
     if name is not None and name not in {tool["function"]["name"] for tool in tools}:
         raise wrong_value("tool_choice.name", f"is {shown(name)}, which is not among the tools")
     return choice, name, not flag(data, "disable_parallel_tool_use")
-
-
-ROLES = ("user", "assistant", "system")
-
-_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
-"""A line that Claude Code adds to the system text for its servers. It changes with every request."""
-
-_FAILED = "Error: "
-"""Prefix of the text of a failed tool: templates lack a field for failures."""
 
 
 def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
@@ -302,17 +310,6 @@ def _plain(value: Any, where: str) -> str:
     blocks = parse_blocks(value, where)
     return "\n".join(block.text("text") if block.kind == "text" else omitted(block.kind) for block in blocks)
 
-
-_SILENT = frozenset(
-    {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
-)
-"""Thoughts are read with the assistant's message. Anthropic's own servers add the other blocks."""
-
-_SERVER_RESULT = "_tool_result"
-"""Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
-
-
-PATH = "/v1/messages"
 
 ANTHROPIC_MESSAGES = Dialect(
     name="anthropic_messages",

@@ -33,6 +33,27 @@ from afterwit.turn import Finish
 
 PING: JsonObject = {"type": "ping"}
 
+STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
+
+CALL_PREFIX = "toolu"
+
+TEXT_BLOCKS: Mapping[type[ResponseEvent], str] = {TextDelta: "text", ReasoningDelta: "thinking"}
+"""The type of the block that an event adds text to; the block's text field has the same name."""
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Error types of single statuses."""
+
+TOO_LONG = "prompt is too long: "
+"""Clients compact the conversation if the message contains these words."""
+
 
 def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
     return StreamEncoder(request, head) if request.stream else WholeEncoder(request, head)
@@ -126,9 +147,6 @@ def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, us
     }
 
 
-STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
-
-
 def _stop(end: ChoiceEnd) -> JsonObject:
     """The reason of the end; the matched string only if it is the reason."""
     if end.finish is Finish.STOP and end.stop is not None:
@@ -144,12 +162,6 @@ def _usage(usage: Usage) -> JsonObject:
         "cache_read_input_tokens": 0,
         "output_tokens": usage.completion,
     }
-
-
-CALL_PREFIX = "toolu"
-
-TEXT_BLOCKS: Mapping[type[ResponseEvent], str] = {TextDelta: "text", ReasoningDelta: "thinking"}
-"""The type of the block that an event adds text to; the block's text field has the same name."""
 
 
 def _call_id(head: ResponseHead, call: CallDelta | ParsedCall) -> str:
@@ -232,21 +244,6 @@ def _whole_blocks(events: Iterable[ResponseEvent], head: ResponseHead) -> list[J
         thought = {"type": "thinking", "thinking": text, "signature": _signature(head)}
         blocks.append(thought if kind is ReasoningDelta else {"type": "text", "text": text})
     return blocks
-
-
-TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-"""Error types of single statuses."""
-
-TOO_LONG = "prompt is too long: "
-"""Clients compact the conversation if the message contains these words."""
 
 
 def error_body(error: RequestError) -> JsonObject:

@@ -26,6 +26,8 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
+MOST_ALTERNATIVES = 20
+
 
 def text_of(value: Any, where: str) -> str | None:
     """The text of a content: a string, or an array of parts, joined as lines. None: no content."""
@@ -102,9 +104,6 @@ def _known_name(choice: Mapping[str, Any], tools: Sequence[Tool], where: str, *,
     if name not in {tool["function"]["name"] for tool in tools}:
         raise wrong_value(where, f"names {shown(name)}, which is not among the tools")
     return name
-
-
-MOST_ALTERNATIVES = 20
 
 
 def parse_top_logprobs(data: Mapping[str, Any]) -> int:

@@ -9,6 +9,9 @@ from afterwit import ids
 from afterwit.message import Message
 from afterwit.turn import Finish
 
+PIECE = 64
+"""Characters of a tool call's arguments in one event of a stream."""
+
 
 @dataclass(slots=True, kw_only=True)
 class TextDelta:
@@ -66,10 +69,6 @@ class SentCalls:
             return sent is None, event.arguments[sent or 0 :]
         self._sent[event.index] = (sent or 0) + len(event.arguments)
         return sent is None, event.arguments
-
-
-PIECE = 64
-"""Characters of a tool call's arguments in one event of a stream."""
 
 
 def in_pieces(arguments: str) -> Iterator[str]:

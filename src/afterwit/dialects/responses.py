@@ -54,6 +54,22 @@ NOT_SERVED = {
 }
 """Fields that a client would rely on, with the message of their refusal."""
 
+PRINTED = ("name", "description", "parameters")
+"""Fields of a function that the model reads, in the order in which chat templates are taught."""
+
+Quoted = Mapping[str, Message]
+"""Earlier responses that items may refer to, by turn."""
+
+ITEMS_OF_ONE = 3
+"""Items of one message: a thought, a text and a call."""
+
+ROLES = ("user", "assistant", "system", "developer")
+
+MOST_REFERENCES = 256
+"""Turns that one request may refer to: each is read from the store."""
+
+PATH = "/v1/responses"
+
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
     """Read a request's JSON and the earlier turns that it refers to.
@@ -120,10 +136,6 @@ def _echoed(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**DEFAULTS, **sent}
 
 
-PRINTED = ("name", "description", "parameters")
-"""Fields of a function that the model reads, in the order in which chat templates are taught."""
-
-
 def _function(tool: Tool, where: str) -> Tool | None:
     """A function in chat's form."""
     storable(tool, where)
@@ -135,15 +147,6 @@ def _function(tool: Tool, where: str) -> Tool | None:
         as_object(tool["parameters"], f"{where}.parameters")
     function = {name: tool[name] for name in PRINTED if tool.get(name) is not None}
     return {"type": "function", "function": function}
-
-
-Quoted = Mapping[str, Message]
-"""Earlier responses that items may refer to, by turn."""
-
-ITEMS_OF_ONE = 3
-"""Items of one message: a thought, a text and a call."""
-
-ROLES = ("user", "assistant", "system", "developer")
 
 
 def parse_input(value: Any, quoted: Quoted, limits: RequestLimits) -> tuple[Message, ...]:
@@ -260,10 +263,6 @@ def _whole(reply: list[Message]) -> Message:
     )
 
 
-MOST_REFERENCES = 256
-"""Turns that one request may refer to: each is read from the store."""
-
-
 def references_of(body: Mapping[str, Any]) -> References:
     """The turns that a body refers to. Raises RequestError 400 if there are too many."""
     items = body.get("input")
@@ -305,7 +304,6 @@ def _referred_part(identifier: str, quoted: Quoted, where: str) -> Message | Non
     return Message(role="assistant", content=response.content or "")
 
 
-PATH = "/v1/responses"
 PARSE = ReferringParser(references=references_of, parse=parse_request)
 
 OPENAI_RESPONSES = Dialect(

@@ -33,6 +33,42 @@ from afterwit.dialects.response import (
 from afterwit.errors import RequestError
 from afterwit.turn import Finish, Turn
 
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "background": False,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "user": None,
+    }
+)
+"""Request fields that the response repeats, and their values if the client does not send them."""
+
+STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
+"""The status of a response that was cut; any other is completed."""
+
+PARAMS: dict[str | None, str] = {Field.MESSAGES: "input", Field.FORMAT: "text.format"}
+
+_ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
+
+CALL_PREFIX = "call_"
+"""OpenClaw rewrites the ids of calls that begin with anything else."""
+
 
 def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
     return StreamEncoder(request, head) if request.stream else WholeEncoder(request, head)
@@ -156,36 +192,6 @@ def stored_body(turn: Turn) -> JsonObject:
     return _Envelope(turn.id, int(turn.created), turn.model, echoed).ended(turn.finish, output, usage)
 
 
-DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {
-        "background": False,
-        "instructions": None,
-        "max_output_tokens": None,
-        "max_tool_calls": None,
-        "metadata": {},
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "prompt_cache_key": None,
-        "reasoning": {"effort": None, "summary": None},
-        "safety_identifier": None,
-        "service_tier": "default",
-        "store": True,
-        "temperature": 1.0,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_logprobs": 0,
-        "top_p": 1.0,
-        "truncation": "disabled",
-        "user": None,
-    }
-)
-"""Request fields that the response repeats, and their values if the client does not send them."""
-
-STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
-"""The status of a response that was cut; any other is completed."""
-
-
 class _Envelope(NamedTuple):
     """The fields around the output of one response."""
 
@@ -231,9 +237,6 @@ def _usage(usage: Usage) -> JsonObject:
     }
 
 
-PARAMS: dict[str | None, str] = {Field.MESSAGES: "input", Field.FORMAT: "text.format"}
-
-
 def error_body(error: RequestError) -> JsonObject:
     return error_form(error, PARAMS)
 
@@ -255,9 +258,6 @@ class ItemId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}_{self.turn}{self.number}"
-
-
-_ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 
 
 def read_item_id(identifier: str) -> ItemId | None:
@@ -319,9 +319,6 @@ REASONING = TextForm(
 """As a summary, because clients display and return summaries."""
 
 FORMS: Mapping[type[ResponseEvent], TextForm] = {TextDelta: MESSAGE, ReasoningDelta: REASONING}
-
-CALL_PREFIX = "call_"
-"""OpenClaw rewrites the ids of calls that begin with anything else."""
 
 
 @dataclass(slots=True, kw_only=True)

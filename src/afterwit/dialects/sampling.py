@@ -26,6 +26,9 @@ LARGEST = 2**31 - 1
 WEAKEST_REPETITION_PENALTY = 0.01
 """Logits are divided by it: smaller ones leave the range of half precision."""
 
+RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
+"""Template variables that the renderer sets itself."""
+
 
 def parse_sampling(
     data: Mapping[str, Any], limits: RequestLimits, *, lengths: Sequence[str], stops: str = "stop"
@@ -96,10 +99,6 @@ def _token_id(value: Any, param: str) -> int:
     if not 0 <= value <= LARGEST:
         raise wrong_value(param, f"names token {value}, which no vocabulary has")
     return value
-
-
-RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
-"""Template variables that the renderer sets itself."""
 
 
 def parse_template_args(value: Any) -> Mapping[str, Any]:

@@ -34,6 +34,15 @@ SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
 """The standard deviation of the random change of weights in the swap's test."""
 
+ASKED = JudgeView(
+    request="What is two plus two? Answer with the number alone.",
+    context=(),
+    tools=(),
+    response=Message(role="assistant", content="5"),
+    next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
+)
+"""A turn that any judge can judge."""
+
 
 def check(
     opening: Coroutine[Any, Any, Engine],
@@ -129,16 +138,6 @@ def _move(policy: Policy) -> None:
         for parameter in policy.masters.named.values():
             parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
     policy.masters.publish()
-
-
-ASKED = JudgeView(
-    request="What is two plus two? Answer with the number alone.",
-    context=(),
-    tools=(),
-    response=Message(role="assistant", content="5"),
-    next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
-)
-"""A turn that any judge can judge."""
 
 
 def check_judge(settings: Settings) -> Iterator[Finding]:

@@ -18,6 +18,15 @@ from afterwit.adapters import SHARED
 from afterwit.errors import ContextExceeded, RequestRefused
 from afterwit.turn import Basis, Sampling
 
+LONGEST_MARK = 24
+"""Tokens that the end of the reasoning takes at most."""
+MOST_SPACES = 2
+"""Tokens of white space before the JSON: models are trained to write some there."""
+WHITE_SPACE = r"[ \t\r\n]{1,40}"
+"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
+OPTIONS = "x-guidance"
+"""The schema key with options for llguidance, which servers with other libraries ignore."""
+
 
 class Weights(StrEnum):
     """The weights that answer a request."""
@@ -113,16 +122,6 @@ class Constraint:
     """Begin and end of reasoning that the response may open itself. The JSON begins after the end."""
     call_openings: tuple[str, ...] = ()
     """Texts that tool calls begin with. A response that begins with one of them is not constrained."""
-
-
-LONGEST_MARK = 24
-"""Tokens that the end of the reasoning takes at most."""
-MOST_SPACES = 2
-"""Tokens of white space before the JSON: models are trained to write some there."""
-WHITE_SPACE = r"[ \t\r\n]{1,40}"
-"""Between two tokens of JSON. Without a limit a small model may write white space for ever."""
-OPTIONS = "x-guidance"
-"""The schema key with options for llguidance, which servers with other libraries ignore."""
 
 
 def guided_schema(schema: str, *, lenient: bool) -> dict[str, Any]:

@@ -36,6 +36,9 @@ NEVER = frozenset(
 NOT_JUDGED = "not_judged"
 """The reason of a turn without a verdict that has not ended."""
 
+NOTHING_BETTER = "no_better_response"
+"""The reason of a turn without a positive reward to whose prompt no better response is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -103,10 +106,6 @@ def sampled(examples: Iterable[Example]) -> Iterator[Sampled | LeftOut]:
             yield LeftOut(turn=example.turn.id, reason=(reason or Reason.NOT_SAMPLED_HERE).value)
         else:
             yield Sampled(example=example, turn=example.turn, verdict=verdict)
-
-
-NOTHING_BETTER = "no_better_response"
-"""The reason of a turn without a positive reward to whose prompt no better response is known."""
 
 
 class Kind(StrEnum):

@@ -33,6 +33,21 @@ Rows = Callable[[Iterable[Example]], Iterator[Row | LeftOut]]
 
 Found = TypeVar("Found", Sampled, Demonstration)
 
+TEST_OF = 10
+"""One session in this number is held out: its lines have the split TEST."""
+
+NOTHING_WORSE = "no_worse_response"
+"""The reason of a good turn to whose prompt no bad response is known."""
+
+NOT_TRAINED = -100
+"""The mask of a position that does not train; elsewhere it is the id."""
+
+PROMPT_LOGPROB = 1.0
+"""The placeholder of Atropos for a missing log-prob: no probability has this logarithm."""
+
+WITH_IDS = frozenset({"trl", "verl", "atropos"})
+"""Formats whose rows hold token ids."""
+
 
 def _rows(
     find: Callable[[Iterable[Example]], Iterator[Found | LeftOut]], row: Callable[[Found], Row | LeftOut]
@@ -100,10 +115,6 @@ def _verl(found: Sampled) -> Row:
     }
 
 
-TEST_OF = 10
-"""One session in this number is held out: its lines have the split TEST."""
-
-
 def _openpipe(found: Demonstration) -> Row:
     turn = found.example.turn
     tools = [dict(tool) for tool in turn.conversation.tools]
@@ -139,10 +150,6 @@ def _sft(found: Demonstration) -> Row:
     }
 
 
-NOTHING_WORSE = "no_worse_response"
-"""The reason of a good turn to whose prompt no bad response is known."""
-
-
 def _dpo(found: Demonstration) -> Row | LeftOut:
     if found.worse is None:
         return LeftOut(turn=found.example.turn.id, reason=NOTHING_WORSE)
@@ -166,13 +173,6 @@ def _circumstances(found: Demonstration) -> dict[str, Any]:
         "sampled": _messages([turn.message]),
         "session": turn.session,
     }
-
-
-NOT_TRAINED = -100
-"""The mask of a position that does not train; elsewhere it is the id."""
-
-PROMPT_LOGPROB = 1.0
-"""The placeholder of Atropos for a missing log-prob: no probability has this logarithm."""
 
 
 def _atropos(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
@@ -233,9 +233,6 @@ FORMATS: Mapping[str, Rows] = {
     "dpo": _rows(demonstrations, _dpo),
     "atropos": _atropos,
 }
-
-WITH_IDS = frozenset({"trl", "verl", "atropos"})
-"""Formats whose rows hold token ids."""
 
 
 def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:

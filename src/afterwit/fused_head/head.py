@@ -13,6 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+BLOCK = 8192
+"""Rows of a half-precision weight that are converted to fp32 at a time."""
+AMPERE = (8, 0)
+"""The compute capability from which tensor cores know bfloat16."""
+Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
+"""(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradients:
@@ -148,14 +155,6 @@ class LowRank:
     def _narrow(self, states_ND: Tensor, dtype: torch.dtype) -> Tensor:
         """scale * x A^T, [N, R]."""
         return torch.mm(states_ND.to(dtype), self.down_RD.t().to(dtype)).mul_(self.scale)
-
-
-BLOCK = 8192
-"""Rows of a half-precision weight that are converted to fp32 at a time."""
-AMPERE = (8, 0)
-"""The compute capability from which tensor cores know bfloat16."""
-Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
-"""(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
 
 
 class Matmuls(NamedTuple):

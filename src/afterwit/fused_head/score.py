@@ -13,6 +13,9 @@ from afterwit.fused_head.head import Head, sizes_on
 from afterwit.fused_head.softmax import Softmax, softmax_of
 from afterwit.objective.logprobs import TokenTargets, full_precision, top_k
 
+BLOCK = 128
+"""Ids of a block; about the square root of V / K costs least, and this is near it from 32,000 ids on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
@@ -70,10 +73,6 @@ def _read(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, k: int) -> tuple[Ten
     top_NK = softmax.logprobs(logits_NV.gather(-1, top_ids_NK))
     at_NJ = softmax.logprobs(logits_NV.gather(-1, ids_NJ))
     return softmax.tau_N1, softmax.peak_N1, softmax.log_sum_N1, top_ids_NK, top_NK, at_NJ
-
-
-BLOCK = 128
-"""Ids of a block; about the square root of V / K costs least, and this is near it from 32,000 ids on."""
 
 
 def two_stage_top_k(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:

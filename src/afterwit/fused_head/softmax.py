@@ -17,6 +17,12 @@ LOG2_E = 1.4426950408889634
 """exp x = 2^(x log2 e). On a CPU torch's powers of 2 take a third of the time of its powers of e, and a
 thirtieth if the results vanish."""
 
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+P = ParamSpec("P")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
@@ -46,10 +52,6 @@ def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) 
     ]
     peak_N1, sums_N1 = map(torch.cat, zip(*parts, strict=True))
     return Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=sums_N1.log())
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class CompiledOnGpu(Generic[P, R]):
@@ -130,6 +132,3 @@ def cut(buffer_NV: Tensor | None, like_NV: Tensor) -> Tensor | None:
 def _tile_rows(logits_NV: Tensor) -> int:
     row_bytes = logits_NV.shape[-1] * logits_NV.element_size()
     return max(1, sizes_on(logits_NV.device).tile_bytes // row_bytes)
-
-
-log = logging.getLogger(__name__)

@@ -22,6 +22,17 @@ KEY_PREFIX = "aw-"
 MOST_NAME = 64
 """Characters of a key's name."""
 
+GROUP_HEADER = "x-session-group"
+
+_FAMILY = re.compile(r"[a-z0-9._-]+")
+
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+PATIENCE_S = 0.5
+"""Seconds that requests wait for keys to be read again."""
+
+LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
+
 
 class Permission(StrEnum):
     """A scope of a key. `admin` permits everything."""
@@ -74,12 +85,6 @@ class Caller:
 LOCAL = Caller(name="local", scopes=frozenset(Permission))
 """The caller from this machine while there are no keys."""
 
-GROUP_HEADER = "x-session-group"
-
-_FAMILY = re.compile(r"[a-z0-9._-]+")
-
-_GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
 
 def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
     """A turn's scope: key and client family (`OpenAI/Python 3.1` -> `key/openai`), and the group of sessions
@@ -115,10 +120,6 @@ def sent_key(authorization: str | None, x_api_key: str | None) -> str | None:
     if scheme.lower() == "bearer" and key.strip():
         return key.strip()
     return x_api_key or None
-
-
-PATIENCE_S = 0.5
-"""Seconds that requests wait for keys to be read again."""
 
 
 class KeyCache:
@@ -194,9 +195,6 @@ class KeyCache:
     def holder(self, key_hash: str) -> Caller | None:
         """The owner of the key with this hash; None if it is unknown or revoked."""
         return self._callers.get(key_hash)
-
-
-LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
 @lru_cache(maxsize=256)

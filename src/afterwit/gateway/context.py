@@ -29,6 +29,10 @@ CALLER = "afterwit.caller"
 HEADERS = "afterwit.headers"
 """ASGI scope key of the headers as text: names in lower case; of a header sent twice, the last."""
 
+WITHIN_S = 0.01
+"""Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
+if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -78,11 +82,6 @@ class Gateway:
     def names(self) -> tuple[str, ...]:
         """The model names that requests may use."""
         return (self.engine.facts.model, *self.settings.aliases)
-
-
-WITHIN_S = 0.01
-"""Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
-if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
 
 
 class Deliveries:

@@ -52,6 +52,9 @@ log = logging.getLogger("afterwit.gateway")
 
 T = TypeVar("T")
 
+READ_TIMES = 8
+"""Times `thread_from_bytes`: parsing a body takes much less than rendering and tokenizing it."""
+
 
 class ModelEndpoint:
     """Raw ASGI, because it streams and must notice when its client leaves."""
@@ -228,10 +231,6 @@ def _log_omissions(conversation: Conversation, logged: set[str]) -> None:
     if kind is not None:
         logged.add(kind)
         log.warning("a request holds an %s: the model reads only text and is told of the omission", kind)
-
-
-READ_TIMES = 8
-"""Times `thread_from_bytes`: parsing a body takes much less than rendering and tokenizing it."""
 
 
 async def read_bytes(

@@ -32,6 +32,17 @@ LOST = "was not recorded, because the store cannot take it; /readyz and the log 
 
 log = logging.getLogger(__name__)
 
+REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": -1}}
+
+MAX_CHOICE = 127
+
+MAX_TEXT = 20_000
+"""Characters."""
+
+_TRAINED = "Recorded only: the turn has trained already."
+
+_ENDED = "Recorded only: the turn does not train."
+
 
 class FeedbackEndpoint:
     """Needs the scope `teach`, and the key of the turn or an admin's."""
@@ -73,18 +84,6 @@ def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, n
     if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
         raise TurnNotFound(f"{caller.name!r} has no turn {request.turn}")
     return store.feedback(request.turn, request.feedback, now=now)
-
-
-REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": -1}}
-
-MAX_CHOICE = 127
-
-MAX_TEXT = 20_000
-"""Characters."""
-
-_TRAINED = "Recorded only: the turn has trained already."
-
-_ENDED = "Recorded only: the turn does not train."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,12 @@ log = logging.getLogger("afterwit.gateway")
 CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
 
+OFFER = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and tokens of `Connection`, that offer another protocol."""
+
+ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
+"""The JSON body of an error at a path."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -118,13 +124,6 @@ class Listener:
             self._server.should_exit = True
             await self._running
             await self._server.shutdown(sockets=[self._sock])
-
-
-OFFER = frozenset({b"upgrade", b"http2-settings"})
-"""Headers, and tokens of `Connection`, that offer another protocol."""
-
-ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
-"""The JSON body of an error at a path."""
 
 
 class Connection(HttpToolsProtocol):

@@ -17,6 +17,24 @@ from afterwit.dialects.dialect import Dialect
 from afterwit.errors import RequestError
 from afterwit.text import without_halves
 
+READ_OUT = 4
+"""Times the limit. A body that is too large is read and dropped up to this size; then it is cut off."""
+
+MOST_VALUES = 131_072
+"""Values of one body. An agent's request has thousands; decoding this many takes a tenth of a second."""
+
+_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
+"""A string, or a mark that begins a value."""
+
+AFTER_S = 0.02
+"""Seconds before a client is watched: most work that ends sooner needs no watching."""
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+JSON = (b"content-type", b"application/json")
+
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
+
 
 class InFlight:
     """Counts places: one for each request with a complete body, then one for each choice until its end.
@@ -146,16 +164,6 @@ class Admission:
         self.places = places
 
 
-READ_OUT = 4
-"""Times the limit. A body that is too large is read and dropped up to this size; then it is cut off."""
-
-MOST_VALUES = 131_072
-"""Values of one body. An agent's request has thousands; decoding this many takes a tenth of a second."""
-
-_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
-"""A string, or a mark that begins a value."""
-
-
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
     """Raise 413 or 415 if the headers alone are enough to refuse the body."""
     length = headers.get("content-length", "")
@@ -246,10 +254,6 @@ def _too_large(limit: int) -> RequestError:
     return RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
 
 
-AFTER_S = 0.02
-"""Seconds before a client is watched: most work that ends sooner needs no watching."""
-
-
 async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished: Callable[[], bool]) -> bool:
     """Run the work, or cancel it if its client leaves before it is `finished`; whether the client stayed.
 
@@ -284,13 +288,6 @@ async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished:
         if watching is not None:
             watching.cancel()
     return not left
-
-
-RawHeaders = Iterable[tuple[bytes, bytes]]
-
-JSON = (b"content-type", b"application/json")
-
-INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 
 
 async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:

@@ -42,6 +42,11 @@ T = TypeVar("T")
 FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
 """The name in a client's request of a field of `Generate`, if it differs."""
 
+STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+
+REFUSED_WITHIN_S = 0.2
+"""Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
+
 
 class RunningResponse:
     """Drives the engine for one request. `over`: the last event was sent."""
@@ -165,12 +170,6 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
                 group.create_task(work)
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from failures
-
-
-STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-
-REFUSED_WITHIN_S = 0.2
-"""Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
 
 
 class ResponseWriter:

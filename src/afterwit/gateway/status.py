@@ -27,6 +27,20 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 PATIENCE_S = 2.0
 """Seconds that a probe waits for the store."""
 
+ENGINE_DOWN_S = 30.0
+"""Seconds for which a failed engine counts as down. Then requests find out whether it still is."""
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+GROUPS: Mapping[str, tuple[str, str, str]] = {
+    "learner": ("afterwit_learner", "Metrics of the newest update.", "metric"),
+    "time": ("afterwit_learner_seconds", "Seconds of the parts of the newest update.", "part"),
+    "suite": ("afterwit_suite", "How much the newest update kept of what people approved.", "metric"),
+    "judge": ("afterwit_judged", "Number and shares of the newest judged turns.", "metric"),
+    "people": ("afterwit_people", "Number of the newest requests, and the share with a complaint.", "metric"),
+}
+"""Gauge, text and label of each group of values. Labels are names in the code."""
+
 
 class Pages:
     """Endpoints that only read."""
@@ -145,10 +159,6 @@ class Health:
         return {"status": word, "version": self.version, "paused": _paused(self.pause), "stages": stages}
 
 
-ENGINE_DOWN_S = 30.0
-"""Seconds for which a failed engine counts as down. Then requests find out whether it still is."""
-
-
 def _paused(pause: Pause | None) -> dict[str, Any] | None:
     return None if pause is None else {"since": pause.since, "words": pause.words}
 
@@ -181,18 +191,6 @@ def health_of(
 def _engine_down(gateway: Gateway, now: float) -> bool:
     fault = gateway.faults.get("engine")
     return gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)
-
-
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-
-GROUPS: Mapping[str, tuple[str, str, str]] = {
-    "learner": ("afterwit_learner", "Metrics of the newest update.", "metric"),
-    "time": ("afterwit_learner_seconds", "Seconds of the parts of the newest update.", "part"),
-    "suite": ("afterwit_suite", "How much the newest update kept of what people approved.", "metric"),
-    "judge": ("afterwit_judged", "Number and shares of the newest judged turns.", "metric"),
-    "people": ("afterwit_people", "Number of the newest requests, and the share with a complaint.", "metric"),
-}
-"""Gauge, text and label of each group of values. Labels are names in the code."""
 
 
 class Metrics:

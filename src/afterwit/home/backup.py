@@ -34,6 +34,18 @@ from afterwit.store import Store
 from afterwit.store.open import store_exists
 from afterwit.version import Version
 
+HEADER = "afterwit-backup.json"
+
+FORMAT = 1
+
+SMALL_FILES = (MODEL, CONFIG)
+
+VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
+"""The name of a version's file in an archive."""
+
+HOME = "home"
+"""Refers to the file in the home."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
@@ -225,16 +237,6 @@ def _check(file: Path, draft: Path, header: Header) -> None:
     store_at(store_url(draft)).close()
 
 
-HEADER = "afterwit-backup.json"
-
-FORMAT = 1
-
-SMALL_FILES = (MODEL, CONFIG)
-
-VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
-"""The name of a version's file in an archive."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The first entry of an archive. `hashes`: SHA-256 by file name."""
@@ -274,10 +276,6 @@ def belongs(name: str) -> bool:
 def links(name: str, other: str) -> bool:
     """Whether an entry may be a link to another one: a version's file to that of an earlier version."""
     return all(VERSION_FILE.fullmatch(each) and belongs(each) for each in (name, other))
-
-
-HOME = "home"
-"""Refers to the file in the home."""
 
 
 def copy_store(home: Path, configured: str | None, *, source: str | None, target: str) -> int:

@@ -29,6 +29,14 @@ MOST = sys.maxsize
 LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
 """Conversations in one's own file may have any length."""
 
+_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
+"""The mark of a chat template after a response."""
+
+SCOPE = "imported"
+"""The scope of imported turns. No key has it, so no request continues them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
@@ -116,12 +124,6 @@ class SessionRecord:
     next_state: tuple[Message, ...]
 
 
-_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
-_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
-_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
-"""The mark of a chat template after a response."""
-
-
 def _parse_record(data: Mapping[str, Any]) -> SessionRecord:
     before = parse_messages(data.get("messages"), LIMITS)
     next_state: tuple[Message, ...] = ()
@@ -160,10 +162,6 @@ def _recording(chain: Sequence[SessionRecord]) -> Recording:
     for record in chain:
         messages[len(record.before)] = record.response
     return Recording(messages=tuple(messages), responses=tuple(len(record.before) for record in chain))
-
-
-SCOPE = "imported"
-"""The scope of imported turns. No key has it, so no request continues them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

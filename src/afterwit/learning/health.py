@@ -19,6 +19,18 @@ from afterwit.version import Version
 
 log = logging.getLogger(__name__)
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
+NO_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "failed to map segment",  # the dynamic linker, loading torch
+)
+
+NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
+
 
 class LearnHealth:
     """The last report. Messages never quote a conversation."""
@@ -62,17 +74,6 @@ class LearnHealth:
             self._reported = (ok, message)
 
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
-NO_MEMORY_WORDS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "failed to map segment",  # the dynamic linker, loading torch
-)
-
-
 class FailureKind(Enum):
     """Kinds of failure, by what would help."""
 
@@ -106,9 +107,6 @@ def failure_kind(error: BaseException) -> FailureKind:
             return FailureKind.DISK
         seen = seen.__cause__ or seen.__context__
     return FailureKind.OTHER
-
-
-NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
 
 
 def of_adapter(adapter: str, words: str) -> str:

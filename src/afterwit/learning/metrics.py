@@ -23,6 +23,16 @@ from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import Item as ApprovedItem
 from afterwit.version import Effect
 
+CHUNK = 256
+"""Tokens whose log-probs over the vocabulary are in memory at once."""
+
+FORWARD_AND_BACKWARD = 3
+"""Work of a token that is trained on, in tokens that are only read."""
+SHARE_OF_EFFECTS = 0.1
+"""The most that measuring effects may cost, as a share of the update's work."""
+LEAST_OF_EFFECTS = 4096
+"""Tokens that are read for it after the smallest update too."""
+
 
 def figures(state: UpdateState) -> dict[str, float]:
     """Counts, token ratio, staleness, the teachers' gaps, and the engine's distance from the learner."""
@@ -92,10 +102,6 @@ def is_fresh(item: Item) -> bool:
     return item.staleness == 0 and not item.behaviour.older_cache
 
 
-CHUNK = 256
-"""Tokens whose log-probs over the vocabulary are in memory at once."""
-
-
 def measure(state: UpdateState, count: int) -> tuple[Effect, ...]:
     """The effects on the first `count` items, as far as they are turns of the store."""
     return effects(state, range(count), measured=to_measure(state.items, count)) if count else ()
@@ -160,14 +166,6 @@ def _now(state: UpdateState, chosen: Sequence[int]) -> Iterator[float]:
 
 def _mean(values_T: Tensor, mask_T: Tensor) -> float:
     return float(values_T.double()[mask_T.to(values_T.device)].mean())
-
-
-FORWARD_AND_BACKWARD = 3
-"""Work of a token that is trained on, in tokens that are only read."""
-SHARE_OF_EFFECTS = 0.1
-"""The most that measuring effects may cost, as a share of the update's work."""
-LEAST_OF_EFFECTS = 4096
-"""Tokens that are read for it after the smallest update too."""
 
 
 def work(items: Sequence[Item]) -> int:

@@ -25,6 +25,16 @@ from afterwit.weights.lora import TENSORS, twin
 
 REMEDY = "`afterwit rollback` returns to a version before it"
 
+CONFIGURATION = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
+ONE_FILE = "10TB"
+
+SEED = 0
+"""Seed of the factor A: every adapter of a model starts from the same values."""
+OF_MODELS = ("config.json", "generation_config.json")
+"""Files that make a folder a model. A version that is an adapter does not get them."""
+HUB = "models--"
+"""How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
+
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """The folder's causal language model in `dtype`. SettingError if transformers cannot load it."""
@@ -74,10 +84,6 @@ def without_dropout(model: nn.Module) -> None:
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 - not every module declares it
 
 
-CONFIGURATION = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
-ONE_FILE = "10TB"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWeights:
     """All weights train, and a version is an ordinary Hugging Face folder. Implements `policy.Trained`."""
@@ -118,14 +124,6 @@ def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = (
 def _precise(folder: Path) -> dict[str, Tensor]:
     model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-SEED = 0
-"""Seed of the factor A: every adapter of a model starts from the same values."""
-OF_MODELS = ("config.json", "generation_config.json")
-"""Files that make a folder a model. A version that is an adapter does not get them."""
-HUB = "models--"
-"""How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

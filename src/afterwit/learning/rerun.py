@@ -32,6 +32,14 @@ Samples = Callable[[int, Step], list[JudgedTurn]]
 """(place of a step from 1 on, the step) -> its samples, new ones before replayed ones. NotRepeatable if the
 content of one is gone."""
 
+Settings = TypeVar("Settings")
+
+DIGEST_BYTES = 16
+
+FOLDER = ".forgetting"
+EVERY = 8
+"""The policy is kept after every eighth update: with full weights it is as large as a version."""
+
 
 def replay_updates(
     versions: Versions,
@@ -133,10 +141,6 @@ def _reloaded(
         return load(scratch, 1, settings, ranks)
 
 
-DIGEST_BYTES = 16
-Settings = TypeVar("Settings")
-
-
 def recipe_of(
     items: Sequence[Item],
     objective: ObjectiveSettings,
@@ -187,11 +191,6 @@ def _value(kind: Any, value: Any) -> Any:
     if isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
         return _read(kind, value)
     return tuple(value) if isinstance(value, list) else value
-
-
-FOLDER = ".forgetting"
-EVERY = 8
-"""The policy is kept after every eighth update: with full weights it is as large as a version."""
 
 
 class Halfway:

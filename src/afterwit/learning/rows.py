@@ -15,6 +15,8 @@ from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, groups, ratio
 from afterwit.weights.widened import widened
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -69,9 +71,6 @@ def micro_batches_in_order(lengths: Sequence[int], limit: int) -> list[list[int]
             groups.append([index])
             longest = length
     return groups
-
-
-log = logging.getLogger(__name__)
 
 
 class MicroBatch(NamedTuple):

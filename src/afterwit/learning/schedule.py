@@ -23,6 +23,22 @@ SHARE_OF_BACKLOG = 4
 Group = Sequence[Waiting]
 """Turns of one session that train in one update."""
 
+NOW = 0
+"""The version that turns `in_their_chains` are compared with."""
+
+CHOOSE = (
+    "batch",
+    "min_batch",
+    "max_wait_s",
+    "turns_per_session_per_update",
+    "batches_per_update",
+    "max_staleness",
+    "source_share",
+    "review",
+    "tool_hints",
+)
+"""The settings that choose the next batch."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextBatch:
@@ -46,8 +62,6 @@ class NextBatch:
 
 NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
 """No turn waits."""
-NOW = 0
-"""The version that turns `in_their_chains` are compared with."""
 
 
 def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[int]]) -> list[Waiting]:
@@ -247,20 +261,6 @@ def _that_fit(groups: Sequence[Group], room: int, room_of_one: int) -> list[Wait
 def retry_in(settings: LearnerSettings, attempts: int) -> float:
     """Seconds until a batch that failed `attempts` times before is tried again."""
     return min(settings.retry_s * 2.0 ** min(attempts, 30), LONGEST_RETRY_S)
-
-
-CHOOSE = (
-    "batch",
-    "min_batch",
-    "max_wait_s",
-    "turns_per_session_per_update",
-    "batches_per_update",
-    "max_staleness",
-    "source_share",
-    "review",
-    "tool_hints",
-)
-"""The settings that choose the next batch."""
 
 
 def note_of(settings: LearnerSettings) -> str:

@@ -28,6 +28,11 @@ PROBE_TOKENS = 256
 ROWS = 64
 """Rows of logits that are turned into log-probs at a time, in double precision."""
 
+log = logging.getLogger(__name__)
+
+CLOSE = 0.02
+"""Share of the largest logit. Half precision differs from itself by less, another head by more."""
+
 
 def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
     """The logits [T, V] that predict each row's response, in one pass; with a graph if gradients are on.
@@ -159,11 +164,6 @@ def packed_layout(rows: Sequence[Row], device: torch.device) -> Layout:
     tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
     at_token = torch.tensor([place for places in tree.at for place in places], device=device)
     return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)
-
-
-CLOSE = 0.02
-"""Share of the largest logit. Half precision differs from itself by less, another head by more."""
-log = logging.getLogger(__name__)
 
 
 def head_of(model: PreTrainedModel) -> Head:

@@ -38,6 +38,9 @@ from afterwit.teacher import Ids
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
 
+BACKWARD = 3
+"""Work of a token that is trained on, in tokens that a teacher reads."""
+
 
 def update(
     policy: Policy,
@@ -185,10 +188,6 @@ def sample_of(
         hints=0 if rows else len(item.teachers),
         teacher_rows=rows,
     )
-
-
-BACKWARD = 3
-"""Work of a token that is trained on, in tokens that a teacher reads."""
 
 
 def own_passes(items: Sequence[Item], packing: Packing, limit: int, ranks: Ranks) -> list[MicroBatch]:

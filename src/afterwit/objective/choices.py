@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TERMS = ("rl", "opd", "combine", "entropy", "reference_kl")
 """The terms as they are reported. `opd` is any distillation, `combine` reads reward and hint together."""
 
+Aggregation = Callable[[Sequence[Sequence[str]], Iterable[str]], dict[str, int]]
+"""(the terms of each sample in the global batch, the objective's terms) -> each term's denominator."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
@@ -89,8 +92,6 @@ def _overlap(candidates: Candidates, hint_T: Tensor) -> Members:
 Subset = Callable[["Candidates", "Tensor"], Members]
 """(candidates, the chosen hint [T]) -> the ids that learn."""
 SUBSETS: dict[str, Subset] = {"student": _student, "teacher": _teacher, "overlap": _overlap}
-Aggregation = Callable[[Sequence[Sequence[str]], Iterable[str]], dict[str, int]]
-"""(the terms of each sample in the global batch, the objective's terms) -> each term's denominator."""
 
 
 def _component(carried: Sequence[Sequence[str]], terms: Iterable[str]) -> dict[str, int]:

@@ -20,6 +20,23 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import prepare
 from afterwit.terms import Carried, TurnFacts, confidence, terms_of
 
+ARRAYS = (
+    "logits_current",
+    "logits_old",
+    "logits_teacher",
+    "logits_base",
+    "ids",
+    "behaviour",
+    "reward",
+    "tau",
+    "mask",
+    "group",
+    "basis",
+    "hint_lengths",
+)
+SYMBOLS = {"c": "logprob_diff_clip", "c_h": "entropy_coef"}
+"""Symbols of the algorithm page that are not a setting's name in lower case."""
+
 
 class Evaluation(NamedTuple):
     """The result of `evaluate`: tensors for tensors, else NumPy arrays, in the dtype of the logits."""
@@ -157,24 +174,6 @@ def _floats(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values
     return torch.tensor(values, dtype=None if hasattr(values, "dtype") else torch.float64)
-
-
-ARRAYS = (
-    "logits_current",
-    "logits_old",
-    "logits_teacher",
-    "logits_base",
-    "ids",
-    "behaviour",
-    "reward",
-    "tau",
-    "mask",
-    "group",
-    "basis",
-    "hint_lengths",
-)
-SYMBOLS = {"c": "logprob_diff_clip", "c_h": "entropy_coef"}
-"""Symbols of the algorithm page that are not a setting's name in lower case."""
 
 
 def settings_named(settings: ObjectiveSettings | Mapping[str, Any]) -> ObjectiveSettings:

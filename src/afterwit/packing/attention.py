@@ -25,6 +25,13 @@ NAME = "afterwit_tree"
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Options of attention that some models use, and this one does not have."""
 
+Widened = Callable[[PreTrainedModel], AbstractContextManager[None]]
+ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
+"""A trunk, a branch, a branch on it, one next to it, and another tree."""
+BY_LENGTH = ("dynamic", "longrope")
+"""Kinds of rotary embedding that depend on the longest row of a pass."""
+_known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+
 
 def tree_attention(
     module: nn.Module,
@@ -148,14 +155,6 @@ def _backward(
         d_key[:, :, seen] += found[1].sum(dim=0, keepdim=True)
         d_value[:, :, seen] += found[2].sum(dim=0, keepdim=True)
     return d_query, d_key, d_value
-
-
-Widened = Callable[[PreTrainedModel], AbstractContextManager[None]]
-ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
-"""A trunk, a branch, a branch on it, one next to it, and another tree."""
-BY_LENGTH = ("dynamic", "longrope")
-"""Kinds of rotary embedding that depend on the longest row of a pass."""
-_known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
 def unsupported_reason(

@@ -14,6 +14,11 @@ AMPERE = (8, 0)
 WIDEST = 192
 """The widest head whose backward every such device has."""
 
+CHUNK = 256
+"""Queries whose scores the portable kernel holds at a time."""
+Gradients = tuple[Tensor, Tensor, Tensor]
+"""Of query, key and value. Those of key and value by group, or summed over the groups."""
+
 
 def kernel_for(query: Tensor) -> Kernel:
     """Torch's flash kernels if they take these queries, else matrix products in chunks."""
@@ -95,10 +100,6 @@ FLASH_CUDA = grouped(
     torch.ops.aten._scaled_dot_product_flash_attention,
     torch.ops.aten._scaled_dot_product_flash_attention_backward,
 )
-CHUNK = 256
-"""Queries whose scores the portable kernel holds at a time."""
-Gradients = tuple[Tensor, Tensor, Tensor]
-"""Of query, key and value. Those of key and value by group, or summed over the groups."""
 
 
 class Inputs(NamedTuple):

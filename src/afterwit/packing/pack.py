@@ -15,6 +15,11 @@ from typing import Any
 
 import torch
 
+Ids = tuple[int, ...]
+
+WORTH = 1.2
+"""Packing pays from this many tokens of the rows per token that runs; below, branches cost more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
@@ -122,9 +127,6 @@ def _trunk(node: Node) -> Iterator[Node]:
         yield node
 
 
-Ids = tuple[int, ...]
-
-
 @dataclass(slots=True, eq=False)
 class Node:
     """`ids` are at the depths from `begin` on, after those of its parents."""
@@ -187,10 +189,6 @@ def _split(node: Node, parent: Node, depth: int) -> Node:
     node.begin, node.ids, node.parent = depth, node.ids[depth - node.begin :], head
     parent.children[-1] = head
     return head
-
-
-WORTH = 1.2
-"""Packing pays from this many tokens of the rows per token that runs; below, branches cost more."""
 
 
 def ratio(rows: Sequence[Ids]) -> float:

@@ -21,6 +21,21 @@ from afterwit.page import html
 
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
 
+MOST_BYTES = 16 * 2**10
+MOST_FIELDS = 32
+FORM = "application/x-www-form-urlencoded"
+
+COOKIE = "afterwit-page"
+
+LIFE_S = 12 * 3600
+"""Seconds that a visit lasts."""
+
+MOST = 256
+"""Concurrent visits; one more ends the oldest."""
+
+LOCAL_VISIT = "local"
+"""The visit of forms without sign-in."""
+
 
 class Access:
     """Admits callers who may read: by a key in a header, by a visit, or from this machine without keys."""
@@ -92,11 +107,6 @@ def _cookie_of(request: Request) -> dict[str, Any]:
     return {"path": "/ui", "httponly": True, "samesite": "strict", "secure": secure}
 
 
-MOST_BYTES = 16 * 2**10
-MOST_FIELDS = 32
-FORM = "application/x-www-form-urlencoded"
-
-
 async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
     """The fields, each with its first value. Raises 408, 413 and 415."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
@@ -115,18 +125,6 @@ async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
     except ValueError as error:
         raise RequestError(413, "request_too_large", "The form has too many fields.") from error
     return {name: values[0] for name, values in fields.items()}
-
-
-COOKIE = "afterwit-page"
-
-LIFE_S = 12 * 3600
-"""Seconds that a visit lasts."""
-
-MOST = 256
-"""Concurrent visits; one more ends the oldest."""
-
-LOCAL_VISIT = "local"
-"""The visit of forms without sign-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

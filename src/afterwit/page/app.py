@@ -44,6 +44,13 @@ PATIENCE_S = 5.0
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
+Fields = Mapping[str, str]
+
+Action = Callable[[Request, Fields], Awaitable[str]]
+
+LONGEST_REASON = 200
+"""Characters of a reason for a pause."""
+
 
 class Controls(Protocol):
     """The buttons."""
@@ -159,14 +166,6 @@ async def _static(request: Request) -> Response:
 
 def _nothing(request: Request, gateway: Gateway, store: Store) -> Any:
     raise NotFound("The page has nothing at this address.")
-
-
-Fields = Mapping[str, str]
-
-Action = Callable[[Request, Fields], Awaitable[str]]
-
-LONGEST_REASON = 200
-"""Characters of a reason for a pause."""
 
 
 class Actions:

@@ -43,22 +43,43 @@ REQUESTS = 2_000
 EVENTS = 12
 """Newest holds and alarms that are listed with the versions."""
 
+View = Callable[[Request, Gateway, Store], Facts]
+"""Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
+
+MOST_DIGITS = 15
+"""Digits of a number in an address."""
+
+MESSAGES = 4
+"""Messages of the prompt that are shown first; a link shows the others."""
+
+CHARACTERS = 6_000
+"""Characters of one message that are shown: its end."""
+
+TOKENS = 2_000
+"""Tokens of a response that are shown."""
+
+TABLE = 400
+"""Tokens of these that the table lists."""
+
+BROKEN = "\ufffd"
+
+LONGEST_CHARACTER = 4
+"""Tokens of one character at most."""
+
+DOUBTS = (0.9, 0.5, 0.2, 0.05)
+"""A token's doubt is the number of these probabilities that are above its own."""
+
+PUSHES = (0.02, 0.2, 0.8)
+"""A token's push is the number of these that its advantage exceeds, without the sign."""
+
 
 class NotFound(Exception):
     """There is nothing at this address; the message says so."""
 
 
-View = Callable[[Request, Gateway, Store], Facts]
-"""Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
-
-
 def before(request: Request) -> int | None:
     """Where a page of a list continues; None: it begins with the newest."""
     return number(request.query_params.get("before", ""))
-
-
-MOST_DIGITS = 15
-"""Digits of a number in an address."""
 
 
 def number(given: str) -> int | None:
@@ -197,19 +218,6 @@ def turns(request: Request, gateway: Gateway, store: Store) -> Facts:
     }
 
 
-MESSAGES = 4
-"""Messages of the prompt that are shown first; a link shows the others."""
-
-CHARACTERS = 6_000
-"""Characters of one message that are shown: its end."""
-
-TOKENS = 2_000
-"""Tokens of a response that are shown."""
-
-TABLE = 400
-"""Tokens of these that the table lists."""
-
-
 def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
     """A turn: the end of its prompt, its response token by token, what followed, votes, hints."""
     whole = "all" in request.query_params
@@ -244,18 +252,6 @@ def _cut(message: Message, *, whole: bool) -> dict[str, Any]:
     text = message.content or ""
     left_out = 0 if whole else max(0, len(text) - CHARACTERS)
     return {"role": message.role, "text": text[left_out:], "left_out": left_out, "calls": message.tool_calls}
-
-
-BROKEN = "\ufffd"
-
-LONGEST_CHARACTER = 4
-"""Tokens of one character at most."""
-
-DOUBTS = (0.9, 0.5, 0.2, 0.05)
-"""A token's doubt is the number of these probabilities that are above its own."""
-
-PUSHES = (0.02, 0.2, 0.8)
-"""A token's push is the number of these that its advantage exceeds, without the sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

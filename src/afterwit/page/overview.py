@@ -29,6 +29,61 @@ NEWEST = 8
 
 UPDATES = 50
 
+CURVE_TURNS = 2_000
+
+VERSIONS = 200
+
+FIRST = (
+    "loss",
+    "rl",
+    "opd",
+    "combine",
+    "reference_kl",
+    "entropy",
+    "mismatch_mean",
+    "mismatch_fresh",
+    "teacher_gap",
+    "overlap",
+    "grad_norm",
+)
+"""Metrics that come first; the others follow by name."""
+
+NAMES: Mapping[str, str] = {
+    "rl": "loss of the rewards",
+    "opd": "loss of the hints",
+    "combine": "loss of rewards and hints",
+    "reference_kl": "KL to the base model",
+    "grad_norm": "norm of the gradient",
+}
+
+SAID: Mapping[str, str] = {
+    "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
+    "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
+    "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",
+    "mismatch_mean": "How far the learner and the engine are apart, in nats. It grows with staleness.",
+    "mismatch_fresh": "The same over responses of the updated weights alone: both must agree.",
+    "teacher_gap": "How far the teacher, which is shown the hint, is from the model, in nats.",
+    "overlap": "Of the likeliest tokens, how many the model and the teacher have in common.",
+    "staleness_mean": "Versions between sampling a turn and learning from it.",
+}
+
+LINES = 200
+
+BIN = 25
+"""Turns, or requests, that one point of a curve counts."""
+
+WINDOW = 100
+"""Requests that are compared: the first ones with the newest."""
+
+LEAST = 20
+"""Requests from which on there is anything to say."""
+
+ANSWERS = {
+    Trend.LESS: "Yes: you correct it less often than at first.",
+    Trend.MORE: "No: you correct it more often than at first.",
+    Trend.UNCLEAR: "It cannot be told yet: the difference may be chance.",
+}
+
 
 def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Whether it learns and helps, what waits, and what was not learned from."""
@@ -108,45 +163,6 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
     return found
 
 
-CURVE_TURNS = 2_000
-
-VERSIONS = 200
-
-FIRST = (
-    "loss",
-    "rl",
-    "opd",
-    "combine",
-    "reference_kl",
-    "entropy",
-    "mismatch_mean",
-    "mismatch_fresh",
-    "teacher_gap",
-    "overlap",
-    "grad_norm",
-)
-"""Metrics that come first; the others follow by name."""
-
-NAMES: Mapping[str, str] = {
-    "rl": "loss of the rewards",
-    "opd": "loss of the hints",
-    "combine": "loss of rewards and hints",
-    "reference_kl": "KL to the base model",
-    "grad_norm": "norm of the gradient",
-}
-
-SAID: Mapping[str, str] = {
-    "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
-    "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
-    "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",
-    "mismatch_mean": "How far the learner and the engine are apart, in nats. It grows with staleness.",
-    "mismatch_fresh": "The same over responses of the updated weights alone: both must agree.",
-    "teacher_gap": "How far the teacher, which is shown the hint, is from the model, in nats.",
-    "overlap": "Of the likeliest tokens, how many the model and the teacher have in common.",
-    "staleness_mean": "Versions between sampling a turn and learning from it.",
-}
-
-
 def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
     """All curves."""
     outcomes = store.outcomes(limit=CURVE_TURNS)
@@ -206,9 +222,6 @@ def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
     return curves
 
 
-LINES = 200
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One thing that happened."""
@@ -255,22 +268,6 @@ def _made(version: VersionRecord) -> Line:
 def _decided(event: Event) -> Line:
     words = event.words[:1].upper() + event.words[1:] + "."
     return Line(at=event.at, kind=str(EventKind(event.kind)), words=words, version=event.version)
-
-
-BIN = 25
-"""Turns, or requests, that one point of a curve counts."""
-
-WINDOW = 100
-"""Requests that are compared: the first ones with the newest."""
-
-LEAST = 20
-"""Requests from which on there is anything to say."""
-
-ANSWERS = {
-    Trend.LESS: "Yes: you correct it less often than at first.",
-    Trend.MORE: "No: you correct it more often than at first.",
-    Trend.UNCLEAR: "It cannot be told yet: the difference may be chance.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

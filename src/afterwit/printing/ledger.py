@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Characters of a response in a line."""
 
+MOST_TOKENS = 256
+"""Tokens of an answer at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
@@ -206,10 +209,6 @@ def _record(store: Store, turn: str) -> Record | None:
         return store.turn(turn)
     except TurnNotFound:
         return None
-
-
-MOST_TOKENS = 256
-"""Tokens of an answer at most."""
 
 
 def answers(

@@ -36,6 +36,48 @@ COLOUR = {
     State.SKIPPED: "bright_black",
 }
 
+WIDTH = 200
+"""Characters of a response in a list for review."""
+
+BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
+
+NEW_SEGMENT = (
+    "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
+    " turn that began it"
+)
+
+BESIDE = "is beside a conversation (a title, a summary, a review): it is served and never trained on"
+
+BESIDE_NO_KNOWN_ONE = (
+    "is beside a conversation (a title, a summary, a review), and which one is not known: it is served and"
+    " never trained on"
+)
+
+SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
+
+LEFT = "was left by its client before the answer ended: nobody has read it"
+
+_BY_REASON = {
+    Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
+    " session id of the client (X-Session-Id) tells them apart",
+    Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
+    " conversation, and until then neither trains",
+    Reason.SUPERSEDED: SUPERSEDED,
+    Reason.CLIENT_LEFT: LEFT,
+}
+
+IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
+
+PROMPT_MESSAGES = 3
+
+MESSAGE_CHARS = 1200
+
+STRONG = 1.0
+"""The advantage at which a token's colour is brightest."""
+
+SEEN = 0.02
+"""The advantage from which on a token is coloured."""
+
 
 def turn_table(records: Sequence[Record], *, width: int) -> Table:
     """One row a turn in `width` columns: time and reward are always whole, state and response may be cut."""
@@ -96,10 +138,6 @@ def counts_line(counts: Counts) -> Text:
     return Text(" · ".join(parts) + (f"   skipped: {', '.join(reasons)}" if reasons else ""), style="dim")
 
 
-WIDTH = 200
-"""Characters of a response in a list for review."""
-
-
 def described(record: Record) -> Iterator[str]:
     """A turn in a few lines for review: its lesson, and why that is doubtful."""
     verdict = record.verdict
@@ -124,34 +162,6 @@ def as_json(record: Record) -> dict[str, Any]:
         "flags": [flag.value for flag in record.flags],
         "accepted": record.accepted,
     }
-
-
-BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
-
-NEW_SEGMENT = (
-    "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
-    " turn that began it"
-)
-
-BESIDE = "is beside a conversation (a title, a summary, a review): it is served and never trained on"
-
-BESIDE_NO_KNOWN_ONE = (
-    "is beside a conversation (a title, a summary, a review), and which one is not known: it is served and"
-    " never trained on"
-)
-
-SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
-
-LEFT = "was left by its client before the answer ended: nobody has read it"
-
-_BY_REASON = {
-    Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
-    " session id of the client (X-Session-Id) tells them apart",
-    Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
-    " conversation, and until then neither trains",
-    Reason.SUPERSEDED: SUPERSEDED,
-    Reason.CLIENT_LEFT: LEFT,
-}
 
 
 def why_unbound(record: Record) -> str | None:
@@ -184,19 +194,6 @@ def unbound(records: Iterable[Record]) -> dict[str, list[str]]:
         ):
             found.setdefault(why, []).append(record.turn.id)
     return found
-
-
-IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
-
-PROMPT_MESSAGES = 3
-
-MESSAGE_CHARS = 1200
-
-STRONG = 1.0
-"""The advantage at which a token's colour is brightest."""
-
-SEEN = 0.02
-"""The advantage from which on a token is coloured."""
 
 
 def show_turn(

@@ -37,6 +37,31 @@ SCRATCH = "aw-"
 
 log = logging.getLogger(__name__)
 
+LAST_LINES, AFTER_CAUSE = 15, 3
+"""Last lines of a log that an error shows: without a cause, and after one."""
+DETAILS = 4
+"""Lines of a cause after its first."""
+LONGEST = 400
+"""Characters of a line."""
+PREFIX = re.compile(
+    r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
+    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?)?"  # SGLang: [2026-11-26 01:12:50 TP0]
+)
+"""A server's prefix of a log line."""
+RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure)?(?::|$)")
+"""The line of a traceback that names the exception."""
+STEPS = (
+    ("ready", ("Application startup complete", "Starting vLLM server on", "fired up and ready")),
+    ("capturing graphs", ("Capturing CUDA graphs", "Capture cuda graph begin")),
+    ("making room for keys and values", ("KV cache size:", "KV cache layout", "KV Cache is allocated")),
+    ("compiling", ("Dynamo bytecode transform", "Compiling a graph", "torch.compile takes")),
+    ("loading the weights", ("Starting to load model", "Load weight begin")),
+    ("starting its engine", ("Initializing a V1 LLM engine", "Init torch distributed begin")),
+    ("reading the model's configuration", ("non-default args:", "server_args=")),
+)
+"""The steps of a start, the last first, and what a server logs then."""
+
 
 class EngineProcess:
     """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies.
@@ -221,32 +246,6 @@ def _opened(path: Path, *, fresh: bool) -> BinaryIO:
     """The log, which only its owner may read: a server may log prompts."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
     return os.fdopen(os.open(path, flags, 0o600), "ab")
-
-
-LAST_LINES, AFTER_CAUSE = 15, 3
-"""Last lines of a log that an error shows: without a cause, and after one."""
-DETAILS = 4
-"""Lines of a cause after its first."""
-LONGEST = 400
-"""Characters of a line."""
-PREFIX = re.compile(
-    r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
-    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"
-    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?)?"  # SGLang: [2026-11-26 01:12:50 TP0]
-)
-"""A server's prefix of a log line."""
-RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure)?(?::|$)")
-"""The line of a traceback that names the exception."""
-STEPS = (
-    ("ready", ("Application startup complete", "Starting vLLM server on", "fired up and ready")),
-    ("capturing graphs", ("Capturing CUDA graphs", "Capture cuda graph begin")),
-    ("making room for keys and values", ("KV cache size:", "KV cache layout", "KV Cache is allocated")),
-    ("compiling", ("Dynamo bytecode transform", "Compiling a graph", "torch.compile takes")),
-    ("loading the weights", ("Starting to load model", "Load weight begin")),
-    ("starting its engine", ("Initializing a V1 LLM engine", "Init torch distributed begin")),
-    ("reading the model's configuration", ("non-default args:", "server_args=")),
-)
-"""The steps of a start, the last first, and what a server logs then."""
 
 
 def step_of(log: str) -> str:

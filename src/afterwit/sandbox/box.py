@@ -30,6 +30,8 @@ GRACE_S = 60.0
 """Added to a command's time, for a busy machine: process 1 ends commands itself, this is for its own end."""
 LONGEST_ANSWER = 16 << 20
 
+COMMAND = BoxLimits(seconds=5.0, cpu_seconds=5.0, output_bytes=4000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
@@ -199,9 +201,6 @@ def run(argv: Sequence[str], work: Path, limits: BoxLimits | None = None) -> Ran
                 raise BoxEnded(f"the box does not answer ({_last_line(process.stderr.read())})") from error
             finally:
                 late.cancel()
-
-
-COMMAND = BoxLimits(seconds=5.0, cpu_seconds=5.0, output_bytes=4000)
 
 
 @cache

@@ -22,6 +22,28 @@ Stage = Literal["judge", "learn"]
 WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 """The state in which turns wait for each stage."""
 
+WAITING = """
+    SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
+        rl AS rewarded, adapter
+    FROM turns t LEFT JOIN verdicts v USING (seq)
+    WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
+    AND session NOT IN (SELECT session FROM excluded)
+"""
+
+NEWEST_WAITS_FOR_NOTHING = """
+    SELECT state <> 'OPEN' AND answered_by IS NULL FROM turns LEFT JOIN next_states USING (seq)
+    WHERE session = w.session AND kind = 'main' ORDER BY seq DESC LIMIT 1
+"""
+"""`answered_by` is known before the turn that it names is stored: until then the session has not ended."""
+
+BEFORE_THE_JUDGE = "SELECT 1 FROM turns WHERE session = w.session AND state || '' = 'ANSWERED'"
+"""The empty string makes SQLite search the session, not all turns that wait for the judge."""
+
+ENDED = f"""
+    SELECT DISTINCT session FROM waiting w
+    WHERE ({NEWEST_WAITS_FOR_NOTHING}) AND NOT EXISTS ({BEFORE_THE_JUDGE})
+"""
+
 
 class Leases(Part):
     """An `owner` is one worker. A turn it does not commit, extend or release in time is free for others."""
@@ -212,26 +234,3 @@ class Leases(Part):
             )
             for row in rows
         ]
-
-
-WAITING = """
-    SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
-        rl AS rewarded, adapter
-    FROM turns t LEFT JOIN verdicts v USING (seq)
-    WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
-    AND session NOT IN (SELECT session FROM excluded)
-"""
-
-NEWEST_WAITS_FOR_NOTHING = """
-    SELECT state <> 'OPEN' AND answered_by IS NULL FROM turns LEFT JOIN next_states USING (seq)
-    WHERE session = w.session AND kind = 'main' ORDER BY seq DESC LIMIT 1
-"""
-"""`answered_by` is known before the turn that it names is stored: until then the session has not ended."""
-
-BEFORE_THE_JUDGE = "SELECT 1 FROM turns WHERE session = w.session AND state || '' = 'ANSWERED'"
-"""The empty string makes SQLite search the session, not all turns that wait for the judge."""
-
-ENDED = f"""
-    SELECT DISTINCT session FROM waiting w
-    WHERE ({NEWEST_WAITS_FOR_NOTHING}) AND NOT EXISTS ({BEFORE_THE_JUDGE})
-"""

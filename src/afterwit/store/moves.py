@@ -10,6 +10,8 @@ from afterwit.store.database import Database
 from afterwit.store.rows import read
 from afterwit.turn import Kind
 
+COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
@@ -51,9 +53,6 @@ class TurnState:
             return self.state in (State.OPEN, State.ANSWERED)
         found_main = self.reason is Reason.UNKNOWN_BRANCH and self.kind is Kind.MAIN
         return self.reason in REOPENED_BY_NEXT_STATE or found_main
-
-
-COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
 
 
 def turn_states(database: Database, which: str, values: tuple[object, ...], *, lock: str) -> list[TurnState]:

@@ -36,6 +36,16 @@ PAGE = 64
 NAMED = 8
 """Turns that an ambiguous prefix's error names."""
 
+VOTES = f"""
+    SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
+        count(*) FILTER (WHERE v.reward < 0) AS rejected
+    FROM verdicts v JOIN turns t USING (seq)
+    WHERE v.signature = ? AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
+    AND (v.flags IS NULL OR v.flags NOT LIKE '%contradict%' OR v.review = '{ACCEPTED}')
+    AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
+"""
+"""`contradict` is in the flags of both a person's word and a failed call that contradict others."""
+
 
 class Reading(Part):
     """Queries of all stages and commands."""
@@ -210,17 +220,6 @@ class Reading(Part):
             (ACCEPTED,),
         )
         return _by_source(rows, "count")[source]
-
-
-VOTES = f"""
-    SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
-        count(*) FILTER (WHERE v.reward < 0) AS rejected
-    FROM verdicts v JOIN turns t USING (seq)
-    WHERE v.signature = ? AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
-    AND (v.flags IS NULL OR v.flags NOT LIKE '%contradict%' OR v.review = '{ACCEPTED}')
-    AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
-"""
-"""`contradict` is in the flags of both a person's word and a failed call that contradict others."""
 
 
 def _by_source(rows: Sequence[Row], column: str) -> Counter[str]:

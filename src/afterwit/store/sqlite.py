@@ -19,6 +19,26 @@ from afterwit.store.store import Store
 SURVIVES_A_KILL = "NORMAL"
 """The `synchronous` mode that keeps what was written when a process is killed, not when the power fails."""
 
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""Errors of the library; the second if its message about a damaged schema is not text."""
+
+NO_TEXT = "Could not decode to UTF-8"
+"""How its message about a text column that is not text begins."""
+
+Migrations = Sequence[Sequence[str]]
+
+APPLICATION_ID = 0x4157_5754
+"""Marks a file as ours ("AWWT"), in its header."""
+
+BUSY_MS = 10_000
+"""Milliseconds that a statement waits for another process's transaction, which takes a few."""
+
+WAL_KEPT_BYTES = 64 * 2**20
+"""The log file shrinks to this many bytes after a checkpoint."""
+
+MAGIC = b"SQLite format 3\0"
+USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
+
 
 class SqliteStore(Store):
     """One file in WAL mode. Several processes may open it."""
@@ -48,13 +68,6 @@ class SqliteStore(Store):
                 self._database.copy_into(copy)
         except sqlite3.Error as error:
             raise in_plain_words(error, path) from error
-
-
-BROKEN = (sqlite3.Error, UnicodeDecodeError)
-"""Errors of the library; the second if its message about a damaged schema is not text."""
-
-NO_TEXT = "Could not decode to UTF-8"
-"""How its message about a text column that is not text begins."""
 
 
 class SqliteDatabase(Database):
@@ -237,21 +250,6 @@ def in_plain_words(error: Exception, path: Path) -> StoreError:
         remedy = "Restore it from a copy, or move it away to start a new store."
         return StoreError(f"{path} is damaged: {error}. {remedy}")
     return StoreError(f"{path}: {error}")
-
-
-Migrations = Sequence[Sequence[str]]
-
-APPLICATION_ID = 0x4157_5754
-"""Marks a file as ours ("AWWT"), in its header."""
-
-BUSY_MS = 10_000
-"""Milliseconds that a statement waits for another process's transaction, which takes a few."""
-
-WAL_KEPT_BYTES = 64 * 2**20
-"""The log file shrinks to this many bytes after a checkpoint."""
-
-MAGIC = b"SQLite format 3\0"
-USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 
 
 def open_database(

@@ -17,6 +17,33 @@ from afterwit.store.reading import Reading
 from afterwit.store.recording import Recording
 from afterwit.store.upkeep import Upkeep
 
+TABLES: Mapping[str, str | None] = {
+    "turns": "seq",
+    "contents": "seq",
+    "next_states": "seq",
+    "feedback": "number",
+    "verdicts": "seq",
+    "votes": "seq",
+    "versions": "number",
+    "trained": "version",
+    "episodes": "number",
+    "events": "number",
+    "suite": None,
+    "statuses": None,
+    "keys": None,
+    "excluded": None,
+}
+"""Every table but `meta`, and the number by which its rows are read in pages."""
+
+NUMBERED = ("turns", "feedback", "episodes", "events")
+"""Tables whose numbers the database assigns."""
+
+PAGE = 256
+"""Numbers read at once."""
+
+SCHEMA_KEY = "schema"
+"""Of `meta`: the database's own."""
+
 
 class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, ABC):
     """The whole store. Each method is one transaction, stored whole or not at all.
@@ -58,34 +85,6 @@ class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, AB
     def close(self) -> None:
         """Close the connection. Nothing may be called afterwards."""
         self._database.close()
-
-
-TABLES: Mapping[str, str | None] = {
-    "turns": "seq",
-    "contents": "seq",
-    "next_states": "seq",
-    "feedback": "number",
-    "verdicts": "seq",
-    "votes": "seq",
-    "versions": "number",
-    "trained": "version",
-    "episodes": "number",
-    "events": "number",
-    "suite": None,
-    "statuses": None,
-    "keys": None,
-    "excluded": None,
-}
-"""Every table but `meta`, and the number by which its rows are read in pages."""
-
-NUMBERED = ("turns", "feedback", "episodes", "events")
-"""Tables whose numbers the database assigns."""
-
-PAGE = 256
-"""Numbers read at once."""
-
-SCHEMA_KEY = "schema"
-"""Of `meta`: the database's own."""
 
 
 def copy_rows(source: Database, target: Database) -> int:

@@ -13,6 +13,24 @@ Kind = Literal["keys", "cards", "emails"]
 OWN = "own"
 """The kind of secrets that the user's patterns find."""
 
+_KEY = re.compile(
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{36,255}|\bgithub_pat_[A-Za-z0-9_]{22,255}|\bglpat-[\w-]{20,64}"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,250}"
+    r"|\bsk-[A-Za-z0-9_-]{20,250}|\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}"
+    r"|\bAIza[\w-]{35}|\bhf_[A-Za-z0-9]{30,60}|\bnpm_[A-Za-z0-9]{36}|\bpypi-[\w-]{50,250}"
+    r"|\baw-[A-Za-z0-9_-]{20,100}"
+    r"|\beyJ[\w-]{10,2000}\.eyJ[\w-]{10,4000}\.[\w-]{10,1000}"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{1,8000}-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+    r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"
+)
+_CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
+_ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|3[47]|6(?:011|5)|35")
+"""First digits of the large issuers."""
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
+_EXAMPLE = re.compile(r"@(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)\Z", re.IGNORECASE)
+"""Addresses reserved for examples (RFC 2606)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
@@ -85,25 +103,6 @@ def texts_of(message: Message) -> Iterator[str]:
     yield message.reasoning or ""
     for call in message.tool_calls:
         yield call.arguments
-
-
-_KEY = re.compile(
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
-    r"|\bgh[pousr]_[A-Za-z0-9]{36,255}|\bgithub_pat_[A-Za-z0-9_]{22,255}|\bglpat-[\w-]{20,64}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,250}"
-    r"|\bsk-[A-Za-z0-9_-]{20,250}|\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}"
-    r"|\bAIza[\w-]{35}|\bhf_[A-Za-z0-9]{30,60}|\bnpm_[A-Za-z0-9]{36}|\bpypi-[\w-]{50,250}"
-    r"|\baw-[A-Za-z0-9_-]{20,100}"
-    r"|\beyJ[\w-]{10,2000}\.eyJ[\w-]{10,4000}\.[\w-]{10,1000}"
-    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{1,8000}-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
-    r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"
-)
-_CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
-_ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|3[47]|6(?:011|5)|35")
-"""First digits of the large issuers."""
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
-_EXAMPLE = re.compile(r"@(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)\Z", re.IGNORECASE)
-"""Addresses reserved for examples (RFC 2606)."""
 
 
 def _any(match: str) -> bool:

@@ -12,6 +12,23 @@ from afterwit.verdict import Flag
 AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
 """Flags that wait for a person under every kind of review."""
 
+WORDS: Mapping[Flag, str] = {
+    Flag.TOOL_WORDS: "the hint comes from what tools returned; no person spoke",
+    Flag.LINK: "the hint names an address that no person named",
+    Flag.COMMAND: "the hint holds a command that no person named",
+    Flag.STANDING_ORDER: "the hint orders something for other conversations or people",
+    Flag.UNRELATED: "the hint names something that nothing in the conversation names",
+    Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
+    Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
+}
+WHY: Mapping[ReviewOutcome, str] = {
+    ReviewOutcome.ACCEPTED: "accepted: it may train",
+    ReviewOutcome.REFUSED: "refused: it does not train",
+    ReviewOutcome.IN_UPDATE: "an update trains it at this moment: nothing changed",
+    ReviewOutcome.TRAINED: "it has trained already: nothing changed; `afterwit rollback` takes it back",
+    ReviewOutcome.NOT_WAITING: "it has no verdict that could train: nothing changed",
+}
+
 
 class Review(StrEnum):
     """The turns that a person must accept before they train."""
@@ -48,24 +65,6 @@ class Rule:
     def hints_teach(self, flags: Collection[Flag], *, accepted: bool) -> bool:
         """Whether a turn that is not withheld learns from its hints."""
         return accepted or self.tool_hints or Flag.TOOL_WORDS not in flags
-
-
-WORDS: Mapping[Flag, str] = {
-    Flag.TOOL_WORDS: "the hint comes from what tools returned; no person spoke",
-    Flag.LINK: "the hint names an address that no person named",
-    Flag.COMMAND: "the hint holds a command that no person named",
-    Flag.STANDING_ORDER: "the hint orders something for other conversations or people",
-    Flag.UNRELATED: "the hint names something that nothing in the conversation names",
-    Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
-    Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
-}
-WHY: Mapping[ReviewOutcome, str] = {
-    ReviewOutcome.ACCEPTED: "accepted: it may train",
-    ReviewOutcome.REFUSED: "refused: it does not train",
-    ReviewOutcome.IN_UPDATE: "an update trains it at this moment: nothing changed",
-    ReviewOutcome.TRAINED: "it has trained already: nothing changed; `afterwit rollback` takes it back",
-    ReviewOutcome.NOT_WAITING: "it has no verdict that could train: nothing changed",
-}
 
 
 def waiting_for_review(store: Store, rule: Rule, *, now: float, limit: int | None = None) -> list[Record]:

@@ -19,6 +19,8 @@ from afterwit.tracking.values import newest_values
 
 log = logging.getLogger("afterwit.tracking")
 
+MLFLOW_TAG = "afterwit.run"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -148,9 +150,6 @@ def _trackio(run: Run) -> Tracker:
         run.project, name=run.id, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
     )
     return Tracker(log=lambda step, values, at: opened.log(dict(values), step=step), close=opened.finish)
-
-
-MLFLOW_TAG = "afterwit.run"
 
 
 def _mlflow(run: Run) -> Tracker:

@@ -40,6 +40,17 @@ UNREAD = "A tool call could not be read. Write it as the tools' description says
 
 CONTEXT_FULL = "context_length_exceeded"
 
+ENDED_FOR = {
+    "time": "out of time",
+    "cpu": "out of CPU time",
+    "memory": "out of memory",
+    "processes": "too many processes",
+    "output": "too much output",
+    "files": "too many files",
+}
+
+SCOPE = "atropos"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
@@ -188,16 +199,6 @@ TOOLS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-ENDED_FOR = {
-    "time": "out of time",
-    "cpu": "out of CPU time",
-    "memory": "out of memory",
-    "processes": "too many processes",
-    "output": "too much output",
-    "files": "too many files",
-}
-
-
 def mistake(call: ToolCall) -> str | None:
     """Why a call is none of a tool; None if it is one."""
     return schema_error(Message(role="assistant", tool_calls=(call,)), TOOLS)
@@ -249,9 +250,6 @@ def said(ran: Ran) -> str:
     elif ran.status != 0 or not lines:
         lines.append(f"[exit status {ran.status}]")
     return "\n".join(lines)
-
-
-SCOPE = "atropos"
 
 
 class Episode:

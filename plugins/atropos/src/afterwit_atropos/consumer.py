@@ -32,6 +32,31 @@ log = logging.getLogger(__name__)
 FOR_EVER = 10**9
 """The number of steps announced to environments if training is unbounded."""
 
+NOTHING_IN_LOSS = "nothing_in_loss"
+
+NO_PROMPT = "no_prompt"
+"""The first token is in the loss, and nothing precedes it to predict it from."""
+
+TOO_LONG = "too_long"
+
+STALE = "stale"
+
+NO_SIGNAL = "no_signal"
+"""No teacher row, and no signal in the score: it is alone, or equal across its group."""
+
+TOKEN_ADVANTAGES = "token_advantages"
+"""The group's own advantages differ from token to token, which no objective here reads."""
+
+AT_SAMPLED = {
+    "hybrid": "hybrid_token",
+    "hybrid_distill": "hybrid_token",
+    "topk_opd": "token_opd",
+    "topk_distill": "token_opd",
+}
+"""Rows of the sampled id alone: what learns from more ids learns from that one."""
+
+AT_TOP_K = {"hybrid": "hybrid_distill"}
+
 
 def _unwatched(phase: Phase) -> None:
     """The default: progress is not reported."""
@@ -214,27 +239,6 @@ def _counts(found: Intake) -> str:
     )
 
 
-NOTHING_IN_LOSS = "nothing_in_loss"
-
-
-NO_PROMPT = "no_prompt"
-"""The first token is in the loss, and nothing precedes it to predict it from."""
-
-
-TOO_LONG = "too_long"
-
-
-STALE = "stale"
-
-
-NO_SIGNAL = "no_signal"
-"""No teacher row, and no signal in the score: it is alone, or equal across its group."""
-
-
-TOKEN_ADVANTAGES = "token_advantages"
-"""The group's own advantages differ from token to token, which no objective here reads."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of a sequence."""
@@ -379,18 +383,6 @@ def _staleness(sequence: ScoredSequence, version: int) -> int:
     """Versions since the oldest token according to its environment; 0 if unknown."""
     turns = () if sequence.notes is None else sequence.notes.turns
     return max(0, version - min((turn.version for turn in turns), default=version))
-
-
-AT_SAMPLED = {
-    "hybrid": "hybrid_token",
-    "hybrid_distill": "hybrid_token",
-    "topk_opd": "token_opd",
-    "topk_distill": "token_opd",
-}
-"""Rows of the sampled id alone: what learns from more ids learns from that one."""
-
-
-AT_TOP_K = {"hybrid": "hybrid_distill"}
 
 
 def wire_objective(settings: ObjectiveSettings, *, top_k: bool) -> ObjectiveSettings:

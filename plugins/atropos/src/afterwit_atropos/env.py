@@ -58,6 +58,18 @@ LOOK_S = 0.2
 
 NOWHERE = Path("/nonexistent")
 
+WORLD_TASKS = 1000
+"""Tasks of a world before they are played again."""
+
+UNSAFE = "--unsafe-sandbox"
+
+SERVER_LOOK_S = 0.2
+"""Shorter than the server's start, so a restart is always noticed."""
+
+Call = Callable[[], Awaitable[object]]
+
+Sleep = Callable[[float], Awaitable[object]]
+
 
 class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     """The library drives it: `setup`, then groups by `collect_trajectories`, and `evaluate` now and then."""
@@ -290,10 +302,6 @@ def _line(values: dict[str, float]) -> str:
     return ", ".join(f"{name.split('/')[1]} {values[name]:.3g}" for name in names if name in values)
 
 
-WORLD_TASKS = 1000
-"""Tasks of a world before they are played again."""
-
-
 def task_set_of(config: AgenticOPDConfig) -> TaskSet:
     """The tasks that the settings name. SettingError for none, and IsolationMissing, which is one."""
     if ":" in config.task_set:
@@ -386,9 +394,6 @@ TASK_SETS: Mapping[str, Callable[[AgenticOPDConfig], TaskSet]] = {
 }
 
 
-UNSAFE = "--unsafe-sandbox"
-
-
 def run(command: str, arguments: Sequence[str]) -> None:
     """Run `serve`, `process` or `evaluate` with the library's flags. It ends the process with its status."""
     flags = [argument for argument in arguments if argument != UNSAFE]
@@ -400,16 +405,6 @@ def run(command: str, arguments: Sequence[str]) -> None:
     logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)  # its status, ten times a second
     sys.argv = ["afterwit atropos", command, *flags]
     AgenticOPDEnv.cli()
-
-
-SERVER_LOOK_S = 0.2
-"""Shorter than the server's start, so a restart is always noticed."""
-
-
-Call = Callable[[], Awaitable[object]]
-
-
-Sleep = Callable[[float], Awaitable[object]]
 
 
 async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:

@@ -16,6 +16,12 @@ from afterwit_atropos.agent import SYSTEM
 from afterwit_atropos.group import Profile
 from afterwit_atropos.hindsight_settings import HindsightSettings
 
+NO_KEY = ("", "x", None)
+"""Placeholder for a missing key: the library needs a text."""
+
+KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
+"""The environment variable for the key of `--openai.api_key`, which the engine reads."""
+
 
 class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped library
     """`--env.NAME`, or `env:` in a YAML file."""
@@ -86,14 +92,6 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
         default=False,
         description="Drop groups with equal rewards even if the teacher has rows for them.",
     )
-
-
-NO_KEY = ("", "x", None)
-"""Placeholder for a missing key: the library needs a text."""
-
-
-KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
-"""The environment variable for the key of `--openai.api_key`, which the engine reads."""
 
 
 def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:

@@ -17,6 +17,15 @@ COLDEST, HOTTEST = 0.01, 100.0
 MOST_SCORE = 1e9
 """Of scores and advantages. One far beyond would make a whole update's loss infinite."""
 
+SENTINEL = 1.0
+"""`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""
+
+MOST_MASS = 1.05
+"""The most that a row's probabilities may sum to, rounded as they are."""
+
+Wire = tuple[list[list[int]], list[list[float]]]
+"""`distill_token_ids` and `distill_logprobs` of one sequence."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotes:
@@ -131,18 +140,6 @@ class ScoredGroup:
     def distils(self) -> bool:
         """Whether its sequences have teacher rows."""
         return self.sequences[0].rows is not None
-
-
-SENTINEL = 1.0
-"""`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""
-
-
-MOST_MASS = 1.05
-"""The most that a row's probabilities may sum to, rounded as they are."""
-
-
-Wire = tuple[list[list[int]], list[list[float]]]
-"""`distill_token_ids` and `distill_logprobs` of one sequence."""
 
 
 class Profile(StrEnum):

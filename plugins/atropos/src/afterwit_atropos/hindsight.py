@@ -33,6 +33,19 @@ from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, Unscore
 
 log = logging.getLogger(__name__)
 
+REMEMBERED = 400
+"""Turns."""
+
+REMEDIES = {
+    Reason.JUDGE_FAILED: "see whether the judge answers (judge.url, judge.timeout_s), and its context",
+    Reason.INVALID_VOTES: "raise judge.max_tokens if the judge thinks, or take a more capable one",
+    Reason.RENDER_MISMATCH: "prompts must be rendered by the model's own template, from the messages, "
+    "tools and arguments that their turns hold, and judge.placement must be one that it takes",
+    Reason.TOO_LONG: "raise engine.context_length, or shorten the rollouts",
+    Reason.TEACHER_FAILED: "see the log for what the engine said",
+    Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
+}
+
 
 class Hindsight:
     """Scores rollouts concurrently over one judge and one engine, which bound their calls."""
@@ -269,21 +282,6 @@ def row_of(token: int, logprob: float, top: Iterable[tuple[int, float]], k: int)
 
 def _cut(top_ids: Sequence[Sequence[int]], k: int) -> list[Sequence[int]]:
     return [ids[:k] for ids in top_ids]
-
-
-REMEMBERED = 400
-"""Turns."""
-
-
-REMEDIES = {
-    Reason.JUDGE_FAILED: "see whether the judge answers (judge.url, judge.timeout_s), and its context",
-    Reason.INVALID_VOTES: "raise judge.max_tokens if the judge thinks, or take a more capable one",
-    Reason.RENDER_MISMATCH: "prompts must be rendered by the model's own template, from the messages, "
-    "tools and arguments that their turns hold, and judge.placement must be one that it takes",
-    Reason.TOO_LONG: "raise engine.context_length, or shorten the rollouts",
-    Reason.TEACHER_FAILED: "see the log for what the engine said",
-    Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
-}
 
 
 class Tally:

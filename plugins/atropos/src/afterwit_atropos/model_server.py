@@ -31,6 +31,8 @@ LOOK_S = 1.0
 UNSET_TOKENS = 1024
 """Tokens of a response if the caller names no number."""
 
+LINES = "metrics.jsonl"
+
 
 class EngineServer(APIServer):  # type: ignore[misc]  # an untyped library
     """The library constructs it; `opened` gives it its engine."""
@@ -146,9 +148,6 @@ def _sampling(asked: dict[str, Any]) -> Sampling:
         top_p=1.0 if top_p is None else top_p,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
     )
-
-
-LINES = "metrics.jsonl"
 
 
 class Board:

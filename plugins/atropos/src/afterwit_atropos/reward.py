@@ -8,6 +8,9 @@ from dataclasses import dataclass
 PASS = 0.8
 """The correctness from which on a task counts as passed."""
 
+WRITES = frozenset({"write_file", "patch"})
+"""The tools that write a file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardWeights:
@@ -66,7 +69,3 @@ def tool_usage(tools: Collection[str]) -> float:
     if "terminal" in tools:
         return 1.0 if WRITES & set(tools) else 0.6
     return 0.3 if tools else 0.0
-
-
-WRITES = frozenset({"write_file", "patch"})
-"""The tools that write a file."""

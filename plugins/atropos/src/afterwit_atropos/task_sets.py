@@ -23,6 +23,14 @@ from afterwit_atropos.reward import Reward, RewardWeights, efficiency
 from afterwit_atropos.rollout import Rollout
 from afterwit_atropos.tasks import Task
 
+PEOPLE: Split = "dev"
+"""The wordings of people while the policy learns, and while it is measured."""
+
+MEASURE: Split = "fresh"
+
+KEPT_ALONE = 0.5
+"""Correctness of a task whose checks pass, but not the person's way."""
+
 
 class CodingTasks:
     """Implements `TaskSet`."""
@@ -81,17 +89,6 @@ class TaskSet(Protocol):
 
         Raises EngineError, RequestError and what the tasks themselves raise; then the item's group is lost.
         """
-
-
-PEOPLE: Split = "dev"
-"""The wordings of people while the policy learns, and while it is measured."""
-
-
-MEASURE: Split = "fresh"
-
-
-KEPT_ALONE = 0.5
-"""Correctness of a task whose checks pass, but not the person's way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

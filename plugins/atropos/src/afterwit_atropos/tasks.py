@@ -24,6 +24,29 @@ from afterwit_atropos.exam.examiner import FORM, MODULE, undefined
 SOLUTION = "solution.py"
 """The file that is examined."""
 
+Rows = Sequence[Mapping[str, Any]]
+
+FILES = (".jsonl", ".json", ".parquet")
+
+SAVED = ("dataset_info.json", "dataset_dict.json")
+"""One of them is in a folder that the `datasets` library saved."""
+
+DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.minor}/dist-packages")
+"""The package folder of Debian's Python, which a virtual environment does not list."""
+
+PROGRAMS = Path(__file__).parent / "exam"
+
+NO_ANSWER = "null"
+
+MOST_CALLS = 10_000
+"""Calls of one test."""
+
+LONGEST = 6
+"""A test's time, as a multiple of what one call may take."""
+
+GONE = (BoxEnded, OSError)
+"""The error of a box that has ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -67,16 +90,6 @@ class TestVerdict:
         """The verdict in words."""
         said = f"{self.passed} of {self.total} hidden tests pass."
         return said if self.failure is None else f"{said} First failure: {self.failure}"
-
-
-Rows = Sequence[Mapping[str, Any]]
-
-
-FILES = (".jsonl", ".json", ".parquet")
-
-
-SAVED = ("dataset_info.json", "dataset_dict.json")
-"""One of them is in a folder that the `datasets` library saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,10 +260,6 @@ def _tests(value: Any, column: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.minor}/dist-packages")
-"""The package folder of Debian's Python, which a virtual environment does not list."""
-
-
 def check_test(task: Task, test: str) -> None:
     """ValueError for a test that does not depend on the solution: it is not Python, imports what a
     box has not, or never calls the solution."""
@@ -298,20 +307,6 @@ def _imports_the_solution(parsed: ast.Module) -> bool:
         if isinstance(node, ast.Import) and any(each.name == MODULE for each in node.names):
             return True
     return False
-
-
-PROGRAMS = Path(__file__).parent / "exam"
-
-
-NO_ANSWER = "null"
-
-
-MOST_CALLS = 10_000
-"""Calls of one test."""
-
-
-LONGEST = 6
-"""A test's time, as a multiple of what one call may take."""
 
 
 async def examine(
@@ -369,10 +364,6 @@ async def _one(
         await examiner.stop()
         with suppress(*GONE):
             await candidate.stop()
-
-
-GONE = (BoxEnded, OSError)
-"""The error of a box that has ended."""
 
 
 async def _carry(

@@ -25,6 +25,15 @@ from afterwit_atropos.group import (
     write_rows,
 )
 
+Held = TypeVar("Held", str, int)
+
+OUTSIDE = -100
+"""In `masks`, a token that is in no loss; any other holds its own id."""
+
+LARGEST = sys.float_info.max
+
+KEY = "afterwit"
+
 
 def read(data: Any, *, vocabulary: int) -> ScoredGroup:
     """A `ScoredDataGroup` of any environment. BadGroup if anything in it does not fit.
@@ -154,10 +163,6 @@ def _messages(data: Mapping[str, Any], size: int) -> list[tuple[Mapping[str, Any
     ]
 
 
-OUTSIDE = -100
-"""In `masks`, a token that is in no loss; any other holds its own id."""
-
-
 def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
     """The fields of a `ScoredDataGroup`. Its types hold finite numbers only, so this does.
 
@@ -212,9 +217,6 @@ def _inference_logprobs(sequence: ScoredSequence) -> list[float]:
     if sequence.logprobs is None:
         raise ValueError("a group leaves with the log-probs that the policy reported, or not at all")
     return [SENTINEL if value is None else value for value in sequence.logprobs]
-
-
-LARGEST = sys.float_info.max
 
 
 class Refusal(StrEnum):
@@ -299,12 +301,6 @@ def numbers_of(values: Any, name: str) -> list[float]:
         if not -LARGEST < each < LARGEST:
             raise BadGroup(Refusal.NOT_FINITE, f"{name} holds what is no finite number")
     return list(map(float, found))
-
-
-KEY = "afterwit"
-
-
-Held = TypeVar("Held", str, int)
 
 
 def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[str, Any]:

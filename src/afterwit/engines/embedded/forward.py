@@ -22,6 +22,10 @@ from afterwit.packing.attention import tree_attention
 from afterwit.packing.flash import Inputs, Kernel, kernel_for
 from afterwit.packing.pack import Block
 
+NAME = "afterwit_slots"
+OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
+"""Attention options of some models, in addition to a mask and a scale: left to transformers."""
+
 
 def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -> Tensor:
     """Read `ids` after those that the row holds. Logits of the last `keep` positions (0: all), [keep, V]."""
@@ -86,11 +90,6 @@ def score(module: nn.Module, ids: Sequence[int], *, chunk: int = 256) -> list[fl
 def _where(module: nn.Module) -> tuple[torch.device, torch.dtype]:
     weight = next(module.parameters())
     return weight.device, weight.dtype
-
-
-NAME = "afterwit_slots"
-OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
-"""Attention options of some models, in addition to a mask and a scale: left to transformers."""
 
 
 def slot_attention(

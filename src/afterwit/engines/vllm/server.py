@@ -44,6 +44,9 @@ BIAS = 100.0
 """The most that the server adds to a logit."""
 MAGIC = b"\x93NUMPY"
 
+Next = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]
+"""(ids, sampling parameters) to log-probs of the next id, the sampled one first."""
+
 
 class VllmServer:
     """Implements `server.Server`."""
@@ -222,10 +225,6 @@ def _sampled(content: Mapping[str, Any], top: int) -> TopLogprobs:
     token = content["token_id"]
     values = {each["token_id"]: _value(each["logprob"]) for each in content["top_logprobs"]}
     return top_logprobs(token, ({token: content["logprob"]} | values).items(), top)
-
-
-Next = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]
-"""(ids, sampling parameters) to log-probs of the next id, the sampled one first."""
 
 
 def pays(ids: Sequence[int], first: int) -> bool:

@@ -27,6 +27,9 @@ FOR_EVER = timedelta(days=365)
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 """Whole numbers as wide as a weight, by bytes."""
 
+BUCKET = 1 << 22
+"""Numbers that travel together: messages much smaller cost more to start than to send."""
+
 
 class Group(Ranks):
     """One of several processes. Make it in every process, once `dist.init_process_group` returned."""
@@ -189,10 +192,6 @@ def _digest(tensor: Tensor) -> int:
     words, rest = torch.split(flat, [len(flat) - len(flat) % each, len(flat) % each])
     narrow = rest.view(BITS[flat.element_size()])
     return int(words.view(torch.int64).sum().item() + narrow.sum(dtype=torch.int64).item())
-
-
-BUCKET = 1 << 22
-"""Numbers that travel together: messages much smaller cost more to start than to send."""
 
 
 def add_up(tensors: Sequence[Tensor], *, bucket: int = BUCKET) -> None:

@@ -24,6 +24,8 @@ from afterwit.learning.phase import Progress
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -118,9 +120,6 @@ def agreed(group: Group, facts: Callable[[], Facts]) -> None:
                     f"the learner's processes differ: {name} is {value} on {first.host} (rank 0), but "
                     f"{other.values.get(name)} on {other.host} (rank {rank})"
                 )
-
-
-log = logging.getLogger(__name__)
 
 
 def follow(trainer: Trainer, group: Group, watch: Progress = lambda phase: None) -> None:

@@ -17,6 +17,10 @@ from afterwit.learning.score import response_states
 
 T = TypeVar("T")
 
+Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
+NOTHING = Row(prompt=(0,), response=(0,))
+"""The row of an empty pass."""
+
 
 class Ranks:
     """A learner of one process. `Group` is one of several, which all call the same methods in the same order.
@@ -78,9 +82,6 @@ class Ranks:
 
 
 ALONE = Ranks()
-Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
-NOTHING = Row(prompt=(0,), response=(0,))
-"""The row of an empty pass."""
 
 
 def streamed(

@@ -15,6 +15,9 @@ from afterwit.objective.settings import ObjectiveSettings
 if TYPE_CHECKING:
     from afterwit.objective.target import Candidates
 
+LOG_RATIO_BOUND = 20.0
+"""Nats. exp(20) is finite in every dtype used here and far outside any clipping range."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
@@ -33,10 +36,6 @@ class Term:
 def of_sampled(targets: TokenTargets, advantage_N: Tensor) -> tuple[Tensor, Tensor]:
     """The sampled ids with their advantage, each [N, 1]."""
     return targets.ids_N[:, None], advantage_N[:, None]
-
-
-LOG_RATIO_BOUND = 20.0
-"""Nats. exp(20) is finite in every dtype used here and far outside any clipping range."""
 
 
 def ppo(advantage: Tensor, current: Tensor, old: Tensor, *, eps_lo: float, eps_hi: float) -> Tensor:
