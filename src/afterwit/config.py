@@ -69,7 +69,7 @@ class StoreSettings:
 
     url: str | None = None
     """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
-    config.toml or the environment, which every command reads."""
+    config.toml or the environment."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """For SQLite. NORMAL survives a killed process; FULL also a power loss, for a disk flush each turn.
     PostgreSQL survives both unless its `synchronous_commit` is lowered."""

@@ -65,14 +65,14 @@ class VersionsSettings:
 
     url: str | None = None
     """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. A machine with an
-    empty disk starts from the newest version there. Credentials are the AWS tools': `AWS_ACCESS_KEY_ID`,
-    `AWS_PROFILE`, a role. Set it in config.toml or the environment, which every command reads."""
+    empty disk starts from the newest version there. Credentials are the AWS tools' (`AWS_ACCESS_KEY_ID`,
+    `AWS_PROFILE`, a role). Set it in config.toml or the environment."""
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """Every how many versions the optimiser state goes to `url` too; with full weights it is most of the
-    bytes. A machine that starts from a version without it starts a new optimiser. The learner's disk keeps
-    that of the newest `learner.keep_versions`."""
+    """Every how many versions the optimiser state, with full weights most of the bytes, goes to `url` too. A
+    machine that starts from another version starts a new optimiser. The learner's disk keeps the newest
+    `learner.keep_versions`."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

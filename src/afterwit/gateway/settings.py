@@ -21,8 +21,8 @@ class GatewaySettings:
     max_body_bytes: int = 16 * 2**20
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
-    """Choices that run or wait for the engine; one more gets a 429. As many bodies arrive at once; one more
-    cuts off the oldest."""
+    """Choices that run or wait; one more gets a 429. As many bodies arrive at once; one more cuts off the
+    oldest."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies together; more get a 429."""
     retry_after_s: int = 2
@@ -46,11 +46,11 @@ class GatewaySettings:
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys, so until a revoked one is refused."""
     tool_call_parser: str = AUTO
-    """How the model writes tool calls and reasoning. `auto` reads it from the chat template; a name from
-    [Models](models.md) is for a template that does not show it; `none` leaves calls as text."""
+    """How the model writes tool calls and reasoning: `auto` follows the chat template, a name from
+    [Models](models.md) overrides it, `none` leaves calls as text."""
     thread_from_bytes: int = 16_384
-    """Bytes of a body, or characters of a conversation, above which a thread renders it, so that streams go
-    on. It also reads bodies above eight times as much."""
+    """Bytes of a body or characters of a conversation above which a thread renders it, so that streams go on;
+    bodies of eight times as much are also read there."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "max_body_bytes", "max_pending_bytes", "max_requests", "max_choices", "max_tokens")

@@ -45,23 +45,23 @@ class JudgeSettings:
     temperature: float = 0.6
     """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
-    """How many valid votes must give a hint: `majority`, or `any` as published. A single vote of three is
-    more often wrong than right."""
+    """How many valid votes must give a hint: `majority`, or `any` as published; one of three is more often
+    wrong than right."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count. `off`: all. `consistent`: those that the votes on both questions together do
-    not contradict. `unanimous`: those on which all valid votes agree. `auto`: `consistent` while votes differ
-    as if a fifth of the answers were wrong, else `off`, so that thanks with a wish still teach the wish."""
+    """The verdicts that count. `off`: all. `consistent`: those without contradiction between the votes on
+    both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
+    seem wrong, else `off`, so that thanks with a wish still teach the wish."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each costs a teacher pass. 3 as published."""
     quote_words: int = 8
     """A hint that quotes this many words of the next state in a row is rejected. Most commands are
     shorter."""
     pay_repeats: bool = False
-    """Whether votes may reward a tool call that repeats an earlier one of its conversation word for word, as
-    published. Judges praise quiet results, so a policy could live off repeats."""
+    """Whether votes may reward a tool call that repeats an earlier one word for word, as published. Judges
+    praise quiet results, so a policy could live off repeats."""
     calibrate: bool = True
-    """Whether the judge also votes once, blindly, on turns with explicit feedback, which shows in `afterwit
-    judges` how often it is right. It changes no verdict."""
+    """Whether the judge also votes, blindly, on turns with explicit feedback, so that `afterwit judges` shows
+    how often it is right."""
     check_every_s: float = 600.0
     """Seconds between two checks of the judge; faults show as the health of `judge_checks`."""
     placement: Placement = Placement.LAST_USER

@@ -39,22 +39,22 @@ class LearnerSettings:
     enabled: bool = True
     """false: `serve` records and judges turns, which wait for `afterwit train`."""
     lr: float | None = None
-    """AdamW's constant step size, without warm-up. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth
-    for whole weights, where width is that of the hidden states: 2.1e-3 at 96, 1.5e-4 at 2560, 1e-4 at 4096.
-    Measured at 96 and 576; 1e-4 and 1e-5 are published for 4B to 8B. A rate that is too small fails silently:
-    at 1e-4, width 576 learned next to nothing."""
+    """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth for whole weights,
+    with the width of the hidden states: 2.1e-3 at 96, 1.5e-4 at 2560, 1e-4 at 4096. Measured at 96 and 576;
+    published for 4B to 8B are 1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next
+    to nothing."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: an
-    adapter for each API key, which alone teaches and uses it. `per_session_group`: within a key, one for each
-    group that the client names (header `X-Session-Group`); other sessions use the key's."""
+    adapter that each API key alone teaches and uses. `per_session_group`: within a key, one for each group
+    that the client names (header `X-Session-Group`)."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter in place of their own."""
     teaches: Literal["own", "both"] = "own"
-    """What turns of a key with its own adapter teach. `own`: that adapter. `both`: afterwards also the shared
-    one, once, as replayed turns."""
+    """What turns of a key with its own adapter teach. `own`: it. `both`: later also the shared adapter, once,
+    as replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
-    with optimiser state for each and a second model as the base."""
+    which needs their optimiser state and a second model as base."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
@@ -66,48 +66,47 @@ class LearnerSettings:
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. Published is 16, for many people; one person sees almost no
-    effect of that in 50 conversations, but most of it with 4."""
+    """New judged turns that start an update. 16 is published, for many people; one person sees almost nothing
+    of that in 50 conversations, but most with 4."""
     min_batch: int = 2
     """Turns that suffice once the oldest has waited `max_wait_s`. Fewer make a noisy step."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch: half an hour, so that an evening's use is
-    learned the same evening."""
+    """Seconds that the oldest judged turn waits for a full batch, so that an evening's use is learned the
+    same evening."""
     turns_per_session_per_update: int = 1
-    """Turns of one session that wait for each other to share their prefix in one update: less work, later
-    learning. They wait at most `max_wait_s` or until the session ends, and never until they are too old. 1:
-    no waiting."""
+    """Turns of one session that share an update and their prefix: less work, later learning. They wait at
+    most `max_wait_s`, until the session ends, or until they would be too old. 1: no waiting."""
     batches_per_update: int = 4
-    """Batches that one update takes at most when turns pile up (a quarter of the queue), because each update
-    ages all waiting turns by a version. 1: always `batch` turns."""
+    """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
+    turns by a version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts only above 1. 1 as published."""
     replay: int = 4
-    """Trained turns with hints that join each update, with pi_old computed again; 0 as published. They hold
-    what was learned near the teacher: without them a model fell from 0.69 of a preference to 0.22, with four
-    it stayed. An update takes up to twice as long."""
+    """Trained turns with hints that join each update; 0 as published. They hold what was learned: without
+    them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
+    long."""
     max_staleness: int = 16
     """Versions since a turn's oldest token was sampled, above which the turn is skipped as too far off
     policy."""
     update_gate: bool = False
-    """No update unless a new turn carries a term with a weight; off as published. Without it, replay in small
+    """Whether an update needs a new turn with a weighted term; off as published. Without it, replay in small
     batches broke a tiny model within 500 interactions."""
     source_share: float = 0.25
-    """Largest share of an update's new turns from one source (a key) if others wait, but at least an equal
-    part; 1: no limit."""
+    """Largest share of an update's new turns from one source (a key) if others wait, at least an equal part.
+    1: no limit."""
     source_turns_a_day: int = 0
-    """New turns of one source that train within 24 hours; more wait, or become too old. 0: no limit, because
-    an agent may make thousands; set it before strangers get keys."""
+    """New turns of one source that train within 24 hours; more wait. 0: no limit, because an agent may make
+    thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
     """Judged turns that train only after `afterwit review`: `all`, `flagged` (a doubtful hint: links,
     commands, standing orders) or `off`. Turns that contradict several other sources always wait."""
     tool_hints: bool = False
     """Whether tools' results alone may give a hint, as published. Off, such a turn trains by its reward, and
-    by its hint only after a person accepts it or approves the outcome: a web page is no teacher."""
+    by its hint once a person accepts it or approves the outcome."""
     teacher: str = "base"
-    """The weights that read the hint: the policy's frozen first ones (`base`), its present ones (`live`),
-    their running mean (`ema`), a vLLM or SGLang server (`server`, for objectives that need only its top-K),
-    or the folder or hub id of a frozen checkpoint with the same tokenizer."""
+    """The weights that read the hint: the policy's first ones (`base`), its present ones (`live`), their
+    running mean (`ema`), a vLLM or SGLang server (`server`, for objectives that need only its top-K), or the
+    folder or hub id of a checkpoint with the same tokenizer."""
     teacher_url: str | None = None
     """URL of the `server` teacher, without `/v1`; same tokenizer. Unset: `engine.url`, whose model without
     adapter is the base."""
@@ -120,20 +119,18 @@ class LearnerSettings:
     reference_device: str | None = None
     """Device of a reference that is another checkpoint. Unset: `learner.device`."""
     ema_decay: float = 0.99
-    """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates, 0 gives the live
-    policy, 1 the base."""
+    """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
-    """Most tokens of prompt, hint and response of a turn that trains, which bounds memory. The model's
-    context also bounds them."""
+    """Most tokens of prompt, hint and response of a turn that trains: a bound of memory, next to the model's
+    context."""
     micro_batch_tokens: int = 4096
-    """Tokens of one pass: of padded rows all, of packed rows those besides the longest. It changes memory and
-    speed, not the result."""
+    """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (sessions, hints, retries) run once if that saves a sixth and the model
-    allows it, with the same result. `off`: every row runs alone."""
+    allows it; same result. `off`: each row alone."""
     loss_backend: LossBackend = "fused"
-    """`fused`: loss and gradient for a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
-    autograd, as the reference and for models with an unusual head."""
+    """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
+    autograd, for comparison and for unusual heads."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"
@@ -144,25 +141,25 @@ class LearnerSettings:
     threads: int = 0
     """CPU threads of torch; 0: one per core. 1 suits tiny models and busy cores."""
     measure_effects: bool = True
-    """Whether an update measures its effect on its turns for `afterwit ledger`: one more forward pass, hints
-    first, of a tenth of its work or 4,096 tokens."""
+    """Whether an update measures its effect on its turns for `afterwit ledger`, in one more forward pass of
+    at most a tenth of its work or 4,096 tokens."""
     keep_versions: int = 5
     """Newest versions that keep their weights, besides one at each doubling of the distance for `forget` and
-    `rollback`. Manifests stay forever."""
+    `rollback`."""
     mismatch_alarm: float = 0.2
-    """Nats: an alarm if the mean |log pi_old - log pi_b| under equal weights is above it, because engine and
-    learner disagree."""
+    """Nats: mean |log pi_old - log pi_b| under equal weights that raises an alarm: engine and learner
+    disagree."""
     poll_s: float = 1.0
     """Seconds between two looks at the store."""
     processes: int = 1
-    """Processes that share an update's passes, each with the whole policy on its own device; at most one per
-    turn of a batch. `serve` and `train` launch them; under `torchrun` its number counts."""
+    """Processes that share an update's passes, each with the policy on its own device; at most one per turn
+    of a batch. `serve` and `train` launch them; under `torchrun` its number counts."""
     shards: int = 1
     """Processes that share one copy of weights, gradient and optimiser state (FSDP2), for full weights too
-    large for one device. It divides `processes`; all need the home on a shared disk. 1: each holds all."""
+    large for one device. It divides `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
     """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A
-    single process that shows no sign for so long is reported as hanging (`/readyz`, `status`) and goes on."""
+    single process that is silent for so long is reported as hanging (`/readyz`, `status`)."""
     lease_s: float = 900.0
     """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0

@@ -31,12 +31,12 @@ class ObjectiveSettings:
     """The table whose keys a setting accepts."""
 
     objective: str = "hybrid"
-    """How rewards and hints train. `hybrid`: RL and top-K OPD; `hybrid_token`: RL and token OPD;
-    `hybrid_distill`: RL and top-K distillation; `combine`: one surrogate of both at the sampled tokens; the
-    others: one term alone."""
+    """How rewards and hints train: `hybrid` by RL and top-K OPD, `hybrid_token` by RL and token OPD,
+    `hybrid_distill` by RL and top-K distillation, `combine` by one surrogate of both, the others by one
+    term."""
     w_rl: float = 0.2
     """Weight of RL, or of the reward in `combine`; 0: OPD only. At 1, as published, a model repeated itself
-    in 3 of 48 answers; at 0.2 it never did and learned as much."""
+    in 3 of 48 answers, at 0.2 in none."""
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
     k: int | None = None
@@ -45,13 +45,11 @@ class ObjectiveSettings:
     subset: str = "student"
     """The kept ids that learn in top-K OPD: the student's, the teacher's, or their overlap."""
     hint_selection: str = "sequence_optimal"
-    """The hint that teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score it alone.
-    `sequence_optimal` takes the one whose teacher agrees most with the student over the response,
-    `token_optimal` at each token."""
+    """The hint that teaches. `shortest`, `longest` and `random` score it alone; `sequence_optimal` takes the
+    one whose teacher agrees most with the student over the response, `token_optimal` at each token."""
     routing: Literal["all", "routed"] = "all"
-    """`all`: a turn learns by every term it carries, as published. `routed`: a failed turn (r = -1) with a
-    hint learns by OPD alone, a good one (r = +1) by RL alone, or not at all if the policy was already
-    sure."""
+    """`all`: a turn learns by all its terms, as published. `routed`: a failed turn with a hint learns by OPD
+    alone, a good one by RL alone, or not at all if the policy was sure."""
     confident_above: float = 0.95
     """Mean probability of the sampled tokens from which `routed` counts the policy as sure."""
     logprob_diff_clip: float = 1.0
@@ -75,8 +73,8 @@ class ObjectiveSettings:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1
-    """Weight of KL(pi || reference), which keeps skills that no reward measures. 0 as published; in the
-    demo's tools world 0.01 kept as little as 0."""
+    """Weight of KL(pi || reference), which keeps skills without a reward. 0 as published; in the demo's tools
+    world 0.01 kept as little."""
     aggregation: str = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 

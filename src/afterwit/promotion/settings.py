@@ -32,12 +32,12 @@ class PromotionSettings:
     """Share of requests that may end badly: with a complaint but no hint, in repeated calls, cut off before
     their client wanted, or never."""
     alarm_at: float = 100.0
-    """Evidence of a greater share that takes back all versions since the confirmed one. In simulations with a
-    share of an eighth a false alarm came after 1,300 requests; at twice `may_end_badly` an alarm came after
-    46, at a half after 13."""
+    """Evidence of a greater share that takes back all versions since the confirmed one. In simulations an
+    alarm came after 46 requests at twice `may_end_badly`, after 13 at a half, a false one after 1,300 at an
+    eighth."""
     confirm_after: int = 6
-    """Requests in a row that must end well to confirm the version that served the first, while at most
-    `may_end_badly` of the newest 24 ended badly. Complaints with a hint do not count."""
+    """Requests in a row that must end well to confirm the version that served the first, with at most
+    `may_end_badly` of the newest 24 ending badly. Complaints with a hint do not count."""
     no_end_s: float = 1800.0
     """Seconds without a tool's result before a request counts as never ended."""
 

@@ -39,8 +39,8 @@ class Redaction:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
-    """API keys and tokens, card numbers, e-mail addresses. A response that holds one does not train: leave
-    out `emails` if your agents write mail."""
+    """API keys and tokens, card numbers, e-mail addresses. Responses with one do not train: leave out
+    `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
     """Python regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every
     response, so bound their repetitions."""

@@ -31,8 +31,8 @@ class TrackingSettings:
     folder: str | None = None
     """Where trackers write files; unset: `tracking` in the home."""
     otlp_url: str | None = None
-    """OpenTelemetry collector (OTLP over HTTP) for the spans of turns and updates, such as
-    `http://127.0.0.1:4318`; its library comes with the extra `otlp`. Unset: none."""
+    """OpenTelemetry collector (OTLP over HTTP) for spans, such as `http://127.0.0.1:4318`; its library comes
+    with the extra `otlp`."""
 
     def __post_init__(self) -> None:
         if not self.project:

@@ -29,12 +29,11 @@ class EmbeddedSettings:
     """Prompt tokens read between two decode steps; fewer at a long context, where each costs more. Higher
     reads prompts faster, lower streams more evenly."""
     prefill_beside: int = 0
-    """Mean prompt tokens per decode step while other responses decode. Higher reads long prompts faster,
-    lower protects the others. 0: 32 on a CPU, 512 on a GPU."""
+    """Mean prompt tokens per decode step while others decode. Higher reads long prompts faster, lower
+    protects the others. 0: 32 on a CPU, 512 on a GPU."""
     prefix_cache_gib: float | None = None
-    """GiB of keys and values kept, so that a request runs only what no earlier one began with. Running
-    prompts count and stay; of the rest the oldest go first. Unset: an eighth of the device's memory. 0: no
-    reuse."""
+    """GiB of keys and values kept, so that requests run only what no earlier one began with; the oldest go
+    first, never those in use. Unset: an eighth of the device's memory. 0: no reuse."""
     threads: int = 1
     """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower than one."""
 
