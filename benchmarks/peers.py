@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import torch
 
-from afterwit.fused_head.score import score
+from afterwit.fused_head.score import score_states
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks import peer_ways as ways
 from benchmarks import scoring
@@ -58,7 +58,7 @@ def _scoring(asked: Asked, scale: Scale) -> Iterator[Row]:
         scale,
         work,
         "scoring",
-        lambda work: score(work.head, work.states_ND, tau_N, ids_N1),
+        lambda work: score_states(work.head, work.states_ND, tau_N, ids_N1),
         {"TRL's log-probs": ways.score},
     )
     yield from _compared(
@@ -66,7 +66,7 @@ def _scoring(asked: Asked, scale: Scale) -> Iterator[Row]:
         scale,
         work,
         f"scoring with top-{scoring.TOP}",
-        lambda work: score(work.head, work.states_ND, tau_N, ids_N1, k=scoring.TOP),
+        lambda work: score_states(work.head, work.states_ND, tau_N, ids_N1, k=scoring.TOP),
         {"TRL's, off whole logits": lambda work: ways.top(work, scoring.TOP)},
     )
 

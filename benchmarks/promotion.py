@@ -27,7 +27,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.gate import Gate
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import JudgedTurn
 from benchmarks.asked import Asked
@@ -105,8 +105,8 @@ def _shares(base: Path, home: Path) -> Shares:
     return Shares(gate=asking / update, effects=effect / update, tokens=sum(map(len, asked_for)))
 
 
-def _approved(number: int, random: Random) -> Item:
-    return Item(
+def _approved(number: int, random: Random) -> SuiteItem:
+    return SuiteItem(
         turn=f"approved{number}",
         stratum=KINDS[number % len(KINDS)],
         source=f"person{number % 7}",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from afterwit.fused_head.head import sizes_on
-from afterwit.fused_head.score import score, two_stage_top_k
+from afterwit.fused_head.score import score_states, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work
@@ -36,8 +36,8 @@ def _whole(asked: Asked, scale: Scale) -> Iterator[Row]:
     ids_N1 = work.sample.ids_T[:, None]
     variants = {
         "floor": lambda: work.one_product(buffer_NV),
-        "top": lambda: score(work.head, work.states_ND, tau_N, ids_N1, k=TOP),
-        "gather": lambda: score(work.head, work.states_ND, tau_N, ids_N1),
+        "top": lambda: score_states(work.head, work.states_ND, tau_N, ids_N1, k=TOP),
+        "gather": lambda: score_states(work.head, work.states_ND, tau_N, ids_N1),
     }
     timed, note = interleaved(variants, runs=asked.runs, clock=asked.seconds)
     for name, bound, variant, reads in (

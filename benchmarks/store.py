@@ -25,7 +25,7 @@ from afterwit.message import Conversation, Message
 from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore, Store
 from afterwit.store.rows import content_columns, identity_columns
-from afterwit.store.sqlite import SqliteStore, open_database
+from afterwit.store.sqlite import SqliteStore, open_file
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY, Asked
@@ -178,7 +178,7 @@ def _rows_floor(folder: Path, work: list[Turn]) -> float:
 
 def _packed(folder: Path, work: list[Turn], *, group: int = IN_FLIGHT) -> float:
     """CPU seconds of inserting the store's rows, which are there."""
-    database = open_database(folder / "packed.db", fingerprint=None)
+    database = open_file(folder / "packed.db", fingerprint=None)
     columns = [_columns(turn) for turn in work]
     began = time.process_time()
     for start in range(0, len(columns), group):

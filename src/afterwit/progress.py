@@ -29,7 +29,7 @@ LEAST_DRAWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PersonRequest:
     """A person's request, and whether they complained about the result."""
 
     session: str
@@ -102,9 +102,9 @@ class Progress:
         return Trend.of(self.change)
 
 
-def progress(requests: Iterable[Request], *, periods: int = PERIODS) -> Progress:
+def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Progress:
     """Progress over these requests, in any order. Fewer than two periods show no change."""
-    grouped: dict[str, list[Request]] = defaultdict(list)
+    grouped: dict[str, list[PersonRequest]] = defaultdict(list)
     for request in sorted(requests, key=lambda request: request.at):
         grouped[request.session].append(request)
     found = tuple(_period(part) for part in _cut(list(grouped.values()), periods))
@@ -115,23 +115,25 @@ def progress(requests: Iterable[Request], *, periods: int = PERIODS) -> Progress
     return Progress(periods=found, change=change)
 
 
-def by(requests: Iterable[Request], key: Callable[[Request], str]) -> dict[str, Progress]:
+def by(requests: Iterable[PersonRequest], key: Callable[[PersonRequest], str]) -> dict[str, Progress]:
     """Progress for each source, or each kind, in two periods: those with most requests first."""
-    parts: dict[str, list[Request]] = defaultdict(list)
+    parts: dict[str, list[PersonRequest]] = defaultdict(list)
     for request in requests:
         parts[key(request)].append(request)
     ordered = sorted(parts.items(), key=lambda part: (-len(part[1]), part[0]))
     return {name: progress(part, periods=2) for name, part in ordered}
 
 
-def _cut(sessions: Sequence[Sequence[Request]], periods: int) -> list[Sequence[Sequence[Request]]]:
+def _cut(
+    sessions: Sequence[Sequence[PersonRequest]], periods: int
+) -> list[Sequence[Sequence[PersonRequest]]]:
     """Consecutive parts whose sizes differ by one at most."""
     count = max(1, min(periods, len(sessions) // LEAST_SESSIONS))
     edges = [len(sessions) * at // count for at in range(count + 1)]
     return [sessions[start:end] for start, end in pairwise(edges) if end > start]
 
 
-def _period(sessions: Sequence[Sequence[Request]]) -> Period:
+def _period(sessions: Sequence[Sequence[PersonRequest]]) -> Period:
     complaints = [sum(request.complaint for request in session) for session in sessions]
     complaining = sum(count > 0 for count in complaints)
     ends = [request.at for session in sessions for request in session]

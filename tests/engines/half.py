@@ -51,7 +51,9 @@ class Pupil:
         versions, renderer = Versions(root=home / "versions", base=model), Renderer.load(model)
         trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
         await asyncio.to_thread(trainer.begin, now=0.0)
-        await asyncio.to_thread(lambda: require(mathematics.check(trainer, renderer, Placement.LAST_USER)))
+        await asyncio.to_thread(
+            lambda: require(mathematics.check_mathematics(trainer, renderer, Placement.LAST_USER))
+        )
         return cls(engine=engine, trainer=trainer, renderer=renderer)
 
     def publisher(self, engine: Engine | None = None) -> Publisher:

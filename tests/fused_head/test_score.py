@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head, LowRank
-from afterwit.fused_head.score import by_sorting, score, two_stage_top_k
+from afterwit.fused_head.score import by_sorting, score_states, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)
@@ -49,7 +49,7 @@ def test_scores_are_those_of_a_whole_log_softmax(chunk: int, soft_cap: float | N
     logits = states @ (head.weight_VD + lora.scale * lora.up_VR @ lora.down_RD).t() + head.bias_V
     logits = logits if soft_cap is None else soft_cap * torch.tanh(logits / soft_cap)
     logprobs = torch.log_softmax(logits / tau.double()[:, None], dim=-1)
-    found = score(head, states, tau, ids, k=20, chunk=chunk)
+    found = score_states(head, states, tau, ids, k=20, chunk=chunk)
     torch.testing.assert_close(found.top_NK, logprobs.topk(20).values, rtol=0, atol=1e-12)
     assert torch.equal(found.top_ids_NK, logprobs.topk(20).indices)
     torch.testing.assert_close(found.at_NJ, logprobs.gather(-1, ids), rtol=0, atol=1e-12)
@@ -58,7 +58,7 @@ def test_scores_are_those_of_a_whole_log_softmax(chunk: int, soft_cap: float | N
 
 def test_a_large_peak_costs_no_digits() -> None:
     head = Head(weight_VD=torch.tensor([[1e4], [1e4 - 2], [0.0]]))
-    found = score(head, torch.ones(1, 1), torch.ones(1), torch.tensor([[0, 1]]))
+    found = score_states(head, torch.ones(1, 1), torch.ones(1), torch.tensor([[0, 1]]))
     expected = torch.log_softmax(torch.tensor([0.0, -2.0], dtype=torch.float64), dim=-1)
     torch.testing.assert_close(found.at_NJ[0].double(), expected, rtol=0, atol=1e-6)
 
@@ -66,4 +66,4 @@ def test_a_large_peak_costs_no_digits() -> None:
 def test_rows_that_do_not_match_are_refused() -> None:
     head = Head(weight_VD=torch.ones(3, 2))
     with pytest.raises(ValueError, match="2 states, 1 temperatures, 2 rows of ids"):
-        score(head, torch.ones(2, 2), torch.ones(1), torch.zeros(2, 1, dtype=torch.int64))
+        score_states(head, torch.ones(2, 2), torch.ones(1), torch.zeros(2, 1, dtype=torch.int64))

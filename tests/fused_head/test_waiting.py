@@ -14,7 +14,7 @@ from torch import Tensor
 
 from afterwit.fused_head.head import MIXED, Head, HeadGradients
 from afterwit.fused_head.loss import Reference, fused_loss
-from afterwit.fused_head.score import score
+from afterwit.fused_head.score import score_states
 from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
 from afterwit.objective.choices import HINT_RULES
 from afterwit.objective.settings import ObjectiveSettings
@@ -95,7 +95,7 @@ def test_rows_are_scored_without_waiting() -> None:
     made = a_pass(EVERYTHING)
     states_ND = away(torch.cat(made.states).bfloat16())
     tau_N, ids_N2 = torch.ones(11, device=META), torch.zeros(11, 2, dtype=torch.int64, device=META)
-    found = score(on_tensor_cores(made.head), states_ND, tau_N, ids_N2, k=20, chunk=4)
+    found = score_states(on_tensor_cores(made.head), states_ND, tau_N, ids_N2, k=20, chunk=4)
     assert found.top_ids_NK.shape == (11, 20)
 
 

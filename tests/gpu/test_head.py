@@ -11,7 +11,7 @@ from torch import Tensor
 
 from afterwit.fused_head.head import MIXED, UPCAST, Head, HeadGradients, matmuls_for, sizes_on
 from afterwit.fused_head.loss import FusedLoss, Reference, dense_tile, fused_loss
-from afterwit.fused_head.score import score
+from afterwit.fused_head.score import score_states
 from afterwit.fused_head.softmax import exp_sums
 from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
 from afterwit.objective.advantage import denominators
@@ -122,8 +122,8 @@ def test_the_likeliest_ids_are_the_same_wherever_they_are_found(
         weight_VD = weight_VD.remainder(levels)
     states_ND = torch.randint(-8, 9, (30, 6), generator=generator).float()
     tau_N, ids_NJ = torch.ones(30), torch.zeros(30, 0, dtype=torch.int64)
-    here = score(Head(weight_VD=weight_VD), states_ND, tau_N, ids_NJ, k=20)
-    there = score(
+    here = score_states(Head(weight_VD=weight_VD), states_ND, tau_N, ids_NJ, k=20)
+    there = score_states(
         Head(weight_VD=weight_VD.to(device)), *(part.to(device) for part in (states_ND, tau_N, ids_NJ)), k=20
     )
     assert torch.equal(there.top_ids_NK.cpu(), here.top_ids_NK)

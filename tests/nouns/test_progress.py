@@ -2,12 +2,14 @@
 
 import pytest
 
-from afterwit.progress import Interval, Request, Trend, by, progress
+from afterwit.progress import Interval, PersonRequest, Trend, by, progress
 
 
-def request(session: int, *, complaint: bool = False, at: float | None = None, **more: str) -> Request:
+def request(session: int, *, complaint: bool = False, at: float | None = None, **more: str) -> PersonRequest:
     words = {"source": "laptop", "kind": "text", **more}
-    return Request(session=f"s{session}", complaint=complaint, at=session if at is None else at, **words)
+    return PersonRequest(
+        session=f"s{session}", complaint=complaint, at=session if at is None else at, **words
+    )
 
 
 def test_sessions_are_cut_into_periods_by_when_they_began():

@@ -11,7 +11,7 @@ from afterwit.page import html as words
 from afterwit.page import plot
 from afterwit.page.lists import tokens_of
 from afterwit.page.overview import LEAST, approved, helping, metrics, shares
-from afterwit.progress import Request
+from afterwit.progress import PersonRequest
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
@@ -64,9 +64,9 @@ def test_a_flat_curve_lies_in_the_middle():
     assert "M6.0 48.0L314.0 48.0" in plot.line([(0.0, 0.0), (1.0, 0.0)], title="flat")
 
 
-def requests(bad: int, of: int) -> list[Request]:
+def requests(bad: int, of: int) -> list[PersonRequest]:
     return [
-        Request(session=f"s{n}", source="laptop", kind="text", complaint=n < bad, at=float(n))
+        PersonRequest(session=f"s{n}", source="laptop", kind="text", complaint=n < bad, at=float(n))
         for n in range(of)
     ]
 

@@ -18,7 +18,7 @@ from afterwit.message import Message, ToolCall
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.promotion.suite import Item, Suspect
+from afterwit.promotion.suite import SuiteItem, Suspect
 from afterwit.store import Store
 from afterwit.turn import JudgedTurn, Sampled
 from afterwit.version import Origin
@@ -30,8 +30,8 @@ RUIN = 3.0
 """A step that no model survives."""
 
 
-def approved(number: int, ids: tuple[int, ...]) -> Item:
-    return Item(
+def approved(number: int, ids: tuple[int, ...]) -> SuiteItem:
+    return SuiteItem(
         turn=f"approved{number}",
         stratum="text",
         source=f"person{number}",
@@ -78,7 +78,7 @@ def approve(place: Place, store: Store, count: int = 5) -> None:
         keep(store, approved(number, chosen(place, (5 + number, 6, 7))))
 
 
-def keep(store: Store, item: Item) -> None:
+def keep(store: Store, item: SuiteItem) -> None:
     ended = Episode(
         turn=item.turn,
         session="s",
@@ -110,7 +110,7 @@ def thank(place: Place, store: Store, samples: list[JudgedTurn], *, source: str,
             reason=None,
             now=since,
         )
-        keep(store, Item.of(turn, since=since))
+        keep(store, SuiteItem.of(turn, since=since))
 
 
 def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place):

@@ -9,7 +9,7 @@ from afterwit.message import Message, ToolCall
 from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import (
     Complaint,
-    Item,
+    SuiteItem,
     SuiteResult,
     chosen_items,
     stratum_of,
@@ -23,8 +23,8 @@ from tests.fakes.turns import a_turn
 SETTINGS = PromotionSettings(per_kind=8, per_source=3)
 
 
-def item(number: int, stratum: str = "write", source: str = "me") -> Item:
-    return Item(
+def item(number: int, stratum: str = "write", source: str = "me") -> SuiteItem:
+    return SuiteItem(
         turn=f"t{number}",
         stratum=stratum,
         source=source,
@@ -110,7 +110,7 @@ def test_an_item_is_what_the_policy_was_sure_of():
         ids=(7, 8, 9), logprobs=(-0.01, -0.5, -0.02), versions=(0, 0, 0), forced=(False, False, True)
     )
     turn = a_turn("t", sampled=sampled)
-    found = Item.of(turn, since=3.0)
+    found = SuiteItem.of(turn, since=3.0)
     assert (found.turn, found.ids, found.sure, found.since) == ("t", (7, 8, 9), (True, False, False), 3.0)
     assert (found.stratum, found.source, found.prompt_ids) == ("text", turn.source, turn.prompt_ids)
 
@@ -122,7 +122,7 @@ def test_the_policy_was_sure_of_what_is_sure_at_temperature_1(tau):
     assert under < sure_from(tau) < over
     sampled = Sampled(ids=(7, 8), logprobs=(under, over), versions=(0, 0), forced=(False, False))
     turn = a_turn("t", sampled=sampled, sampling=Sampling(max_tokens=9, temperature=tau))
-    assert Item.of(turn, since=3.0).sure == (False, True)
+    assert SuiteItem.of(turn, since=3.0).sure == (False, True)
 
 
 def test_raw_log_probs_and_greedy_turns_are_of_temperature_1():
@@ -132,7 +132,7 @@ def test_raw_log_probs_and_greedy_turns_are_of_temperature_1():
     greedy = a_turn("t", sampled=sampled, sampling=Sampling(max_tokens=9, temperature=0.0))
     raw = replace(sampled, basis=Basis.RAW)
     cool = a_turn("t", sampled=raw, sampling=Sampling(max_tokens=9, temperature=0.2))
-    assert Item.of(greedy, since=3.0).sure == Item.of(cool, since=3.0).sure == (False, True)
+    assert SuiteItem.of(greedy, since=3.0).sure == SuiteItem.of(cool, since=3.0).sure == (False, True)
 
 
 @pytest.mark.parametrize(

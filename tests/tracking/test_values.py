@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.progress import Request
+from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import Episode
 from afterwit.store import Outcome, Store
 from afterwit.store.sqlite import SqliteStore
@@ -43,7 +43,7 @@ def test_a_version_is_told_with_its_loss_hints_times_suite_judge_and_people(stor
     record = store.versions()[1]
     outcomes = [Outcome(reward=reward, hinted=reward < 0, version=0, at=1.0) for reward in (1, 1, -1, 0)]
     requests = [
-        Request(session="s", source="me", kind="edit", complaint=bad, at=1.0) for bad in (True, False)
+        PersonRequest(session="s", source="me", kind="edit", complaint=bad, at=1.0) for bad in (True, False)
     ]
     found = {**of_version(record), **of_judge(outcomes), **of_people(requests)}
     assert found == pytest.approx(

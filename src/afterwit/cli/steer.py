@@ -22,12 +22,12 @@ def pause(
 
     A pause survives restarts. An update that has begun is finished; alarms still take versions back.
     """
-    from afterwit.learning.schedule import turns
+    from afterwit.learning.schedule import turns_text
 
     with store_of(home) as store:
         store.pause(reason or "", now=time.time())
         busy = store.in_update(now=time.time())
-    begun = f"; an update of {turns(busy)} had begun and is finished" if busy else ""
+    begun = f"; an update of {turns_text(busy)} had begun and is finished" if busy else ""
     print(f"learning is paused: no update begins until `afterwit resume`{begun}")
 
 
@@ -55,8 +55,7 @@ def review(
     """
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
-    from afterwit.learning.schedule import turns as turns_
-    from afterwit.learning.schedule import with_note
+    from afterwit.learning.schedule import turns_text, with_note
     from afterwit.printing.terminal import Terminal
     from afterwit.printing.turns import as_json, described
     from afterwit.teaching.review import WHY, waiting_for_review
@@ -85,7 +84,7 @@ def review(
         for line in described(record):
             console.say(line)
     wait = "waits" if len(found) == 1 else "wait"
-    print(f"{turns_(len(found))} {wait} for your review (learner.review = {rule.review.value})")
+    print(f"{turns_text(len(found))} {wait} for your review (learner.review = {rule.review.value})")
 
 
 def exclude(
@@ -97,7 +96,7 @@ def exclude(
 
     It is served and recorded as before. What was learned from it stays until `afterwit rollback`.
     """
-    from afterwit.learning.schedule import turns
+    from afterwit.learning.schedule import turns_text
 
     with store_of(home) as store:
         name = session_named(store, session)
@@ -106,9 +105,9 @@ def exclude(
             print(f"session {name} {'may teach again' if was else 'was not excluded'}")
             return
         found = store.exclude(name, now=time.time())
-    print(f"session {name} teaches nothing: {turns(found.ended)} ended")
+    print(f"session {name} teaches nothing: {turns_text(found.ended)} ended")
     if found.in_update:
-        print(f"an update trains {turns(found.in_update)} of it at this moment")
+        print(f"an update trains {turns_text(found.in_update)} of it at this moment")
     if found.trained:
         print(
             f"versions {', '.join(map(str, found.trained))} trained on it before:"

@@ -44,7 +44,7 @@ ASKED = JudgeView(
 """A turn that any judge can judge."""
 
 
-def check(
+def check_engine(
     opening: Coroutine[Any, Any, Engine],
     policy: Policy,
     renderer: Renderer,

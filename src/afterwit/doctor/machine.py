@@ -27,7 +27,7 @@ BYTES_PER_WEIGHT = 4 + 8
 """A version has each weight that trains in fp32, and AdamW's two moments."""
 
 
-def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+def check_machine(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """Every test of the machine itself."""
     yield tested("home", lambda: _writable(home), remedy="choose another folder with --home or AFTERWIT_HOME")
     yield tested(

@@ -25,7 +25,7 @@ RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.
 OTHER_HINT = "Answer in French."
 
 
-def check(
+def check_mathematics(
     trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels | None = None
 ) -> Iterator[Finding]:
     """Every test of the mathematics. `frozen` replaces the trainer's frozen models."""

@@ -22,7 +22,7 @@ SAMPLE = Conversation(
 HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 
-def check(
+def check_model(
     folder: Path, versions: Versions, placement: Placement, tool_call_parser: str = AUTO
 ) -> Iterator[Finding]:
     """Every test of the model's files."""

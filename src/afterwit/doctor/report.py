@@ -38,22 +38,23 @@ def report(settings: Settings, home: Path) -> bool:
 
 def findings_of(settings: Settings, home: Path, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Every self-test, cheapest first; `progress` gets the next step. SettingError without a model."""
-    from afterwit.doctor import engine as judge
-    from afterwit.doctor import machine, model
+    from afterwit.doctor.engine import check_judge
+    from afterwit.doctor.machine import check_machine, check_store, check_versions
+    from afterwit.doctor.model import check_model
 
     progress("finding the model")
     folder = model_folder(settings.model, home)
     progress("testing the machine")
-    yield from machine.check(settings, home, folder)
+    yield from check_machine(settings, home, folder)
     progress("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
-    yield from machine.check_versions(versions)
+    yield from check_versions(versions)
     convention = settings.gateway.tool_call_parser
-    files = list(model.check(folder, versions, settings.judge.placement, convention))
+    files = list(check_model(folder, versions, settings.judge.placement, convention))
     yield from files
     progress("testing the store and the judge")
-    yield from machine.check_store(settings, home, folder)
-    yield from judge.check_judge(settings)
+    yield from check_store(settings, home, folder)
+    yield from check_judge(settings)
     if all(finding.ok for finding in files):
         yield from _loaded(settings, home, folder, progress)
 
@@ -63,14 +64,15 @@ def _loaded(
 ) -> Iterator[Finding]:
     """The tests that need the model in memory, once for the learner and once for the engine."""
     from afterwit.chat_format.render import Renderer
-    from afterwit.doctor import engine, mathematics
+    from afterwit.doctor.engine import check_engine
+    from afterwit.doctor.mathematics import check_mathematics
 
     renderer = Renderer.load(folder)
     progress("loading the model as the learner does")
     trainer = build.trainer_of(settings, home, folder)
     progress("testing the mathematics with the weights that are served")
-    yield from mathematics.check(trainer, renderer, settings.judge.placement)
+    yield from check_mathematics(trainer, renderer, settings.judge.placement)
     trainer.drop()
     policy = build.base_policy(settings, home, folder)
     progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
-    yield from engine.check(build.engine_of(settings, folder), policy, renderer, folder, settings=settings)
+    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings=settings)

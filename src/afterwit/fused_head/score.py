@@ -31,7 +31,7 @@ class Scores:
 
 
 @torch.no_grad()
-def score(
+def score_states(
     head: Head, states_ND: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int = 0, chunk: int | None = None
 ) -> Scores:
     """Log-probs at `tau_N` over the whole vocabulary: of the `k` likeliest ids and at `ids_NJ`.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import Rows, Scores, joined, score, select, zeros
+from afterwit.fused_head.score import Rows, Scores, joined, score_states, select, zeros
 from afterwit.fused_head.softmax import Softmax
 from afterwit.objective.advantage import Denominators
 from afterwit.objective.logprobs import TokenTargets
@@ -44,7 +44,7 @@ def targets(
     """The target of each sample. `teacher` is the head of the teachers' states; its device may be its own."""
     hinted = [entry.has_opd(settings) for entry in inputs]
     k = settings.ids_kept if any(hinted) else 0
-    student = score(head, states(inputs), taus(inputs), ids(inputs), k=k, chunk=chunk)
+    student = score_states(head, states(inputs), taus(inputs), ids(inputs), k=k, chunk=chunk)
     found = _candidates(head, inputs, hinted, student, teacher, chunk)
     parts = zip(inputs, hinted, torch.split(student.at_NJ, lengths(inputs)), strict=True)
     return [
@@ -61,7 +61,7 @@ def targets(
 
 def _raw_old(head: Head, entry: ScoringInput, chunk: int | None) -> Tensor:
     tau_T = torch.ones_like(entry.sample.ids_T)
-    return score(head, states([entry]), tau_T, ids([entry]), chunk=chunk).at_NJ[:, 0]
+    return score_states(head, states([entry]), tau_T, ids([entry]), chunk=chunk).at_NJ[:, 0]
 
 
 def _candidates(
@@ -117,7 +117,7 @@ def _teacher_outputs(
     states_MD = torch.cat([states_TD for entry, _ in chosen for states_TD in entry.teachers])
     ids_MJ = torch.cat([ids(inputs), student.top_ids_NK], dim=-1)[at_M].to(teacher.device)
     tau_M = taus(inputs)[at_M].to(teacher.device)
-    found = score(teacher, states_MD, tau_M, ids_MJ, k=student.top_ids_NK.shape[-1], chunk=chunk)
+    found = score_states(teacher, states_MD, tau_M, ids_MJ, k=student.top_ids_NK.shape[-1], chunk=chunk)
     sizes = [len(rows_T) * entry.sample.hints for entry, rows_T in chosen]
     parts = (part.to(at_M.device) for part in (found.at_NJ, found.top_ids_NK, found.top_NK))
     by_sample = zip(*(torch.split(part, sizes) for part in parts), strict=True)

@@ -13,7 +13,7 @@ from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Store
 from afterwit.worker import Report, Signals, StageHealth, work
 
-STAGE = "judge_checks"
+JUDGE_CHECKS = "judge_checks"
 NEWEST = 2000
 """Judged turns that a check reads."""
 NOTE = "judge"
@@ -31,7 +31,7 @@ class JudgeChecks:
         await signals.rest(self._every_s)
         if not signals.stop.is_set():
             back_off = BackOff(base_s=self._every_s, max_s=10 * self._every_s, random=random.random)
-            health = StageHealth(STAGE, self._failed)
+            health = StageHealth(JUDGE_CHECKS, self._failed)
             await work(self.step, signals=signals, health=health, poll_s=self._every_s, back_off=back_off)
 
     async def _failed(self, ok: bool, message: str) -> None:

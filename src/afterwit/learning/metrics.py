@@ -20,7 +20,7 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target, token_targets
 from afterwit.objective.terms import advantages
-from afterwit.promotion.suite import Item as ApprovedItem
+from afterwit.promotion.suite import SuiteItem
 from afterwit.version import Effect
 
 CHUNK = 256
@@ -187,8 +187,8 @@ def to_measure(items: Sequence[Item], new: int) -> list[int]:
     return sorted(chosen)
 
 
-def read(
-    policy: Policy, items: Sequence[ApprovedItem], settings: LearnerSettings, ranks: Ranks = ALONE
+def item_logprobs(
+    policy: Policy, items: Sequence[SuiteItem], settings: LearnerSettings, ranks: Ranks = ALONE
 ) -> list[list[float]]:
     """The log-probs that the policy gives each item's ids, at temperature 1, in one pass."""
     rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]

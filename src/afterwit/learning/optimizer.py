@@ -16,7 +16,7 @@ MASTER = "master."
 """Prefix of a master weight in the state."""
 
 
-def build(masters: Masters, settings: LearnerSettings) -> AdamW:
+def adamw(masters: Masters, settings: LearnerSettings) -> AdamW:
     """AdamW. Weight decay applies to matrices, not to norms and biases.
 
     On a CPU the step reads and writes memory once (an eighth of the time); on a GPU torch chooses.
@@ -38,7 +38,7 @@ def set_rate(optimizer: AdamW, rate: float) -> None:
         group["lr"] = rate
 
 
-def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
+def moments(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
     """`<moment>.<parameter>` -> tensor; empty before the first step."""
     return {
         f"{moment}.{name}": optimizer.state[parameter][moment]
@@ -48,18 +48,18 @@ def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
     }
 
 
-def restore(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `state`; exact if the masters had the same precision."""
+def restore_moments(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `moments`; exact if the masters had the same precision."""
     for name, parameter in masters.named.items():
         if f"step.{name}" not in tensors:
             continue
-        moments = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
+        kept = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
         optimizer.state[parameter] = {
-            moment: tensor if moment == "step" else tensor.to(parameter) for moment, tensor in moments.items()
+            moment: tensor if moment == "step" else tensor.to(parameter) for moment, tensor in kept.items()
         }
 
 
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names have the prefix, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
@@ -69,12 +69,12 @@ def gradient_norm(masters: Masters) -> Tensor:
     return torch.nn.utils.get_total_norm([p.grad for p in masters.named.values() if p.grad is not None])
 
 
-def number(norm: Tensor) -> float:
+def as_float(norm: Tensor) -> float:
     """The norm as a number, in all processes."""
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
-def clip(masters: Masters, norm: Tensor, most: float) -> None:
+def clip_gradients(masters: Masters, norm: Tensor, most: float) -> None:
     """Scale all gradients down to a global norm of `most`."""
     torch.nn.utils.clip_grads_with_norm_(masters.named.values(), most, norm)
 

@@ -14,12 +14,11 @@ from transformers import PreTrainedModel
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
-from afterwit.learning import optimizer as adamw
 from afterwit.learning.distributed.sharded import Sharded, mesh_of
 from afterwit.learning.distributed.state_files import read_state, write_state
 from afterwit.learning.frozen import Ema
 from afterwit.learning.models import REMEDY, Adapter, FullWeights, recompute_activations
-from afterwit.learning.optimizer import MASTER, Masters, below
+from afterwit.learning.optimizer import MASTER, Masters, adamw, moments, restore_moments, without_prefix
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
 from afterwit.weights.load import width_of
@@ -95,7 +94,7 @@ class Policy:
             trained, state = Adapter.load(folder, versions.base, settings, model=base), read_state(folder)
         else:
             state = read_state(folder)
-            trained = FullWeights.load(folder, below(MASTER, state), settings)
+            trained = FullWeights.load(folder, without_prefix(MASTER, state), settings)
         policy = cls.of(trained, state, versions.base, number, settings, fused=fused)
         policy.fresh_optimizer = not state and folder != versions.base
         return policy
@@ -124,15 +123,15 @@ class Policy:
 
         `fused`: whether the model's head may be fused with the loss; None: that is tested.
         """
-        ema = _ema(trained, base, below(MEAN, state), settings)
+        ema = _ema(trained, base, without_prefix(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
         if fused is None:
             head = fused_head(trained.model) if settings.loss_backend == "fused" else None
         else:
             head = head_of(trained.model) if fused else None
-        optimizer = adamw.build(trained.masters, settings.settled(width_of(trained.model.config)))
-        adamw.restore(optimizer, trained.masters, state)
+        optimizer = adamw(trained.masters, settings.settled(width_of(trained.model.config)))
+        restore_moments(optimizer, trained.masters, state)
         return cls(
             trained=trained,
             head=head,
@@ -171,7 +170,7 @@ class Policy:
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser, master weights and running means, which the next update needs next to the weights."""
-        tensors = adamw.state(self.optimizer, self.masters)
+        tensors = moments(self.optimizer, self.masters)
         if self.masters.separate or isinstance(self.trained, Sharded):
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
         if self.ema is not None:

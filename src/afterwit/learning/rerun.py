@@ -32,7 +32,7 @@ Samples = Callable[[int, Step], list[JudgedTurn]]
 """(place of a step from 1 on, the step) -> its samples, new ones before replayed ones. NotRepeatable if the
 content of one is gone."""
 
-Settings = TypeVar("Settings")
+S = TypeVar("S")
 
 DIGEST_BYTES = 16
 
@@ -182,7 +182,7 @@ def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Pla
         raise NotRepeatable(f"its settings are those of another version of Afterwit ({error})") from error
 
 
-def _read(kind: type[Settings], data: Mapping[str, Any]) -> Settings:
+def _read(kind: type[S], data: Mapping[str, Any]) -> S:
     hints = get_type_hints(kind)
     return kind(**{name: _value(hints.get(name), value) for name, value in data.items()})
 
@@ -208,7 +208,7 @@ class Halfway:
                 self._kept.verify(newest.number)
                 self.done = len(newest.turns) - 1
         if not self.done:
-            drop(self._kept.root.parent)
+            drop_halfway(self._kept.root.parent)
 
     def policy(self, settings: LearnerSettings, ranks: Ranks) -> Policy:
         """The policy after the steps that are done."""
@@ -236,6 +236,6 @@ class Halfway:
         shutil.rmtree(self._kept.place(older), ignore_errors=True)
 
 
-def drop(root: Path) -> None:
+def drop_halfway(root: Path) -> None:
     """Delete what was kept in a folder of versions."""
     shutil.rmtree(root / FOLDER, ignore_errors=True)

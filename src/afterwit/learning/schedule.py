@@ -279,17 +279,17 @@ def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
     """How many turns wait, and what the next update waits for."""
-    held = f"; {turns(choice.held)} for more of the same session" if choice.held else ""
-    held += f"; {turns(choice.review)} for your review" if choice.review else ""
+    held = f"; {turns_text(choice.held)} for more of the same session" if choice.held else ""
+    held += f"; {turns_text(choice.review)} for your review" if choice.review else ""
     if not choice.ready:
         start = f"at {settings.batch}"
         if settings.min_batch < settings.batch:
             start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
         return f"no judged turn waits{held}: the next update starts {start}"
     if choice.ready > settings.batch:
-        count = f"{turns(choice.ready)} wait{held}"
+        count = f"{turns_text(choice.ready)} wait{held}"
     else:
-        count = f"{choice.ready} of {turns(settings.batch)} wait{held}"
+        count = f"{choice.ready} of {turns_text(settings.batch)} wait{held}"
     if choice.turns:
         return f"{count}: the next update is due"
     return f"{count}: the next update starts {_condition(choice, settings)}"
@@ -312,6 +312,6 @@ def duration(seconds: float) -> str:
     return f"{math.ceil(seconds / 3600)} hours"
 
 
-def turns(count: int) -> str:
+def turns_text(count: int) -> str:
     """ "3 turns"."""
     return "1 turn" if count == 1 else f"{count} turns"

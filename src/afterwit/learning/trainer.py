@@ -16,21 +16,19 @@ from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build
-from afterwit.learning.distributed.orders import Examine as ExamineOrder
-from afterwit.learning.distributed.orders import Follower, OpenTeacher, Update, load, probed, write
+from afterwit.learning.distributed.orders import Follower, OpenTeacher, ReadItems, Update, load, probed, write
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.metrics import measure, read
+from afterwit.learning.metrics import item_logprobs, measure
 from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Samples, context_of, drop, recipe_of, replay_updates
+from afterwit.learning.rerun import Samples, context_of, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.suite import Item as SuiteItem
-from afterwit.promotion.suite import SuiteResult, Suspect
+from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
 from afterwit.version import Effect, Origin, Probe, Version
@@ -243,8 +241,8 @@ class Trainer:
     def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
         if not items:
             return []
-        with self._ranks.leading(ExamineOrder(items=items, settings=self.settings)):
-            return read(policy, items, self.settings, self._ranks)
+        with self._ranks.leading(ReadItems(items=items, settings=self.settings)):
+            return item_logprobs(policy, items, self.settings, self._ranks)
 
     def probe(self, policy: Policy) -> Probe:
         """The log-probs that an engine with the policy's weights must reproduce."""
@@ -293,7 +291,7 @@ class Trainer:
 
     def drop_halfway(self) -> None:
         """Delete the progress of a `rerun`."""
-        drop(self.versions.root)
+        drop_halfway(self.versions.root)
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.

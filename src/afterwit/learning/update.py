@@ -15,12 +15,12 @@ from torch import Tensor
 
 from afterwit.engines.teacher import given_ids
 from afterwit.errors import UpdateRefused
-from afterwit.fused_head.score import score as fused_score
-from afterwit.learning import optimizer as adamw
+from afterwit.fused_head.score import score_states
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.metrics import figures
+from afterwit.learning.metrics import figures, work
+from afterwit.learning.optimizer import as_float, clip_gradients, gradient_norm, set_rate
 from afterwit.learning.passes import UpdateState, accumulate, accumulate_nothing
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
@@ -37,9 +37,6 @@ from afterwit.teacher import Ids
 
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
-
-BACKWARD = 3
-"""Work of a token that is trained on, in tokens that a teacher reads."""
 
 
 def update(
@@ -62,7 +59,7 @@ def update(
     epoch may have moved it.
     """
     state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
-    adamw.set_rate(policy.optimizer, settings.settled(policy.width).rate)
+    set_rate(policy.optimizer, settings.settled(policy.width).rate)
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | figures(state)
@@ -90,10 +87,10 @@ def _epoch(
             counted.update(accumulate(state, micro_batch))
     terms = ranks.totals(counted)
     ranks.add_up(policy.masters)
-    norm = adamw.gradient_norm(policy.masters)
-    length = adamw.number(norm)
+    norm = gradient_norm(policy.masters)
+    length = as_float(norm)
     require_finite(terms["loss"], length, policy)
-    adamw.clip(policy.masters, norm, settings.clip)
+    clip_gradients(policy.masters, norm, settings.clip)
     policy.optimizer.step()
     policy.masters.clear()
     policy.masters.publish()
@@ -199,19 +196,14 @@ def own_passes(items: Sequence[Item], packing: Packing, limit: int, ranks: Ranks
     rows = [item.student for item in items]
     passes = packing.cut(rows, limit)
     if not passes[0].packed:
-        own = ranks.share([_work([item]) for item in items])
+        own = ranks.share([work([item]) for item in items])
         cut = NEVER.cut([rows[index] for index in own], limit)
         return [MicroBatch([own[at] for at in each.chosen], False) for each in cut]
     while len(passes) < min(ranks.size, len(rows)) and limit > 1:  # else some rank would have none
         limit //= 2
         passes = packing.cut(rows, limit)
-    mine = ranks.share([_work([items[index] for index in each.chosen]) for each in passes])
+    mine = ranks.share([work([items[index] for index in each.chosen]) for each in passes])
     return [passes[index] for index in mine]
-
-
-def _work(items: Sequence[Item]) -> int:
-    read = sum(len(row) for item in items for row in item.teachers)
-    return BACKWARD * sum(len(item.student) for item in items) + read
 
 
 @torch.no_grad()
@@ -230,4 +222,4 @@ def _ids(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) 
     for row, states_TD in zip(rows, states, strict=True):
         ids_T1 = torch.tensor(row.response, device=states_TD.device)[:, None]
         tau_T = torch.ones(len(row.response), device=states_TD.device)
-        yield fused_score(policy.whole_head(), states_TD, tau_T, ids_T1, k=k).top_ids_NK
+        yield score_states(policy.whole_head(), states_TD, tau_T, ids_T1, k=k).top_ids_NK

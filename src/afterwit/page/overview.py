@@ -16,8 +16,7 @@ from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import REQUESTS, Facts
 from afterwit.page.plot import Band
-from afterwit.progress import Interval, Trend, difference_interval, wilson_interval
-from afterwit.progress import Request as PersonRequest
+from afterwit.progress import Interval, PersonRequest, Trend, difference_interval, wilson_interval
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Outcome, Pause, Status, Store, VersionRecord

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from afterwit.errors import SettingError
 from afterwit.printing.terminal import short_moment
-from afterwit.progress import Period, Progress, Request, Trend, by, progress
+from afterwit.progress import Period, PersonRequest, Progress, Trend, by, progress
 
 BAR = 20
 """Characters of a full bar."""
@@ -29,7 +29,7 @@ Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""
 
 
-def parts_of(requests: Sequence[Request]) -> Parts:
+def parts_of(requests: Sequence[PersonRequest]) -> Parts:
     """Progress over all requests, for each source, and for each kind of task."""
     return {
         "all": {"all": progress(requests)},

@@ -17,7 +17,7 @@ from afterwit.promotion.evidence import good_row
 from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import (
     Complaint,
-    Item,
+    SuiteItem,
     SuiteResult,
     Suspect,
     chosen_items,
@@ -43,7 +43,7 @@ class Gate:
         self._store, self._settings = store, settings
         self._adapter, self._versions = adapter, versions.of(adapter)
 
-    def items(self, batch: Collection[str], *, work: int, shared: bool) -> list[Item]:
+    def items(self, batch: Collection[str], *, work: int, shared: bool) -> list[SuiteItem]:
         """The approved turns that an update of the turns in `batch` is asked for. `work` is the update's own,
         in tokens that are read; `shared`: a beginning that several responses share is read once.
 
@@ -62,7 +62,7 @@ class Gate:
             shared=shared,
         )
 
-    def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
+    def result(self, kept: Sequence[tuple[SuiteItem, bool]]) -> SuiteResult | None:
         """The suite's result, from each item with whether the version still takes it; None if the gate is
         off."""
         return suite_result(kept, may_lose=self._settings.may_lose) if self._settings.enabled else None

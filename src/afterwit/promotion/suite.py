@@ -34,7 +34,7 @@ BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class SuiteItem:
     """A turn that people approved. A new version should still respond as it was sampled."""
 
     turn: str
@@ -56,7 +56,7 @@ class Item:
             raise ValueError(f"{len(self.ids)} ids but {len(self.sure)} flags")
 
     @classmethod
-    def of(cls, turn: Turn, *, since: float) -> Item:
+    def of(cls, turn: Turn, *, since: float) -> SuiteItem:
         """The item of a turn that was approved."""
         sampled = turn.sampled
         tau = scoring_temperature(turn.sampling.temperature) if sampled.basis is Basis.PROCESSED else 1.0
@@ -144,7 +144,7 @@ class SuiteResult:
         return max(shares, key=lambda name: shares[name], default=None)
 
 
-def suite_result(kept: Iterable[tuple[Item, bool]], *, may_lose: float) -> SuiteResult:
+def suite_result(kept: Iterable[tuple[SuiteItem, bool]], *, may_lose: float) -> SuiteResult:
     """From each item with whether the version still takes it."""
     outcomes: dict[str, list[bool]] = defaultdict(list)
     lost_turns = []
@@ -159,14 +159,14 @@ def suite_result(kept: Iterable[tuple[Item, bool]], *, may_lose: float) -> Suite
 
 
 def chosen_items(
-    items: Iterable[Item],
+    items: Iterable[SuiteItem],
     settings: PromotionSettings,
     *,
     without: Collection[str] = (),
     tokens: int | None = None,
     turn: int = 0,
     shared: bool = False,
-) -> list[Item]:
+) -> list[SuiteItem]:
     """The items that an update must still give, without the turns in `without`, those of its own batch.
 
     With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` tells which
@@ -177,7 +177,9 @@ def chosen_items(
     return found if tokens is None else _within(found, tokens, turn, shared)
 
 
-def _newest(items: Iterable[Item], settings: PromotionSettings, without: Collection[str]) -> list[Item]:
+def _newest(
+    items: Iterable[SuiteItem], settings: PromotionSettings, without: Collection[str]
+) -> list[SuiteItem]:
     left = sorted(
         (item for item in items if item.turn not in without), key=lambda item: (-item.since, item.turn)
     )
@@ -195,8 +197,8 @@ def _newest(items: Iterable[Item], settings: PromotionSettings, without: Collect
     return found
 
 
-def _within(items: Sequence[Item], tokens: int, turn: int, shared: bool) -> list[Item]:
-    strata: dict[str, list[Item]] = defaultdict(list)
+def _within(items: Sequence[SuiteItem], tokens: int, turn: int, shared: bool) -> list[SuiteItem]:
+    strata: dict[str, list[SuiteItem]] = defaultdict(list)
     for item in items:
         strata[item.stratum].append(item)
     names = sorted(strata)
@@ -213,7 +215,7 @@ def _within(items: Sequence[Item], tokens: int, turn: int, shared: bool) -> list
     return found
 
 
-def _beginnings(item: Item) -> list[int]:
+def _beginnings(item: SuiteItem) -> list[int]:
     """A hash of each beginning of whole blocks of the item's ids: equal hashes, equal beginnings."""
     ids, found = item.prompt_ids + item.ids, [0]
     for end in range(BLOCK, len(ids) + 1, BLOCK):
@@ -233,7 +235,7 @@ class Complaint:
 class Suspect:
     """An approved turn that its source may want otherwise by now."""
 
-    item: Item
+    item: SuiteItem
     turn: Turn
     """The turn of the item."""
     hint: str
@@ -241,7 +243,7 @@ class Suspect:
 
 
 def suspects(
-    items: Sequence[Item],
+    items: Sequence[SuiteItem],
     complaints: Iterable[Complaint],
     turn_of: Callable[[str], Turn | None],
     *,

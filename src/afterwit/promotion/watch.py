@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason
-from afterwit.progress import Request
+from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
 from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirmed
 from afterwit.promotion.evidence import confirming, may_end_badly, watch_evidence
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Record, Store, VersionRecord
 from afterwit.turn import Turn
 from afterwit.verdict import Flag, Source, Verdict
@@ -82,7 +82,7 @@ class WatchOver:
             for record in steps
             if record.turn.id in ended.approved and record.reason is not Reason.HOLDS_SECRET
         ]
-        items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
+        items = [SuiteItem.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
         replaced = [*(record.turn.id for record in steps), *instead_of]
         store.end_episode(ended, items, steps=replaced, now=now)
         if self._settings.enabled:
@@ -156,10 +156,10 @@ class WatchOver:
             store.retire(suite.lost_turns)
 
 
-def requests_of(episodes: Iterable[Episode]) -> list[Request]:
+def requests_of(episodes: Iterable[Episode]) -> list[PersonRequest]:
     """The requests that a person's words ended, without those of agents that never came back."""
     return [
-        Request(
+        PersonRequest(
             session=each.session,
             source=each.source,
             kind=each.kind,

@@ -26,8 +26,8 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.files import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
-from afterwit.doctor import model as self_tests
 from afterwit.doctor.finding import require
+from afterwit.doctor.model import check_model
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError, VersionsRefused, VersionsUnavailable
@@ -36,8 +36,7 @@ from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.home.home import make_home, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
-from afterwit.judging.check_stage import STAGE as JUDGE_CHECKS
-from afterwit.judging.check_stage import JudgeChecks
+from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.printing.terminal import Terminal
 from afterwit.publish.own_adapters import EngineOfMany
@@ -246,7 +245,7 @@ class Runtime:
         renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
         versions = build.versions_of(home, folder, settings.versions)
         all_seen = await _follow(versions)
-        require(self_tests.check(folder, versions, settings.judge.placement))
+        require(check_model(folder, versions, settings.judge.placement))
         store = build.store_of_model(settings, home, folder)
         remember_model(home, folder)
         self.store = build.async_store(store)

@@ -220,12 +220,12 @@ def _tested_trainer(
     tested: the tests run in one process."""
     with memory_shortage_named(folder):
         from afterwit.chat_format.render import Renderer
-        from afterwit.doctor import mathematics
         from afterwit.doctor.finding import require
+        from afterwit.doctor.mathematics import check_mathematics
 
         trainer = build.trainer_of(settings, home, folder, ranks, kind)
         if settings.learner.shards == 1:
-            require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
+            require(check_mathematics(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer
 
 

@@ -15,7 +15,7 @@ from afterwit.store.database import ALL, Part, marks
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.reading import clauses_of
 from afterwit.store.records import Filter, Outcome, SessionLine, SourceLine, TurnLine
-from afterwit.store.rows import read, read_message
+from afterwit.store.rows import read, unpack_message
 from afterwit.turn import source_of
 from afterwit.verdict import Question
 
@@ -84,7 +84,7 @@ class Browsing(Part):
             read(
                 TurnLine,
                 row,
-                message=read_message(row["message"]),
+                message=unpack_message(row["message"]),
                 hints=tuple(orjson.loads(row["hints"] or b"[]")),
                 trained_in=tuple(trained[row["turn"]]),
             )

@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 import orjson
 
-from afterwit.binding.request import plain_text
-from afterwit.binding.request import read_message as read_for_binding
+from afterwit.binding.request import plain_text, read_message
 from afterwit.binding.stored import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape
 from afterwit.byte_cache import ByteCache
 from afterwit.errors import TurnNotFound
 from afterwit.message import SYSTEM, Message
 from afterwit.store.database import Database, Part, Row, marks
 from afterwit.store.prefix_delta import whole_values
-from afterwit.store.rows import read, read_message
+from afterwit.store.rows import read, unpack_message
 from afterwit.turn import RecordedTurn
 
 FIRST_HASHES = 4
@@ -165,8 +164,8 @@ class ParentLookup(Part):
 
     def _read_reply(self, turn: tuple[int, str]) -> _Reply:
         row = self._database.rows("SELECT message FROM contents WHERE seq = ?", turn[:1])[0]
-        message = read_message(row["message"])
-        return _Reply(plain_text(message), read_for_binding(message).segments)
+        message = unpack_message(row["message"])
+        return _Reply(plain_text(message), read_message(message).segments)
 
     def branch(self, turn: str) -> Branch | None:
         """A turn among its siblings; None if it is not stored."""
@@ -235,8 +234,8 @@ class ParentLookup(Part):
         return _recent(
             turn,
             begun.session,
-            [(message.role, read_for_binding(message).text) for message in begun.conversation.messages],
-            read_for_binding(begun.message).text,
+            [(message.role, read_message(message).text) for message in begun.conversation.messages],
+            read_message(begun.message).text,
             shape=_shape(shape),
             begins=True,
             client_session=client_session,
@@ -260,7 +259,7 @@ class ParentLookup(Part):
             turn,
             row["session"],
             texts,
-            plain_text(read_message(row["message"])),
+            plain_text(unpack_message(row["message"])),
             shape=_shape(row["shape"]),
             begins=row["parent"] is None,
             client_session=row["client_session"],

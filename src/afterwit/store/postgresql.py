@@ -30,7 +30,7 @@ from afterwit.errors import (
 )
 from afterwit.store.database import Database, bind_model, inserting, marks
 from afterwit.store.schema import MIGRATIONS
-from afterwit.store.sqlite import open_database as open_file
+from afterwit.store.sqlite import open_file
 from afterwit.store.store import SCHEMA_KEY, Store, copy_rows
 
 Migrations = Sequence[Sequence[str]]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store.database import ALL, Part, marks
 from afterwit.store.reading import records_by_seq
 from afterwit.store.records import Record
@@ -75,7 +75,9 @@ class Promotion(Part):
             raise TurnNotFound(f"there is no turn {turn}")
         return records_by_seq(self._database, [row["seq"] for row in rows])
 
-    def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
+    def end_episode(
+        self, ended: Episode, items: Sequence[SuiteItem], *, steps: Sequence[str], now: float
+    ) -> None:
         """Store how an episode ended, and the items it approved; an episode of the same turn is replaced.
 
         `steps` are its turns: an episode that seemed to end with an earlier step is deleted.
@@ -96,7 +98,7 @@ class Promotion(Part):
             for item in items:
                 self._approve(item, ended)
 
-    def _approve(self, item: Item, ended: Episode) -> None:
+    def _approve(self, item: SuiteItem, ended: Episode) -> None:
         packed = {
             "prompt_ids": pack_ids(item.prompt_ids),
             "ids": pack_ids(item.ids),
@@ -165,13 +167,13 @@ class Promotion(Part):
         )
         return [row["id"] for row in rows]
 
-    def suite(self, adapter: str | None = None) -> list[Item]:
+    def suite(self, adapter: str | None = None) -> list[SuiteItem]:
         """The approved turns that have not been retired, newest first."""
         only, named = _only(adapter)
         rows = self._database.rows(f"SELECT * FROM suite WHERE TRUE{only} ORDER BY since DESC, turn", named)
         return [
             read(
-                Item,
+                SuiteItem,
                 row,
                 prompt_ids=unpack_ids(row["prompt_ids"]),
                 ids=unpack_ids(row["ids"]),

@@ -17,7 +17,7 @@ from afterwit.message import Message
 from afterwit.store.database import ALL, LAST_CHARACTER, Database, Part, Row, marks
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.records import Counts, Filter, Record
-from afterwit.store.rows import read, read_flags, read_message, read_turn, unpack_messages
+from afterwit.store.rows import read, read_flags, read_turn, unpack_message, unpack_messages
 from afterwit.teaching.sources import Votes
 from afterwit.turn import source_of
 from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
@@ -78,7 +78,7 @@ class Reading(Part):
             f" WHERE t.id IN ({marks(len(turns))})",
             tuple(turns),
         )
-        return {row["id"]: read_message(row["message"]) for row in rows}
+        return {row["id"]: unpack_message(row["message"]) for row in rows}
 
     def resolve(self, prefix: str) -> str:
         """The id of the only turn whose id begins with `prefix`; a whole id is its own.

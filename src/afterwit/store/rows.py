@@ -106,7 +106,7 @@ def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
     """From a row of `turns` joined with `contents`, and the whole values of the delta columns."""
     common = {
         "conversation": Conversation.from_dict(orjson.loads(whole["conversation"])),
-        "message": read_message(row["message"]),
+        "message": unpack_message(row["message"]),
     }
     if row["imported"]:
         return read(ImportedTurn, row, **common)
@@ -130,7 +130,7 @@ def _read_sampling(data: bytes) -> Sampling:
     return Sampling(**fields)
 
 
-def read_message(data: bytes) -> Message:
+def unpack_message(data: bytes) -> Message:
     return Message.from_dict(orjson.loads(data))
 
 

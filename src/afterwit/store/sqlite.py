@@ -53,7 +53,7 @@ class SqliteStore(Store):
         "FULL". Raises StoreMismatch for a newer schema, another fingerprint or a foreign file, which stay
         untouched.
         """
-        return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
+        return cls(open_file(path, fingerprint=fingerprint, synchronous=synchronous))
 
     @contextmanager
     def binding(self, scope: str) -> Iterator[None]:
@@ -252,7 +252,7 @@ def in_plain_words(error: Exception, path: Path) -> StoreError:
     return StoreError(f"{path}: {error}")
 
 
-def open_database(
+def open_file(
     path: Path,
     *,
     fingerprint: str | None,

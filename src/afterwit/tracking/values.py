@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from afterwit.progress import Request
+from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Outcome, Store, VersionRecord
 from afterwit.version import Origin
@@ -111,7 +111,7 @@ def of_judge(outcomes: Sequence[Outcome]) -> dict[str, float]:
     )
 
 
-def of_people(requests: Sequence[Request]) -> dict[str, float]:
+def of_people(requests: Sequence[PersonRequest]) -> dict[str, float]:
     """The group `people`: the number of requests, and the share that drew a complaint."""
     complaints = {"people/complaint_rate": [each.complaint for each in requests]}
     return {"people/requests": float(len(requests))} | _shares(complaints)

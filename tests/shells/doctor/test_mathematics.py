@@ -38,7 +38,7 @@ def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def found(trainer: Trainer, frozen: FrozenModels | None = None) -> dict[str, Finding]:
     renderer = Renderer.load(trainer.versions.base)
-    findings = mathematics.check(trainer, renderer, Placement.LAST_USER, frozen)
+    findings = mathematics.check_mathematics(trainer, renderer, Placement.LAST_USER, frozen)
     return {finding.name: finding for finding in findings}
 
 

@@ -32,9 +32,9 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
         version = Version(number=number, parent=parent, origin=origin, created=0.0, probe=probe)
         versions.write(version, lambda folder: shutil.copytree(base, folder, dirs_exist_ok=True) and None)
     (versions.place(2) / "model.safetensors").unlink()
-    assert all(finding.ok for finding in files.check(base, versions, Placement.LAST_USER))
+    assert all(finding.ok for finding in files.check_model(base, versions, Placement.LAST_USER))
     (versions.place(1) / "tokenizer.json").write_text("{")
-    (fault,) = [f for f in files.check(base, versions, Placement.LAST_USER) if not f.ok]
+    (fault,) = [f for f in files.check_model(base, versions, Placement.LAST_USER) if not f.ok]
     assert "000001/tokenizer.json cannot be read" in fault.seen
     assert "afterwit rollback" in fault.remedy
 
@@ -68,7 +68,9 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
     if template is not None:
         (base / "chat_template.jinja").write_text(template)
     versions = Versions(root=tmp_path / "versions", base=base)
-    found = {finding.name: finding for finding in files.check(base, versions, Placement.LAST_USER, named)}
+    found = {
+        finding.name: finding for finding in files.check_model(base, versions, Placement.LAST_USER, named)
+    }
     assert found["tool calls"].ok
     assert words in found["tool calls"].seen
 
@@ -77,7 +79,9 @@ def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
     base = tiny_qwen3(tmp_path / "base")
     settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", prefix_cache_gib=0.5))
-    seen = {finding.name: finding.seen for finding in machine.check(settings, tmp_path / "home", base)}
+    seen = {
+        finding.name: finding.seen for finding in machine.check_machine(settings, tmp_path / "home", base)
+    }
     assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from afterwit.errors import SettingError
-from afterwit.learning import optimizer as adamw
 from afterwit.learning.frozen import Ema
 from afterwit.learning.models import Adapter, FullWeights
+from afterwit.learning.optimizer import adamw, moments
 from afterwit.learning.settings import LearnerSettings
 from afterwit.model_shape import ModelShape
 from afterwit.planning.memory import (
@@ -64,15 +64,15 @@ def test_weights_gradient_and_moments_are_those_that_a_learner_holds(
     settings = LearnerSettings(lora_rank=rank, dtype=dtype, device="cpu", lr=1e-4)
     policy = trained(folder, settings)
     masters = list(policy.masters.named.values())
-    optimizer = adamw.build(policy.masters, settings)
+    optimizer = adamw(policy.masters, settings)
     for master in masters:
         master.grad = torch.zeros_like(master)
     optimizer.step()
     counted = learner_memory(shape, settings, tokens=1)
-    moments = list(adamw.state(optimizer, policy.masters).values())
+    kept = list(moments(optimizer, policy.masters).values())
     gradients = [master.grad for master in masters if master.grad is not None]
     assert counted["weights"] == pytest.approx(held([*policy.model.parameters(), *masters]), rel=0.02)
-    assert counted["gradient and moments"] == pytest.approx(held([*gradients, *moments]), rel=0.02)
+    assert counted["gradient and moments"] == pytest.approx(held([*gradients, *kept]), rel=0.02)
 
 
 @pytest.mark.parametrize("rank", [0, 16])

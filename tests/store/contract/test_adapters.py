@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Store
 from afterwit.version import Origin, Probe, Version
 from tests.store.examples import add
@@ -33,8 +33,8 @@ def ended(turn: str, adapter: str, *, version: int = 0) -> Episode:
     )
 
 
-def item(turn: str, since: float) -> Item:
-    return Item(
+def item(turn: str, since: float) -> SuiteItem:
+    return SuiteItem(
         turn=turn,
         stratum="text",
         source="key/agent",

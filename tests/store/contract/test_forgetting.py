@@ -9,7 +9,7 @@ import pytest
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import Episode
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Filter, Store
 from afterwit.version import Effect
 from tests.store.examples import a_version, add, add_judged
@@ -23,7 +23,7 @@ def test_everything_that_was_said_in_a_session_is_deleted(store: Store) -> None:
     effect = Effect(turn="a", before=-1.0, after=-2.0, advantages=(0.5, -0.25))
     store.commit_version(replace(a_version(1, ["a"]), effects=(effect,)), now=1.0)
     assert [each.effect for each in store.learned(version=1)] == [effect]
-    item = Item(
+    item = SuiteItem(
         turn="a", stratum="text", source="s", version=0, since=1.0, prompt_ids=(1,), ids=(2,), sure=(True,)
     )
     ended = Episode(

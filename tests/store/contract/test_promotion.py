@@ -11,7 +11,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.settings import PromotionSettings
-from afterwit.promotion.suite import Item, suite_result
+from afterwit.promotion.suite import SuiteItem, suite_result
 from afterwit.store import Store
 from afterwit.turn import Finish
 from tests.store.examples import a_version, add
@@ -30,8 +30,8 @@ def ended(turn: str, bad: BadEnd | None = None, version: int = 1) -> Episode:
     )
 
 
-def item(turn: str, since: float, stratum: str = "write") -> Item:
-    return Item(
+def item(turn: str, since: float, stratum: str = "write") -> SuiteItem:
+    return SuiteItem(
         turn=turn,
         stratum=stratum,
         source="laptop",
@@ -44,7 +44,7 @@ def item(turn: str, since: float, stratum: str = "write") -> Item:
 
 
 def end(
-    store: Store, turn: str, bad: BadEnd | None = None, items: Sequence[Item] = (), now: float = 1.0
+    store: Store, turn: str, bad: BadEnd | None = None, items: Sequence[SuiteItem] = (), now: float = 1.0
 ) -> None:
     store.end_episode(ended(turn, bad), items, steps=[turn], now=now)
 

@@ -12,7 +12,7 @@ import pytest
 from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store import Store
 from afterwit.store.schema import MIGRATIONS, SCHEMA
-from afterwit.store.sqlite import APPLICATION_ID, SqliteStore, open_database, schema_of
+from afterwit.store.sqlite import APPLICATION_ID, SqliteStore, open_file, schema_of
 from tests.store.examples import add
 
 
@@ -125,7 +125,7 @@ def test_a_store_that_is_moved_while_it_is_open_takes_nothing_until_it_is_back(
 def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(path: Path) -> None:
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
     SqliteStore.open(path, fingerprint="model").close()
-    database = open_database(path, fingerprint="model", migrations=later)
+    database = open_file(path, fingerprint="model", migrations=later)
     assert schema_of(database) == SCHEMA + 2
     assert database.rows("SELECT note FROM meta")[0]["note"] == "seen"
     database.close()
@@ -136,7 +136,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(path: Path, store: St
     store.close()
     broken = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT", "NOT SQL AT ALL"))
     with pytest.raises(StoreError):
-        open_database(path, fingerprint="model", migrations=broken)
+        open_file(path, fingerprint="model", migrations=broken)
     again = SqliteStore.open(path, fingerprint="model")
     assert again.turn("a").turn.id == "a"
     again.close()
@@ -151,6 +151,6 @@ def test_a_file_is_marked_as_ours(path: Path, store: Store) -> None:
 
 
 def test_deleted_content_is_overwritten_whatever_the_library_was_built_with(path: Path) -> None:
-    database = open_database(path, fingerprint=None)
+    database = open_file(path, fingerprint=None)
     assert database.rows("PRAGMA secure_delete")[0][0] == 1
     database.close()

@@ -10,7 +10,7 @@ import pytest
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.promotion.episodes import Episode
-from afterwit.promotion.suite import Item
+from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Store
 from afterwit.store.rows import pack_ids
 from afterwit.verdict import Feedback
@@ -44,7 +44,7 @@ def test_the_suite_is_no_longer_kept_than_what_was_said(path: Path, store: Store
     ids = tuple(range(70_000, 70_064))
 
     def approve(turn: str, *, since: float) -> None:
-        item = Item(
+        item = SuiteItem(
             turn=turn,
             stratum="text",
             source="s",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from afterwit.adapters import SHARED
-from afterwit.engines.embedded import forward as attention
+from afterwit.engines.embedded import forward
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.forward import decode, prefill, score
@@ -86,7 +86,7 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
 def attend_in_slots(model: PreTrainedModel) -> None:
     """Set the model to our attention, if its attention can be replaced."""
     if getattr(model, "_supports_attention_backend", False):
-        model.set_attn_implementation(attention.NAME)
+        model.set_attn_implementation(forward.NAME)
 
 
 def load_version(

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 from afterwit.engines.embedded.forward import NAME
 from afterwit.engines.port import Score, Scored
 from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import Scores, score_logits
-from afterwit.fused_head.score import score as fused_score
+from afterwit.fused_head.score import Scores, score_logits, score_states
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
 from afterwit.weights.widened import widened
@@ -97,7 +96,7 @@ def _scores(
     ids_N1 = torch.tensor([token for row in rows for token in row.response_ids], device=device)[:, None]
     if head is None:
         return score_logits(module(**given, logits_to_keep=at_N).logits[0], tau_N, ids_N1, k=top)
-    return fused_score(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
+    return score_states(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
 
 
 def _by_row(scores: Scores, rows: Sequence[Score], version: int) -> Iterator[Scored]:

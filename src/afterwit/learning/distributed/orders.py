@@ -15,7 +15,7 @@ from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.metrics import measure, read
+from afterwit.learning.metrics import item_logprobs, measure
 from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy, Trained
@@ -23,7 +23,7 @@ from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.suite import Item as SuiteItem
+from afterwit.promotion.suite import SuiteItem
 from afterwit.teacher import TeacherServer
 from afterwit.version import Probe
 
@@ -166,14 +166,14 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examine:
+class ReadItems:
     """Read approved responses with the policy."""
 
     items: Sequence[SuiteItem]
     settings: LearnerSettings
 
     def follow(self, at: Follower) -> None:
-        read(at.held(), self.items, at.own(self.settings), at.ranks)
+        item_logprobs(at.held(), self.items, at.own(self.settings), at.ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.models import ONE_FILE, copy_configuration, load_model
-from afterwit.learning.optimizer import MASTER, Masters, below
+from afterwit.learning.optimizer import MASTER, Masters, without_prefix
 from afterwit.learning.score import fused_head
 from afterwit.learning.settings import LearnerSettings
 
@@ -95,7 +95,7 @@ class Sharded:
         shard(model, mesh, rounded_to=dtype if rounds else None)
         made = cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
         state = read_state(folder, made.masters.named)
-        made.restore(below(MASTER, state))
+        made.restore(without_prefix(MASTER, state))
         return made, state, fused
 
     @torch.no_grad()

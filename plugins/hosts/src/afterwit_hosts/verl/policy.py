@@ -12,7 +12,7 @@ from verl.workers.engine import FSDPEngineWithLMHead
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.optimizer import MASTER, below
+from afterwit.learning.optimizer import MASTER, without_prefix
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit_hosts.verl.engine import engine_of
@@ -48,7 +48,7 @@ def load(versions: Versions, number: int, settings: LearnerSettings, options: Op
         model=model, masters=ShardedMasters(model, {}), dtype=getattr(torch, settings.dtype), engine=engine
     )
     tensors = read_state(folder, trained.masters.named)
-    trained.restore(below(MASTER, tensors))
+    trained.restore(without_prefix(MASTER, tensors))
     policy = Policy.of(trained, tensors, versions.base, number, settings, fused=False)
     policy.fresh_optimizer = not tensors and folder != versions.base
     engine.optimizer = policy.optimizer
