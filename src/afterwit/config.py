@@ -48,13 +48,13 @@ class ServeSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any but a loopback address needs an API key first."""
+    """Address to listen on; any but a loopback address needs an API key."""
     port: int = 8720
     """TCP port; 0 takes a free one and prints it."""
     drain_s: float = 30.0
-    """Seconds that running requests may take to finish after SIGTERM."""
+    """Seconds that running requests get after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a dead learner starts again; doubles up to 10 s, or to 5 minutes if it cannot start."""
+    """Seconds before a dead learner restarts; doubles up to 10 s, or to 5 minutes if it cannot start."""
 
     def __post_init__(self) -> None:
         within(self, 0, 65535, "port")

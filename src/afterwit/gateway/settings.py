@@ -17,34 +17,34 @@ class GatewaySettings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     aliases: tuple[str, ...] = ("afterwit",)
-    """Further names of the served model, so that a client's configuration outlives a change of model."""
+    """Further names of the model, so that clients keep theirs when it changes."""
     max_body_bytes: int = 16 * 2**20
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
     """Choices that run or wait; one more gets a 429. As many bodies arrive at once; one more cuts off the
     oldest."""
     max_pending_bytes: int = 256 * 2**20
-    """Bytes of all unanswered requests' bodies together; more get a 429."""
+    """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2
     """Seconds that a 429 or 503 asks the client to wait."""
     max_choices: int = 16
     """Largest `n` of a request."""
     body_timeout_s: float = 30.0
-    """Seconds between two pieces of a body before a stalled client is cut off."""
+    """Seconds between two pieces of a body; slower clients are cut off."""
     response_timeout_s: float = 900.0
     """Seconds for one response, which then ends as at a length limit."""
     heartbeat_s: float = 5.0
-    """Seconds of silence before a stream sends a heartbeat. Clients and proxies give up after 30 to 300 s."""
+    """Seconds of silence before a stream's heartbeat; clients and proxies give up after 30 to 300."""
     max_tokens: int = 8192
-    """Tokens of a response if the client names no limit. The context bounds every limit."""
+    """Tokens of a response if the client names no limit; the context bounds all limits."""
     force_temperature: float | None = None
-    """Temperature of all main-line turns, whatever the client asks. Unset: the client's."""
+    """Temperature of all main-line turns in place of the client's."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that requests may use besides loopback's. Empty, with keys: any."""
+    """Host names that requests may use besides loopback's; empty, with keys: any."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of other web pages that may call, such as `https://name:port`."""
+    """Other web pages' origins that may call, such as `https://name:port`."""
     key_refresh_s: float = 2.0
-    """Seconds between two readings of the keys, so until a revoked one is refused."""
+    """Seconds until a revoked key is refused: the keys are read so often."""
     tool_call_parser: str = AUTO
     """How the model writes tool calls and reasoning: `auto` follows the chat template, a name from
     [Models](models.md) overrides it, `none` leaves calls as text."""

@@ -23,25 +23,23 @@ class JudgeSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """false: turns are recorded with their next states, and wait."""
+    """false: turns are recorded and wait."""
     client: str | None = None
-    """A judge from an installed package (entry point `afterwit.judges`). Unset: `url`, or the served
-    model."""
+    """Judge of an installed package (entry point `afterwit.judges`). Unset: `url`, or the served model."""
     url: str | None = None
-    """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. Unset: the served model
-    judges, below the gateway."""
+    """An OpenAI-compatible base URL, such as `http://127.0.0.1:8001/v1`. Unset: the served model judges."""
     model: str | None = None
     """The judge's name at `url`, required there."""
     api_key_env: str | None = None
-    """Environment variable that holds the key for `url`."""
+    """Environment variable with the key for `url`."""
     weights: Weights = Weights.BASE
-    """The served model's weights that judge: the frozen first ones, because a judge that trains drifts."""
+    """The served weights that judge: the frozen first ones, because a judge that trains drifts."""
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as in the demo."""
     thinking: bool = False
     """Whether the embedded judge thinks first (`enable_thinking` of its template): better, far slower."""
     votes: int = 3
-    """m: answers to each of the two questions; odd numbers tie less. 3 as published."""
+    """m: answers to each of two questions, as published; odd numbers tie less."""
     temperature: float = 0.6
     """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
@@ -52,10 +50,9 @@ class JudgeSettings:
     both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
     seem wrong, else `off`, so that thanks with a wish still teach the wish."""
     max_candidates: int = 3
-    """Hints kept per turn, the shortest first; each costs a teacher pass. 3 as published."""
+    """Hints kept per turn, shortest first, each a teacher pass; as published."""
     quote_words: int = 8
-    """A hint that quotes this many words of the next state in a row is rejected. Most commands are
-    shorter."""
+    """Words of the next state in a row that a hint may not quote; most commands are shorter."""
     pay_repeats: bool = False
     """Whether votes may reward a tool call that repeats an earlier one word for word, as published. Judges
     praise quiet results, so a policy could live off repeats."""
@@ -63,12 +60,12 @@ class JudgeSettings:
     """Whether the judge also votes, blindly, on turns with explicit feedback, so that `afterwit judges` shows
     how often it is right."""
     check_every_s: float = 600.0
-    """Seconds between two checks of the judge; faults show as the health of `judge_checks`."""
+    """Seconds between checks of the judge (health of `judge_checks`)."""
     placement: Placement = Placement.LAST_USER
-    """Where a hint goes: into the last user message as published, or at the `end`, which shares more of the
+    """The hint's place: in the last user message, as published, or at the `end`, which shares more of the
     prompt."""
     max_tokens: int = 1024
-    """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192."""
+    """Tokens of an answer with its thinking; a judge that thinks needs 4096 to 8192."""
     context_chars: int = 8000
     """Characters of the conversation before the response, the latest ones."""
     tools_chars: int = 4000
@@ -84,15 +81,15 @@ class JudgeSettings:
     timeout_s: float = 120.0
     """Seconds for one answer from `url`."""
     attempts: int = 3
-    """Tries of a failing call before its turn waits again."""
+    """Tries of a call before its turn waits again."""
     retry_base_s: float = 1.0
-    """Seconds before a failed call is tried again; doubles each time, with jitter."""
+    """Seconds before the second try; doubles, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between two tries, whatever Retry-After the judge sends."""
+    """Longest wait between tries, whatever the judge's Retry-After."""
     poll_s: float = 2.0
-    """Seconds between two looks for answered turns if nothing wakes the stage."""
+    """Seconds between looks for answered turns."""
     lease_s: float = 30.0
-    """Seconds until another process may take over a dead judge's turn; renewed while it is judged."""
+    """Seconds until another process may take a dead judge's turn."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request to `url`, such as `{chat_template_kwargs = {enable_thinking =
     false}}`."""

@@ -37,7 +37,7 @@ class LearnerSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """false: `serve` records and judges turns, which wait for `afterwit train`."""
+    """false: turns are recorded, judged and wait for `afterwit train`."""
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth for whole weights,
     with the width of the hidden states: 2.1e-3 at 96, 1.5e-4 at 2560, 1e-4 at 4096. Measured at 96 and 576;
@@ -62,14 +62,14 @@ class LearnerSettings:
     beta2: float = 0.98
     """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
     weight_decay: float = 0.1
-    """AdamW's decoupled decay of matrices; norms and biases have none. As published."""
+    """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
     """New judged turns that start an update. 16 is published, for many people; one person sees almost nothing
     of that in 50 conversations, but most with 4."""
     min_batch: int = 2
-    """Turns that suffice once the oldest has waited `max_wait_s`. Fewer make a noisy step."""
+    """Turns that suffice after `max_wait_s`; fewer make a noisy step."""
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch, so that an evening's use is learned the
     same evening."""
@@ -86,8 +86,7 @@ class LearnerSettings:
     them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
     long."""
     max_staleness: int = 16
-    """Versions since a turn's oldest token was sampled, above which the turn is skipped as too far off
-    policy."""
+    """Versions since a turn's oldest token after which it is skipped as too far off policy."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published. Without it, replay in small
     batches broke a tiny model within 500 interactions."""
@@ -98,8 +97,8 @@ class LearnerSettings:
     """New turns of one source that train within 24 hours; more wait. 0: no limit, because an agent may make
     thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
-    """Judged turns that train only after `afterwit review`: `all`, `flagged` (a doubtful hint: links,
-    commands, standing orders) or `off`. Turns that contradict several other sources always wait."""
+    """Judged turns that wait for `afterwit review`: `all`, `flagged` (a doubtful hint: links, commands,
+    standing orders) or `off`. Turns that contradict several sources always wait."""
     tool_hints: bool = False
     """Whether tools' results alone may give a hint, as published. Off, such a turn trains by its reward, and
     by its hint once a person accepts it or approves the outcome."""
@@ -108,16 +107,16 @@ class LearnerSettings:
     running mean (`ema`), a vLLM or SGLang server (`server`, for objectives that need only its top-K), or the
     folder or hub id of a checkpoint with the same tokenizer."""
     teacher_url: str | None = None
-    """URL of the `server` teacher, without `/v1`; same tokenizer. Unset: `engine.url`, whose model without
-    adapter is the base."""
+    """URL of the `server` teacher, without `/v1`. Unset: `engine.url`, whose model without adapter is the
+    base."""
     teacher_key_env: str | None = None
-    """Environment variable that holds the key of `teacher_url`, if it needs one."""
+    """Environment variable with the key of `teacher_url`."""
     teacher_device: str | None = None
-    """Device of a teacher that is another checkpoint. Unset: `learner.device`."""
+    """Device of another checkpoint as teacher. Unset: `learner.device`."""
     reference: str = "base"
-    """The weights near which `objective.beta` keeps the policy; values as for `teacher`."""
+    """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_device: str | None = None
-    """Device of a reference that is another checkpoint. Unset: `learner.device`."""
+    """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
     """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
@@ -132,12 +131,12 @@ class LearnerSettings:
     """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
     autograd, for comparison and for unusual heads."""
     checkpointing: bool = False
-    """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
+    """Recompute activations backward: a third more work, a fraction of the memory."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
-    """Precision of forward passes and written versions; use the engine's. With bfloat16 the optimiser keeps
-    fp32 master weights."""
+    """Precision of passes and written versions; use the engine's. With bfloat16 the optimiser keeps fp32
+    master weights."""
     threads: int = 0
     """CPU threads of torch; 0: one per core. 1 suits tiny models and busy cores."""
     measure_effects: bool = True

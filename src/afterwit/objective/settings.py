@@ -40,8 +40,7 @@ class ObjectiveSettings:
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
     k: int | None = None
-    """Most likely ids kept per position, of student and teacher. Unset: 4, in top-K distillation 50, as
-    published."""
+    """Most likely ids kept per position. Unset, as published: 4, in top-K distillation 50."""
     subset: str = "student"
     """The kept ids that learn in top-K OPD: the student's, the teacher's, or their overlap."""
     hint_selection: str = "sequence_optimal"
@@ -51,7 +50,7 @@ class ObjectiveSettings:
     """`all`: a turn learns by all its terms, as published. `routed`: a failed turn with a hint learns by OPD
     alone, a good one by RL alone, or not at all if the policy was sure."""
     confident_above: float = 0.95
-    """Mean probability of the sampled tokens from which `routed` counts the policy as sure."""
+    """Mean probability of the sampled tokens from which `routed` takes the policy as sure."""
     logprob_diff_clip: float = 1.0
     """C, nats: bound of |log pi_T - log pi_old| in top-K OPD, so that no id dominates; <= 0: off."""
     tail_bucket: bool = False
@@ -65,7 +64,7 @@ class ObjectiveSettings:
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD, which is published with symmetric clipping."""
     baseline: str = "none"
-    """Subtracted from the reward: nothing, a running mean, or its group's mean (then z-scored)."""
+    """Subtracted from the reward: nothing, a running mean, or the group's mean (then z-scored)."""
     baseline_decay: float = 0.9
     """Share of the running mean that an update keeps: 0.9 remembers about ten updates."""
     is_cap: float = 2.0

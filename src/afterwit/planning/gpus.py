@@ -35,7 +35,7 @@ class PlacementSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     device: Literal["cuda", "cpu"] = "cuda"
-    """cpu: no GPUs. The numbers then count servers and processes that share the machine's memory."""
+    """cpu: the numbers count servers and processes that share the machine's memory."""
     policy: int = 1
     """GPUs of the serving engines, divided evenly among `engine.url`. 0: they run elsewhere."""
     judge: int = 0
@@ -49,7 +49,7 @@ class PlacementSettings:
     teacher_model: str | None = None
     """Folder or hub id of the teacher server's model. Unset: the served model."""
     context: int = 32_768
-    """Tokens of the longest request that every engine has room for, or the model's context if shorter."""
+    """Tokens of the longest request that every engine holds, at most the model's context."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

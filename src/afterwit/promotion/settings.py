@@ -15,22 +15,21 @@ class PromotionSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """false: every finite update is served, and none is held, watched or taken back."""
+    """false: every finite update is served; none is held or taken back."""
     may_lose: float = 0.10
     """Share of approved responses of each kind that a new version may answer otherwise."""
     hold_at: float = 20.0
-    """Evidence (e-value) of a greater loss that holds an update. At 20, at most 1 in 20 updates is held
-    wrongly if responses are independent."""
+    """Evidence (e-value) of a greater loss that holds an update; 20 holds at most 1 in 20 wrongly if
+    responses are independent."""
     per_kind: int = 16
-    """Approved responses that test a version, for each kind: a tool with its flags, or text."""
+    """Approved responses in the test, for each kind: a tool with its flags, or text."""
     per_source: int = 6
-    """Of these, the most from one source (a key) if others approved some too, or an equal part if that is
-    more."""
+    """The most of these from one source (a key) if others approved some, or an equal part if that is more."""
     share_of_update: float = 0.2
-    """Tokens of this test as a share of the update's own work, at least 4,096; kinds take turns."""
+    """Tokens of the test as a share of the update's work, at least 4,096; kinds take turns."""
     may_end_badly: float = 0.15
-    """Share of requests that may end badly: with a complaint but no hint, in repeated calls, cut off before
-    their client wanted, or never."""
+    """Share of requests that may end badly: in a complaint without a hint, in repeated calls, cut off, or
+    never."""
     alarm_at: float = 100.0
     """Evidence of a greater share that takes back all versions since the confirmed one. In simulations an
     alarm came after 46 requests at twice `may_end_badly`, after 13 at a half, a false one after 1,300 at an

@@ -20,11 +20,11 @@ class AtroposSettings:
     poll_s: float = 1.0
     """Seconds between requests while the server has no batch; doubles up to `longest_poll_s`."""
     longest_poll_s: float = 15.0
-    """Longest such wait in seconds. Environments stop sending while a batch waits."""
+    """Longest such wait; environments stop sending while a batch waits."""
     timeout_s: float = 120.0
     """Seconds for one answer: a batch with 50 ids per row is tens of megabytes."""
     temperature: float = 1.0
-    """Temperature of log-probs in groups that name none. Afterwit's environment names it."""
+    """Temperature of log-probs in groups that name none; Afterwit's name theirs."""
     max_failures: int = 3
     """Failed updates in a row, each of which loses its batch, before the command stops."""
 

@@ -24,10 +24,10 @@ class EmbeddedSettings:
     context_length: int = 0
     """Tokens of prompt and response together. 0: the model's own, at most 32768."""
     slots: int = 16
-    """Responses sampled at once with live weights, and as many with base weights. More wait."""
+    """Responses sampled at once with live weights, and again with base weights; more wait."""
     prefill_chunk: int = 256
-    """Prompt tokens read between two decode steps; fewer at a long context, where each costs more. Higher
-    reads prompts faster, lower streams more evenly."""
+    """Prompt tokens between two decode steps, fewer at a long context. Higher reads prompts faster, lower
+    streams more evenly."""
     prefill_beside: int = 0
     """Mean prompt tokens per decode step while others decode. Higher reads long prompts faster, lower
     protects the others. 0: 32 on a CPU, 512 on a GPU."""
@@ -35,7 +35,7 @@ class EmbeddedSettings:
     """GiB of keys and values kept, so that requests run only what no earlier one began with; the oldest go
     first, never those in use. Unset: an eighth of the device's memory. 0: no reuse."""
     threads: int = 1
-    """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower than one."""
+    """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

@@ -34,15 +34,14 @@ class ServerSettings:
     """Seconds that a request waits for a server that is away or loads weights before it gets a 502; at the
     start, for the first answer."""
     silence_s: float = 300.0
-    """Seconds without a byte of an answer before the server counts as gone. A slow machine is silent while it
-    reads a long prompt."""
+    """Seconds without a byte before the server counts as gone; reading a long prompt is silent."""
     watch_s: float = 1.0
     """Seconds between two health checks."""
 
     start_s: float = 1800.0
-    """Seconds that a server started by `afterwit up` may take to load the model."""
+    """Seconds for a server that `afterwit up` starts to load the model."""
     flags: tuple[str, ...] = ()
-    """Further flags for a server that `afterwit up` starts. The last of repeated flags counts."""
+    """Further flags for a server that `afterwit up` starts; the last of repeated ones counts."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
