@@ -45,7 +45,7 @@ async def test_too_few_ids_are_refused_with_the_flag(qwen: Path) -> None:
     recorded = vllm.Recorded(qwen)
     recorded.widest = 20
     async with vllm.listening(recorded) as url:
-        with pytest.raises(SettingError, match=r"tells 20 ids.*--max-logprobs 50 or more"):
+        with pytest.raises(SettingError, match=r"returns 20 ids per position.*--max-logprobs 50 or more"):
             await asyncio.to_thread(teacher_at(url, qwen, k=50).open)
 
 

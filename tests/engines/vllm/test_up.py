@@ -18,7 +18,7 @@ from tests.servers import forked
 from tests.servers.install import environment_of
 from tests.shells.running.test_up import free_ports, running
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(1200)]
 QUICK = {"HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1"}
 
 

@@ -20,8 +20,12 @@ UPDATES = EVERY + 3
 """After the first, which taught nothing of the session."""
 
 
-@pytest.mark.parametrize("way", [{}, {"lora_rank": 4, "teacher": "ema"}], ids=["whole", "lora"])
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param({}, marks=pytest.mark.slow), {"lora_rank": 4, "teacher": "ema"}],
+    ids=["whole", "lora"],
+)
+@pytest.mark.parametrize("told", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_it_ends_soon_and_goes_on_to_the_bit(
     place: Place,
     samples: Callable[..., list[JudgedTurn]],
@@ -60,6 +64,7 @@ def test_it_ends_soon_and_goes_on_to_the_bit(
     assert not (place.versions.root / FOLDER).exists()
 
 
+@pytest.mark.slow  # ten updates and their replay
 def test_what_was_kept_of_another_plan_is_not_gone_on_with(
     place: Place, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:

@@ -44,7 +44,7 @@ def apart(one: Place, other: Place, number: int) -> float:
     return furthest
 
 
-@pytest.mark.parametrize("packing", ["auto", "off"])
+@pytest.mark.parametrize("packing", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_two_processes_make_the_weights_of_one(
     exact: Path,
@@ -76,6 +76,7 @@ def test_two_processes_make_the_weights_of_one(
         assert mine.effects[0].after == pytest.approx(theirs.effects[0].after, abs=1e-9)
 
 
+@pytest.mark.slow  # two learners of two adapters, once by one process and once by two
 def test_two_processes_make_each_persons_adapter_as_one_does(
     exact: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:

@@ -177,7 +177,7 @@ ACTS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(ACTS, min_size=3, max_size=12))
 def test_the_store_says_of_each_turn_what_the_weights_hold(acts: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder, House.opened(Path(folder)) as house:

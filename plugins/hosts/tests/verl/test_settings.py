@@ -17,7 +17,12 @@ FULL = LearnerSettings(lora_rank=0, batch=4)
 
 def test_every_process_holds_a_part_and_reads_whole_logits() -> None:
     settings = in_verl(FULL, 4)
-    assert (settings.processes, settings.shards, settings.head, settings.packing) == (4, 4, "plain", "off")
+    assert (settings.processes, settings.shards, settings.loss_backend, settings.packing) == (
+        4,
+        4,
+        "plain",
+        "off",
+    )
 
 
 @pytest.mark.parametrize(
