@@ -47,7 +47,7 @@ class Housekeeping:
         self._report, self._now, self._sweep = report, now, sweep
 
     async def run(self, signals: Signals, *, poll_s: float, back_off: BackOff) -> None:
-        """Step until told to stop. A step reports its own health; the loop reports only its exceptions."""
+        """Step until a stop signal. A step reports its own health; the loop reports only its exceptions."""
         health = StageHealth(STAGE, self._report_failure)
         await work(self.step, signals=signals, health=health, poll_s=poll_s, back_off=back_off)
 

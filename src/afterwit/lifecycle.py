@@ -35,7 +35,7 @@ SKIPPED -> ANSWERED or JUDGED: a late reply, feedback, or `requeue`."""
 
 
 class ReasonClass(StrEnum):
-    """What a reason means for the person who reads it."""
+    """The meaning of a reason for the person who reads it."""
 
     NOTHING_TO_LEARN = "nothing_to_learn"
     NOT_TRAINABLE = "not_trainable"

@@ -4,9 +4,9 @@ They use the same URL, key and model as the conversation, and some begin with it
 by the first sign: the client's own statement, the signature of the request, a paraphrase, known words,
 descent.
 
-Auxiliary requests ask for something about a conversation, apart from it or at its end. Apart from it, one has
-no tools and at most two messages, quotes the conversation's first message under another system text, and adds
-words of its own. The words alone prove nothing: people ask for names, titles and summaries too.
+Auxiliary requests concern a conversation, separately or at its end. A separate one has no tools and at most
+two messages, quotes the conversation's first message under another system text, and adds its own words. The
+words alone prove nothing: people request names, titles and summaries too.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _from_value(value: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRules:
-    """What a template accepts. The defaults are those of a template that accepts everything."""
+    """The messages that a template accepts. By default it accepts everything."""
 
     parts: bool = False
     """Accepts a content only as a list of parts."""

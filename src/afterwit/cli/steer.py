@@ -177,8 +177,8 @@ def forget(
 
     With `--adapter`, all conversations in which a personal adapter answered: it becomes the base again.
 
-    The weights of all versions that hold a turn of it are deleted. If it is killed, it is done, or not
-    done, or the next learner that starts finishes it.
+    The weights of all versions that hold one of its turns are deleted. After a kill it is done, not done, or
+    finished by the next learner that starts.
     """
     from contextlib import suppress
 

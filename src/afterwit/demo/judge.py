@@ -43,7 +43,7 @@ class RuleJudge:
     """Rules for one world, all over lower-cased text."""
 
     about: Mapping[str, re.Pattern[str]]
-    """By rule, the words of a person who speaks of it."""
+    """A pattern for each rule that matches a person's words about it."""
     could_break: Callable[[str, str], bool]
     """Whether the rule could be broken by the response at all: rule, response."""
     hint: Callable[[Sequence[str]], str]

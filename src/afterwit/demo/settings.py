@@ -22,8 +22,8 @@ ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
 An adapter of the demo's models takes ten times the rate of their whole weights."""
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 FROM_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
-"""Settings that a published recipe decides in a demo: what is learned, from which votes, taught by whom, in
-what weights. All others are the demo's."""
+"""Settings that a published recipe decides in a demo: objective, votes, teacher and weights. All others are
+the demo's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

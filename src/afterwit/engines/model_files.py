@@ -81,7 +81,7 @@ def _mix(digest: hashlib._Hash, path: Path) -> None:
 
 
 def _places(size: int) -> list[int]:
-    """Where the pieces start: back to back if they cover the file, else evenly spaced to its end."""
+    """The starts of the pieces: back to back if they cover the file, else evenly spaced to its end."""
     if size <= SAMPLES * SAMPLE_BYTES:
         return list(range(0, size, SAMPLE_BYTES))
     return [index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES)]

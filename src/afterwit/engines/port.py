@@ -173,7 +173,7 @@ class Step:
     forced: tuple[bool, ...]
     """Given by the request, or sampled under its constraint: excluded from every loss."""
     top_logprobs: tuple[TopLogprobs, ...] = ()
-    """One for each token if the request asks for them, else empty."""
+    """One for each token if the request includes them, else empty."""
     cache_version: int | None = None
     """The oldest version whose keys and values these tokens attended to; None: unknown."""
     ended: str | None = None

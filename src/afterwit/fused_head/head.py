@@ -228,7 +228,7 @@ MIXED = mixed(_on_tensor_cores)
 
 class Sizes(NamedTuple):
     chunk: int
-    """Rows whose logits exist at one time: enough that their matrix products run at full speed."""
+    """Rows whose logits exist at once: enough that their matrix products run at full speed."""
     tile_bytes: int
     """Of logits worked on at a time."""
 

@@ -91,7 +91,7 @@ class Deliveries:
         self._store = store
         self._waiting: list[str] = []
         self._sent = 0
-        """How many of them are in the call that is under way."""
+        """Their number in the running call."""
         self._call: asyncio.Future[None] | None = None
 
     def add(self, turns: Iterable[str], failed: Callable[[StoreError], None]) -> None:

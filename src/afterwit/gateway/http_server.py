@@ -64,7 +64,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Application(Protocol):
-    """What a Listener serves. It counts its requests, so that a stop can wait for them."""
+    """A Listener's application. It counts its requests, so that a stop can wait for them."""
 
     @property
     def in_flight(self) -> InFlight: ...

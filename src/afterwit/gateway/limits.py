@@ -1,4 +1,4 @@
-"""What one request may cost: requests in flight, bodies, JSON, and whether its client is still there."""
+"""Limits of a request: requests in flight, bodies, JSON, and whether its client is still there."""
 
 from __future__ import annotations
 

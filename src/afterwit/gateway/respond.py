@@ -334,7 +334,7 @@ class Recorder:
 
 
 async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
-    """What the store returns, None if it fails. /readyz shows the fault until a turn is recorded again."""
+    """The store's result, None if it fails. /readyz shows the fault until a turn is recorded again."""
     try:
         return await gateway.store.call(work)
     except StoreError as error:

@@ -61,5 +61,5 @@ class GatewaySettings:
 
     @property
     def request_limits(self) -> RequestLimits:
-        """What a dialect's parser allows."""
+        """The limits of a dialect's parser."""
         return RequestLimits(max_choices=self.max_choices, default_max_tokens=self.max_tokens)

@@ -65,7 +65,7 @@ class ReplyReader:
         return await asyncio.to_thread(borders, shipped)
 
     async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
-        """Of each reply, the log-probs of what is asked about it.
+        """For each reply, the log-probs of the messages that `asked` lists.
 
         Raises EngineError, or RequestError if one does not render.
         """
@@ -98,7 +98,7 @@ def _conversation(said: Sequence[str]) -> Conversation:
 
 
 class Examiner:
-    """What the judge can do. It is asked once; the store keeps the answer."""
+    """Examines the judge once and keeps its ability in the store."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Examiner:
         *,
         judge: str,
     ) -> None:
-        """`judge` names it: another one is examined anew. Without a `reader`, replies are not read."""
+        """`judge` is its name; a new name is examined again. Without a `reader`, replies are not read."""
         self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
         self._reader = reader
         self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {form()}"
@@ -125,7 +125,7 @@ class Examiner:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the judge, in sentences; None: nothing, or it is not known yet."""
+        """The judge's fault, in sentences; None if it has none, or before the examination."""
         return None if self._known is None else self._known.fault(self._name)
 
     @property
@@ -139,9 +139,9 @@ class Examiner:
         return self.fault
 
     async def ability(self) -> Ability:
-        """What the judge can do.
+        """The judge's ability.
 
-        Raises JudgeUnavailable or EngineUnavailable if what has to be asked does not answer.
+        Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
         """
         async with self._asking:
             if self._known is None:
@@ -195,7 +195,7 @@ class Examiner:
         return case.marked(answer)
 
     async def _kept(self) -> Ability | None:
-        """An endpoint that could not judge is asked again: another model may be there by now."""
+        """The stored ability; None for an endpoint that could not judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
         ability = _read(data) if data is not None and data["judge"] == self._judge else None
@@ -207,7 +207,7 @@ class Examiner:
 
 
 def fault_of(store: Store) -> str | None:
-    """What was wrong with the judge that was examined last, in sentences; None: nothing, or none was."""
+    """The fault of the judge that was examined last, in sentences; None if it has none."""
     text = store.note(NOTE)
     return None if text is None else orjson.loads(text)["fault"]
 

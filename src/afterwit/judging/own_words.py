@@ -1,7 +1,6 @@
-"""What a turn teaches where no judge says it: by feedback, by failed calls, by a person's own words. Pure.
+"""Verdicts without a judge: from feedback, failed calls and a person's own words. Pure.
 
-A correction in the person's own words is itself the hint: the teacher is shown it, and answers as someone
-does who was told before.
+A correction in the person's own words is itself the hint: the teacher reads it before it answers.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LETTERS = re.compile(r"[^\W\d_]")
 
 
 def own_words(next_state: NextState) -> str:
-    """What people wrote after the response, without the client's text; empty: nothing that says something."""
+    """The words of people after the response, without the client's text; empty without a meaningful one."""
     said = [each.content or "" for each in reactions(next_state.messages) if each.role == "user"]
     if next_state.feedback is not None and next_state.feedback.text:
         said.append(next_state.feedback.text)
@@ -54,7 +53,7 @@ def with_own_words(verdict: Verdict, words: str, reading: Reading) -> Verdict:
 
 
 def _noted(verdict: Verdict, words: str, reading: Reading, *, hint: str | None) -> Verdict:
-    """With a vote that says how the words were read."""
+    """The verdict with a vote that records the reading of the words."""
     if not words:
         return verdict
     long = f"over {MOST_CHARS} characters" if hint is None and len(words) > MOST_CHARS else None
@@ -67,8 +66,8 @@ def _noted(verdict: Verdict, words: str, reading: Reading, *, hint: str | None) 
 def failed_call(messages: Iterable[Message]) -> bool:
     """Whether the last result of a tool is an error by its own mark.
 
-    JSON says it of itself, as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is
-    stored as `Error: ` before the text.
+    JSON carries it as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is stored as
+    `Error: ` before the text.
     """
     results = [message.content or "" for message in messages if message.role == "tool"]
     if not results:

@@ -1,10 +1,9 @@
-"""Whether a reply complains or thanks, by how likely a model finds what goes with it. Pure.
+"""Whether a reply complains or thanks, from a model's log-probs. Pure.
 
-A model that cannot write a vote still tells how people write when, and what an assistant says next. Read are
-the log-probs of the reply itself after examples of each kind of replies (the noisy channel of Min et al.,
-arXiv:2108.04106), and those of the first words of an answer to it. A line through them (ridge regression) is
-fitted with the model itself on replies that are shipped, and is trusted only as far as it holds for replies
-that it was not fitted on.
+A model that cannot write a vote can still score text: the reply after examples of each kind of replies (the
+noisy channel of Min et al., arXiv:2108.04106), and the first words of an answer to it. Ridge regression over
+these log-probs is fitted with the model itself on shipped replies, and used only if it holds for replies that
+it was not fitted on.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EXCHANGE = (
     "I have a question about my work.",
     "Sure, here is what I think about it, and why. I hope that this is what you need.",
 )
-"""What a person said and was answered before the reply, as far as the model is shown."""
+"""The exchange before the reply in the model's prompt."""
 OPENINGS = (
     "I apologize",
     "I'm sorry",
@@ -57,7 +56,7 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 RULED_OUT = -1e4
 """Nats that a log-prob of -inf counts as."""
 LogProbs = Sequence[float]
-"""What a model says of one reply: the log-probs of what is `asked`, in nats and in its order."""
+"""A model's log-probs for one reply, in nats, in the order of `asked`."""
 
 
 @cache
@@ -76,8 +75,8 @@ def examples() -> Mapping[str, tuple[str, ...]]:
 
 
 def asked(reply: str) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """What a model is asked about a reply: how likely a message is after others, of which a person wrote the
-    first, an assistant the second, and so on."""
+    """The messages to score for a reply, each after earlier ones, which a person and an assistant wrote in
+    turn."""
     written = [
         ("\n".join([heading, "", *said, "", "Write another one."]), reply)
         for heading, said in examples().items()
@@ -94,10 +93,10 @@ def form() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a reply was read as."""
+    """The meaning read from a reply."""
 
     value: int | None
-    """-1 a complaint, 1 thanks, 0 neither; None: it cannot be told."""
+    """-1 a complaint, 1 thanks, 0 neither; None: unclear."""
     hint: bool
     """Whether it may be a complaint, so that the teacher is shown it."""
     words: str
@@ -121,11 +120,11 @@ class Border:
 
     @property
     def holds(self) -> bool:
-        """Whether it surely tells the kind from others."""
+        """Whether it surely separates the kind from others."""
         return wilson_interval(self.found, self.of).low > LEAST_FOUND
 
     def height(self, reply: LogProbs) -> float:
-        """How far above the border a reply lies; as fitted, the kind is at 1 and the others at -1."""
+        """The reply's distance above the border; as fitted, the kind is at 1 and the others at -1."""
         return _dot(self.weights, _centred(reply)) - self.at
 
 
@@ -159,7 +158,7 @@ def borders(shipped: Mapping[str, Sequence[LogProbs]]) -> Borders:
 
 
 def _centred(reply: LogProbs) -> list[float]:
-    """Less the mean over the prompts, and over the openings: how long or rare a reply is says nothing."""
+    """Less the mean over the prompts, and over the openings, because length and rarity carry no meaning."""
     kept = [max(value, RULED_OUT) for value in reply]
     many = len(kept) - len(OPENINGS)
     return [value - fmean(part) for part in (kept[:many], kept[many:]) for value in part]
@@ -217,8 +216,8 @@ def ridge(
 ) -> tuple[list[float], list[float]]:
     """The weights that err least from the aims, and each row's value by weights that were fitted without it.
 
-    A row's squared error counts as `heavy` says, and to them is added `strength` times the square of each
-    weight but the last, that of the constant.
+    Minimises the rows' squared errors, weighted by `heavy`, plus `strength` times the squares of all weights
+    but the last, the constant's.
     """
     columns = list(zip(*rows, strict=True))
     weighed = [list(map(mul, heavy, column)) for column in columns]

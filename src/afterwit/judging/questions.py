@@ -140,7 +140,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     """m calls for each question whose answer the objective reads.
 
     A decided reward needs no evaluation, and an empty next state no call at all. If feedback decided the
-    reward, one more call asks for the judge's own vote, to check the judge.
+    reward, one more call gets the judge's own vote, to check the judge.
     """
     if not case.view.next_state:
         return ()

@@ -26,7 +26,7 @@ from afterwit.turn import RecordedTurn
 from afterwit.verdict import NextState, Verdict
 
 KEPT_TURNS = 256
-"""Waiting turns whose answers so far stay in memory, at most. For others the judge is asked again."""
+"""Most waiting turns whose answers so far stay in memory. The judge answers again for others."""
 
 
 class Verdicts:

@@ -34,7 +34,7 @@ class Accept(StrEnum):
 
 
 class Verify(StrEnum):
-    """Which of the votes' verdicts count."""
+    """The verdicts that count."""
 
     OFF = "off"
     """Every one."""
@@ -60,7 +60,7 @@ class VoteRules:
     """Votes may reward a tool call that repeats one of its conversation."""
     verify: Verify = Verify.OFF
     calibrate: bool = False
-    """If feedback decides the reward, the judge is asked once for its own vote."""
+    """Whether the judge votes once if feedback decides the reward."""
     hints: bool = True
     """Whether to ask for hints."""
     reads: Reads = field(default_factory=Reads)

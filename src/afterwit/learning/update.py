@@ -191,7 +191,7 @@ def own_passes(items: Sequence[Item], packing: Packing, limit: int, ranks: Ranks
     """This rank's passes, of at most `limit` tokens; some rank may have none.
 
     Items that run one sequence each are shared out before they are cut: so no rank has more to do by a whole
-    pass. Packed passes are shared out as they are cut: what begins alike stays together.
+    pass. Packed passes are shared out as they are cut, so that shared beginnings stay together.
     """
     rows = [item.student for item in items]
     passes = packing.cut(rows, limit)

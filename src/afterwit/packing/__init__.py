@@ -1,1 +1,1 @@
-"""Rows that begin alike share the work of their beginnings."""
+"""Rows with a common prefix share its work."""

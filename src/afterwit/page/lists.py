@@ -29,7 +29,7 @@ from afterwit.turn import Kind, Sampled, Turn
 Member = TypeVar("Member", bound=StrEnum)
 
 Facts = Mapping[str, Any]
-"""What a template shows, by name."""
+"""The values that a template shows, by name."""
 
 PAGE = 40
 """Rows of a page of a list."""
@@ -74,11 +74,11 @@ PUSHES = (0.02, 0.2, 0.8)
 
 
 class NotFound(Exception):
-    """There is nothing at this address; the message says so."""
+    """An address without content; the message is for the reader."""
 
 
 def before(request: Request) -> int | None:
-    """Where a page of a list continues; None: it begins with the newest."""
+    """The place from which a list continues; None: the newest."""
     return number(request.query_params.get("before", ""))
 
 

@@ -44,7 +44,7 @@ class LedgerEntry:
 
 
 def of_version(store: Store, number: int) -> list[LedgerEntry]:
-    """What a version was trained on: new turns first, then replayed ones."""
+    """The turns that trained a version: new ones first, then replayed ones."""
     found = store.learned(version=number)
     return [
         LedgerEntry(turn=each.turn, record=_record(store, each.turn), learned=(each,))

@@ -110,7 +110,7 @@ def unbound_lines(records: Sequence[Record]) -> list[Text]:
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """The beginning of each id; an id whole if another one listed begins alike."""
+    """The beginning of each id; a whole id if another one listed has the same beginning."""
     beginnings = Counter(each[:ID_CHARS] for each in ids)
     return [each if beginnings[each[:ID_CHARS]] > 1 else each[:ID_CHARS] for each in ids]
 
@@ -289,7 +289,7 @@ def _vote(vote: Vote) -> Text:
 def _taught(
     record: Record, verdict: Verdict, settings: Settings, home: Path, group_rewards: tuple[int, ...]
 ) -> Iterator[RenderableType]:
-    """What the update computed for the turn, or would compute: hint, weights, advantages per token."""
+    """The update's values for the turn, computed or recomputed: hint, weights, advantages per token."""
     from afterwit import build
     from afterwit.chat_format.render import Renderer
     from afterwit.home.model import model_folder

@@ -62,7 +62,7 @@ class Episode:
     adapter: str = SHARED
     """The adapter that served its last turn."""
     at: float = 0.0
-    """When the store learned of it, in seconds since the epoch."""
+    """The time at which the store recorded it, in seconds since the epoch."""
 
 
 def closes(next_state: NextState | None) -> bool:

@@ -76,8 +76,8 @@ E = TypeVar("E", bound=Ended)
 
 
 def may_end_badly(setting: float, *, before: tuple[int, int], base: tuple[int, int]) -> float:
-    """The share of episodes that may end badly: the setting, or the share before if that is more. People who
-    are often displeased anyway are no reason to go back.
+    """The share of episodes that may end badly: the setting, or the share before if that is more, because
+    people who were often displeased before do not count against a version.
 
     `before`: how many of how many episodes ended badly under the version that an alarm would return to and
     those that it was learned from; `base`: under the model as it came.

@@ -29,7 +29,7 @@ from afterwit.turn import Turn
 from afterwit.version import Version
 
 LEAST_TOKENS = 4096
-"""Tokens of approved responses that each update is asked for, at least."""
+"""Fewest tokens of approved responses that test an update."""
 log = logging.getLogger(__name__)
 
 
@@ -44,10 +44,10 @@ class Gate:
         self._adapter, self._versions = adapter, versions.of(adapter)
 
     def items(self, batch: Collection[str], *, work: int, shared: bool) -> list[SuiteItem]:
-        """The approved turns that an update of the turns in `batch` is asked for. `work` is the update's own,
-        in tokens that are read; `shared`: a beginning that several responses share is read once.
+        """The approved turns that test an update of the turns in `batch`. `work` is the update's own, in
+        tokens that are read; `shared`: a beginning that several responses share is read once.
 
-        Responses of versions that were taken back are left out: they are no skill of the present version.
+        Responses of versions that were taken back are left out: the present version lacks their skill.
         """
         if not self._settings.enabled:
             return []
@@ -99,7 +99,7 @@ class Gate:
         return suspects(self._store.suite(self._adapter), complaints, self._turn, tokens=self._budget(work))
 
     def withdraw(self, turns: Collection[str]) -> None:
-        """Remove these turns from the suite: who approved them asks for something else now."""
+        """Remove these turns from the suite, because their approver has changed their mind."""
         if turns:
             self._store.withdraw(sorted(turns))
             were = "response is" if len(turns) == 1 else "responses are"

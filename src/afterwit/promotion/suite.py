@@ -1,4 +1,4 @@
-"""The suite: turns that people approved, as they were sampled, and how many of them a new version has lost.
+"""The suite: approved turns, as sampled, and how many a new version has lost.
 
 Skills are lost one at a time, so items are counted in strata, and no stratum's loss is averaged away by the
 others: the evidence is the mean of the strata's e-values, not the e-value of all items together.
@@ -86,10 +86,9 @@ class SuiteItem:
         return lost <= MAY_DIFFER * sum(self.sure)
 
     def contradicted(self, logprobs: Sequence[float], shown: Sequence[float]) -> bool:
-        """Whether a hint asks for something else: a version that takes the response no longer does when it is
-        shown the hint. The log-probs are those without it and with it.
+        """Whether a hint contradicts the response: a version gives it without the hint, and not with it.
 
-        A version that has lost the response anyway is no evidence about the hint.
+        `logprobs` are without the hint, `shown` with it. A version that has lost the response proves nothing.
         """
         return self.kept(logprobs) and not self.kept(shown, at_least=UNLIKELY)
 
@@ -169,9 +168,8 @@ def chosen_items(
 ) -> list[SuiteItem]:
     """The items that an update must still give, without the turns in `without`, those of its own batch.
 
-    With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` tells which
-    stratum begins, so that none is always the one left out. `shared`: a beginning that several items share is
-    read once.
+    With `tokens`, the strata give one item each in rounds, while the next one fits. `turn` chooses the first
+    stratum, so that none is always left out. `shared`: a beginning that several items share is read once.
     """
     found = _newest(items, settings, without)
     return found if tokens is None else _within(found, tokens, turn, shared)

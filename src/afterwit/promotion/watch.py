@@ -1,6 +1,6 @@
 """The watch: a judged turn may end an episode, and episodes may raise an alarm or confirm a version.
 
-All of it happens in the transaction that stores the verdict, so that a crash leaves both or neither.
+Both happen in the transaction that stores the verdict, so that a crash leaves all or nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WatchOver:
 
         If a request's last turn was never judged (it holds a secret, or the judge failed), the request counts
         only if it ended badly by what else is known. A request with several choices, each of which may be
-        rated, ended as well as the best of them.
+        rated, ended as well as its best one.
         """
         line = store.line(turn)
         if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):

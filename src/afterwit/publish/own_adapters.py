@@ -1,4 +1,4 @@
-"""Personal adapters in the engine: loaded when a request asks for one, unloaded when idle.
+"""Personal adapters in the engine: loaded on request, unloaded when idle.
 
 `Publisher` loads the newest version of one adapter; `OwnAdapters` decides which adapter, and when.
 """

@@ -96,7 +96,7 @@ class Publisher:
         back_off: BackOff,
         others: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Publish until told to stop. A refused version is the stage's health until another is served.
+        """Publish until a stop signal. A refused version is the stage's health until another is served.
 
         `others` publishes other adapters in each step.
         """

@@ -1,6 +1,6 @@
 """The published recipes: TOML files of settings that lie below a person's own.
 
-A file in `machines` names a recipe, and says how it is divided over cards.
+A file in `machines` names a recipe and divides it over GPUs.
 """
 
 from __future__ import annotations

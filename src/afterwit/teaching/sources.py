@@ -123,7 +123,7 @@ def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: 
 
 
 def largest_share(size: int, *, sources: int, share: float) -> int:
-    """The most turns of one source in an update of `size` turns, if so many `sources` have turns that wait.
+    """The most turns of one source in an update of `size` turns, if `sources` sources have waiting turns.
 
     `share` of the update, or an equal part if that is more: two sources fill it together, and one alone.
     """

@@ -30,7 +30,7 @@ class Run:
     id: str
     """Lower-case letters and digits."""
     folder: Path
-    """Where files go."""
+    """The folder of its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The commands of this world's tasks, done without a process: experiments run thousands of them.
+"""The commands of this world's tasks without a process, because experiments run thousands.
 
 They print and write what they would in the sandbox. Any other command runs there.
 """

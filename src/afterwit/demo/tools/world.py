@@ -144,5 +144,5 @@ class ToolsWorld(World):
             yield ToolsState(task=task, toolbox=toolbox)
 
     def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
-        """Calls and last words, and what came of them."""
+        """Calls and last answers, with what followed each."""
         return cases.cases(split, number, seed)

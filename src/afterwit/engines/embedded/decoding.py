@@ -212,7 +212,7 @@ class Prompts:
         return other in self._reading and other.row in self._cache and other.cached < tokens
 
     def _awaited(self, sequence: ResponseSequence) -> tuple[ResponseSequence, int] | None:
-        """The prompt being read that will have most of this one's beginning, if no row has as much."""
+        """The prompt being read that will share most of this one's beginning, if no row shares as much."""
         usable = sequence.prompt[:-1]
         found = self._cache.find(sequence.served, usable)
         held = found.tokens if found else 0
@@ -227,7 +227,7 @@ class Prompts:
         return (other, tokens) if tokens - held >= WORTH and self._still_reads(other, tokens) else None
 
     def _continued(self, sequence: ResponseSequence, row: Row, tokens: int) -> Row:
-        """The row itself, cut, if no request needs the rest of it; else a copy of its beginning."""
+        """The row itself, cut, if no request needs its rest; else a copy of its beginning."""
         length, lost = len(sequence.prompt), len(row.ids) - tokens
         if not row.users and (LOST * lost <= tokens or not self._cache.has_room(len(row.ids) + length)):
             row.cut(tokens)

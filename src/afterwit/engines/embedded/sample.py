@@ -44,7 +44,7 @@ class Drawn:
     logprob: float
     """Not finite if the logits are not."""
     top: TopLogprobs | None = None
-    """If the row asks for it."""
+    """None unless the row requests it."""
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:

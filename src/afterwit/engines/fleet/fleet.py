@@ -159,7 +159,7 @@ class Fleet:
         return self._outs() or None if self._serving() else None
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """Steps as a server streams them; after its death from another one, which reads all ids anew."""
+        """Steps as a server streams them; after its death from another one, which reads all ids again."""
         self._check_open()
         check_fits(request, self.facts)
         response = self._members[0].engine.begun(request, self.facts)

@@ -76,7 +76,8 @@ def capabilities_of(
 
 
 async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:
-    """Whether log-probs change with the temperature: at half of it, processed ones lie twice as far apart.
+    """Whether log-probs change with the temperature: at half of it, processed ones differ twice
+    as much.
 
     `top_at` returns the log-probs of the most likely ids at a temperature.
     """

@@ -142,9 +142,9 @@ class _State(Enum):
 
 
 class Form:
-    """Splits a constrained response into parts: `request` asks for the next, `take` reads the answer.
+    """Splits a constrained response into parts: `request` makes the next request, `take` reads the answer.
 
-    A server constrains a whole answer or none of it.
+    A server constrains an answer as a whole or not at all.
     """
 
     def __init__(self, constraint: Constraint, text_of: TextOf, end_ids: frozenset[int]) -> None:
@@ -227,7 +227,7 @@ class Form:
 
 
 def begins_json(mark: str) -> bool:
-    """Whether JSON may begin like a marker, so that the marker is no evidence of what follows."""
+    """Whether JSON may begin like a marker, which then proves nothing about what follows."""
     mark = mark.lstrip()
     if mark.startswith("["):
         rest = mark[1:].lstrip()

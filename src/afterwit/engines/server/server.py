@@ -56,7 +56,7 @@ class StreamChunk:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     tops: tuple[TopLogprobs, ...] = ()
-    """One for each id if the request asks for alternatives, else none."""
+    """One for each id if the request includes alternatives, else empty."""
     ended: str | None = None
     """"stop" (an end id, its last), "length", or CUT."""
 

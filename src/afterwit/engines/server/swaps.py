@@ -51,7 +51,7 @@ class Loaded:
 
 
 class Swap:
-    """What both ways have in common."""
+    """The common part of both ways."""
 
     def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
         """`base` is the model's folder, `proof` the base's own."""
@@ -145,7 +145,7 @@ class AdapterSwap(Swap):
             self._retire(staged)
 
     async def recover(self) -> None:
-        """A restarted server has no adapters: load the live ones again. Nothing is staged any more."""
+        """Load the live adapters again into a restarted server, which has lost them and the staged one."""
         self._retired.clear()
         self._staged = None
         again = [await self._load_again(loaded) for loaded in (self._live, *self._own.values())]
@@ -252,7 +252,7 @@ class WholeSwap(Swap):
 
     @contextmanager
     def lease(self, weights: Weights, adapter: str) -> Iterator[Lease]:
-        """The weights that a response beginning now uses. EngineError if it asks for the base."""
+        """The weights of a response that begins now. EngineError for the base."""
         if weights is Weights.BASE:
             raise EngineError(
                 'the server has no base weights next to the live ones: set judge.weights = "live"'

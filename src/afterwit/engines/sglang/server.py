@@ -29,9 +29,9 @@ GENERATE = "/generate"
 CHECK_S = 30.0
 SHORT_S = 10.0
 POSITIONS = 32
-"""Positions of one call that scores given ids. The answer has the ids of all positions at each of them."""
+"""Positions of one call that scores given ids. Each position's answer has the ids of all positions."""
 IDLE_S = 60
-"""Seconds until nothing runs on a server that was told to abort everything."""
+"""Seconds until a server that aborts everything is idle."""
 ENDS = {"stop": "stop", "length": "length"}
 GRAMMAR = "grammar"
 """Occurs in the server's message about a schema that it cannot enforce."""
@@ -46,7 +46,7 @@ class Traits:
     tokenizer: str
     """The place that it read its tokenizer from. It stays when weights change."""
     ends: frozenset[int]
-    """The model's own end ids, at which it stops unless told to ignore them."""
+    """The model's own end ids, at which it stops unless the request ignores them."""
     last: int
     """The last id of the vocabulary: the server scores it in a prompt, but reports it as 0."""
     incremental: bool
@@ -66,7 +66,7 @@ class SglangServer:
     async def check(self) -> str | None:
         try:
             await self._client.get("/ready", within_s=CHECK_S)
-        except EngineUnavailable:  # after a slow moment it stays unready until it is asked for a token
+        except EngineUnavailable:  # after a slow moment it stays unready until it generates a token
             await self._client.get("/health", within_s=CHECK_S)
         info = (await self._client.get("/model_info", within_s=CHECK_S)).json
         if info["tokenizer_path"] != self.traits.tokenizer:

@@ -42,7 +42,7 @@ RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its e
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
 CACHES = b'enable_prefix_caching="True"'
 WIDTHS = (100, 50, 20, TOP)
-"""Most likely ids that a server is asked for per position, the widest first."""
+"""Numbers of most likely ids per position to request, the largest first."""
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
 """vLLM reports its usage to its makers otherwise."""
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)

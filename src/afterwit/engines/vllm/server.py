@@ -88,7 +88,7 @@ class VllmServer:
     async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
         body = {"token_ids": request.prompt_ids, "sampling_params": _params(request), "stream": True}
         if request.schema is not None:
-            body["reasoning_ended"] = True  # `Form` asks for it apart: the schema holds from the first id on
+            body["reasoning_ended"] = True  # `Form` samples it apart: the schema holds from the first id on
         if self._priorities and request.background:
             body["priority"] = BACKGROUND
         name = request.weights or self._model
@@ -228,7 +228,7 @@ def _sampled(content: Mapping[str, Any], top: int) -> TopLogprobs:
 
 
 def pays(ids: Sequence[int], first: int) -> bool:
-    """Whether one call for each of ids[first:] costs less than reading all ids anew.
+    """Whether one call for each of ids[first:] costs less than reading all ids again.
 
     vLLM computes `prompt_logprobs` without its prefix cache.
     """

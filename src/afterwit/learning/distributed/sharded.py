@@ -86,7 +86,7 @@ class Sharded:
         cls, folder: Path, settings: LearnerSettings, mesh: DeviceMesh
     ) -> tuple[Self, dict[str, Tensor], bool]:
         """This process's shards of a version, its part of the state, and whether the head can be fused with
-        the loss, which the whole model tells before it is cut."""
+        the loss, which only the whole model shows."""
         dtype = getattr(torch, settings.dtype)
         rounds = settings.dtype == "bfloat16"
         model = load_model(folder, dtype=torch.float32 if rounds else dtype, device=torch.device("cpu"))
