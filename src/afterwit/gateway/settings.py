@@ -44,7 +44,7 @@ class GatewaySettings:
     allowed_origins: tuple[str, ...] = ()
     """Other web pages' origins that may call, such as `https://name:port`."""
     key_refresh_s: float = 2.0
-    """Seconds until a revoked key is refused: the keys are read so often."""
+    """Seconds between two readings of the keys, so at most until a revoked one is refused."""
     tool_call_parser: str = AUTO
     """How the model writes tool calls and reasoning: `auto` follows the chat template, a name from
     [Models](models.md) overrides it, `none` leaves calls as text."""

@@ -39,7 +39,7 @@ class JudgeSettings:
     thinking: bool = False
     """Whether the embedded judge thinks first (`enable_thinking` of its template): better, far slower."""
     votes: int = 3
-    """m: answers to each of two questions, as published; odd numbers tie less."""
+    """m: answers to each of two questions; 3 as published. Odd numbers tie less."""
     temperature: float = 0.6
     """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
@@ -50,7 +50,7 @@ class JudgeSettings:
     both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
     seem wrong, else `off`, so that thanks with a wish still teach the wish."""
     max_candidates: int = 3
-    """Hints kept per turn, shortest first, each a teacher pass; as published."""
+    """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
     quote_words: int = 8
     """Words of the next state in a row that a hint may not quote; most commands are shorter."""
     pay_repeats: bool = False

@@ -46,12 +46,12 @@ class LearnerSettings:
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: an
     adapter that each API key alone teaches and uses. `per_session_group`: within a key, one for each group
-    that the client names (header `X-Session-Group`)."""
+    that the client names (header `X-Session-Group`); sessions without a group use the key's."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter in place of their own."""
     teaches: Literal["own", "both"] = "own"
-    """What turns of a key with its own adapter teach. `own`: it. `both`: later also the shared adapter, once,
-    as replayed turns."""
+    """The adapters that learn from a key with its own one. `own`: that one. `both`: later also the shared
+    one, once, from replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
     which needs their optimiser state and a second model as base."""
@@ -66,8 +66,8 @@ class LearnerSettings:
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. 16 is published, for many people; one person sees almost nothing
-    of that in 50 conversations, but most with 4."""
+    """New judged turns that start an update. 16 is published, for many people: one person saw almost no
+    effect in 50 conversations, with 4 most of what they taught."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`; fewer make a noisy step."""
     max_wait_s: float = 1800.0
@@ -82,7 +82,7 @@ class LearnerSettings:
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts only above 1. 1 as published."""
     replay: int = 4
-    """Trained turns with hints that join each update; 0 as published. They hold what was learned: without
+    """Trained turns with hints that join each update; 0 as published. They keep what was learned: without
     them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
     long."""
     max_staleness: int = 16

@@ -73,7 +73,7 @@ class ObjectiveSettings:
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1
     """Weight of KL(pi || reference), which keeps skills without a reward. 0 as published; in the demo's tools
-    world 0.01 kept as little."""
+    world 0.01 kept as little as 0."""
     aggregation: str = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 

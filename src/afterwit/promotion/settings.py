@@ -32,8 +32,8 @@ class PromotionSettings:
     never."""
     alarm_at: float = 100.0
     """Evidence of a greater share that takes back all versions since the confirmed one. In simulations an
-    alarm came after 46 requests at twice `may_end_badly`, after 13 at a half, a false one after 1,300 at an
-    eighth."""
+    alarm came after 46 requests if twice `may_end_badly` ended badly, after 13 if half did; a false one after
+    1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly. Complaints with a hint do not count."""

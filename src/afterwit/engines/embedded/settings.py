@@ -16,7 +16,7 @@ class EmbeddedSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kind: Literal["embedded"] = "embedded"
-    """The engine that samples: in this process."""
+    """The model runs in this process."""
     device: str = "auto"
     """torch device: `cpu`, `cuda`, `cuda:1`, `mps`. auto: a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
