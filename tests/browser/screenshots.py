@@ -13,12 +13,7 @@ from tests.browser.world import world_in
 
 SHOTS = {
     "overview": ("/ui", "light", 1180, 900),
-    "overview-dark": ("/ui", "dark", 1180, 900),
-    "overview-narrow": ("/ui", "light", 390, 844),
-    "turn": ("/ui/turns/01k0000028", "light", 1180, 1200),
-    "curves": ("/ui/curves", "light", 1180, 1000),
-    "version": ("/ui/versions/3", "light", 1180, 1000),
-    "review": ("/ui/review", "light", 1180, 800),
+    "turn": ("/ui/turns/01k0000033", "light", 1180, 1200),
 }
 
 
