@@ -2,12 +2,11 @@
 
     settings            what is minimised; each default declared once
     choices             what settings may name: a table of objectives, of rules that choose a hint, and so on
-    advantage           the RL advantage of a reward
-    denominators        what each term is divided by
+    advantage           the RL advantage of a reward, and what each term is divided by
     sample              a sample without its logits
     target: prepare()   phase one, without gradient: old policy and teachers, reduced to K ids a position
     sample_loss         phase two, with gradient: a sample's part of the batch's loss
-    terms               the terms, one per file, and their table
+    terms               the terms and their table
     evaluation          the loss of named arrays, by all of this
 
 Importing this package, or any of its tables, does not import torch.

@@ -1,8 +1,8 @@
-"""The terms of the loss. `TERMS` holds those that read a few ids of each token, one file each.
+"""The terms of the loss. `TERMS` holds those that read a few ids of each token.
 
-rl, token_opd, combine      read the sampled id
-topk_opd, topk_distill      read ids kept of the chosen teacher
-entropy, reference_kl       read the whole distribution
+rl, token_opd, combine      read the sampled id (`sampled`)
+topk_opd, topk_distill      read ids kept of the chosen teacher, each in a file of its own
+entropy, reference_kl       read the whole distribution (`whole`)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from afterwit import plugins
 from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms import combine, rl, token_opd, topk_distill, topk_opd
+from afterwit.objective.terms import sampled, topk_distill, topk_opd
 from afterwit.objective.terms.term import Term
 from afterwit.objective.terms.whole import entropy, reference_kl
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["TERMS", "Term", "advantages", "corrected", "entropy", "keep", "reference_kl", "term_loss"]
 
 _TERMS = {
-    "rl": rl.TERM,
-    "token_opd": token_opd.TERM,
-    "combine": combine.TERM,
+    "rl": sampled.RL,
+    "token_opd": sampled.TOKEN_OPD,
+    "combine": sampled.COMBINE,
     "topk_opd": topk_opd.TERM,
     "topk_distill": topk_distill.TERM,
 }
