@@ -10,7 +10,6 @@ from afterwit.errors import EngineUnavailable, JudgeUnavailable
 
 DOUBLINGS = 30
 
-
 T = TypeVar("T")
 
 

@@ -1,4 +1,7 @@
-"""Foreign text: blocks between marks, thoughts, and halves of surrogate pairs. All scans take linear time."""
+"""Numbers with their nouns; and foreign text: blocks between marks, thoughts, halves of surrogate pairs.
+
+All scans take linear time.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,11 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 """An escape in JSON text: a whole surrogate pair, half of one, or any other."""
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 turn", "2 turns"."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def without_blocks(text: str, *marks: tuple[str, str]) -> str:

@@ -14,9 +14,7 @@ from afterwit.retry import BackOff
 Report = Callable[[bool, str], Awaitable[object]]
 """Stores a stage's health: whether it is healthy, and a sentence for people."""
 
-
 WORKING = "working"
-
 
 log = logging.getLogger(__name__)
 

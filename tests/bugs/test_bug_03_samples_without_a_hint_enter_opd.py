@@ -11,7 +11,7 @@ from numpy.random import default_rng
 
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.batch import Refused, build
+from afterwit.learning.batch import Refused, build_items
 from afterwit.lifecycle import Reason
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
@@ -51,7 +51,7 @@ def test_in_an_update_they_have_no_teacher_and_leave_the_opd_term_as_it_is(
 def test_if_only_opd_learns_they_end_as_nothing_to_learn(renderer: Renderer) -> None:
     objective = ObjectiveSettings(objective="topk_opd")
     plain = a_sample(renderer, 0, reward=1, hints=())
-    assert build([plain], renderer, Placement.LAST_USER, LIMITS, objective) == (
+    assert build_items([plain], renderer, Placement.LAST_USER, LIMITS, objective) == (
         [],
         [Refused(turn=plain.turn.id, reason=Reason.NO_SIGNAL)],
     )

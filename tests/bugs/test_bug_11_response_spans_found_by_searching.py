@@ -9,7 +9,7 @@ from pathlib import Path
 
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.batch import build
+from afterwit.learning.batch import build_items
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import JudgedTurn
 from afterwit.verdict import Source, Verdict
@@ -41,7 +41,7 @@ async def test_what_trains_are_the_ids_that_were_sampled_after_the_prompt_that_w
     async with serving(tmp_path, renderer, engine=engine) as gateway:
         sample = await recorded(gateway)
     read = engine.asked[0].prompt_ids
-    ((item,), refused) = build([sample], renderer, Placement.LAST_USER, LIMITS, ObjectiveSettings())
+    ((item,), refused) = build_items([sample], renderer, Placement.LAST_USER, LIMITS, ObjectiveSettings())
     assert refused == []
     assert item.student.prompt == read
     for row in (item.student, *item.teachers):

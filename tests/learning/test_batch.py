@@ -7,7 +7,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import Placement, splice
-from afterwit.learning.batch import Item, Refused, TurnLimits, build
+from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.objective.advantage import advantages
@@ -28,7 +28,7 @@ def one(
     limits: TurnLimits = LIMITS,
     placement: Placement = Placement.LAST_USER,
 ) -> Item | Refused:
-    items, refused = build([sample], renderer, placement, limits, objective)
+    items, refused = build_items([sample], renderer, placement, limits, objective)
     assert len(items) + len(refused) == 1
     return (items or refused)[0]
 
@@ -93,7 +93,7 @@ def test_a_template_that_refuses_a_hinted_prompt_drops_that_candidate(renderer: 
                 raise RequestError(400, "template_error", "no")
             return renderer.prompt_ids(conversation)
 
-    items, _ = build([a_sample(renderer, 1, version=20)], Picky(), Placement.LAST_USER, LIMITS, HYBRID)
+    items, _ = build_items([a_sample(renderer, 1, version=20)], Picky(), Placement.LAST_USER, LIMITS, HYBRID)
     assert items[0].hints == HINTS[1:]
 
 
@@ -107,7 +107,7 @@ def test_a_turn_whose_template_takes_no_hint_ends_as_one_that_does_not_render(re
                 raise RequestError(400, "template_error", "roles must alternate")
             return renderer.prompt_ids(conversation)
 
-    assert build([sample], Strict(), Placement.END, LIMITS, OPD_ONLY) == (
+    assert build_items([sample], Strict(), Placement.END, LIMITS, OPD_ONLY) == (
         [],
         [Refused(turn=sample.turn.id, reason=Reason.RENDER_MISMATCH)],
     )

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.batch import Item, TurnLimits, build
+from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.models import load_model
 from afterwit.learning.phase import Phase
@@ -68,7 +68,7 @@ class Given(FrozenModels):
 
 
 def items_of(samples: Sequence[JudgedTurn], renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
-    items, refused = build(samples, renderer, Placement.LAST_USER, LIMITS, objective)
+    items, refused = build_items(samples, renderer, Placement.LAST_USER, LIMITS, objective)
     assert not refused
     return items
 

@@ -10,7 +10,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.page import html as words
 from afterwit.page import plot
 from afterwit.page.lists import tokens_of
-from afterwit.page.overview import LEAST, approved, helping, metrics, shares
+from afterwit.page.overview import LEAST_REQUESTS, approved, helping, metrics, shares
 from afterwit.progress import PersonRequest
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
@@ -72,7 +72,7 @@ def requests(bad: int, of: int) -> list[PersonRequest]:
 
 
 def test_whether_it_helps_is_said_only_if_the_difference_is_no_chance():
-    assert helping([], [], LEAST - 1) is None
+    assert helping([], [], LEAST_REQUESTS - 1) is None
     for first, newest, answer in ((60, 10, "Yes"), (10, 60, "No"), (30, 28, "It cannot be told")):
         found = helping(requests(first, 100), requests(newest, 100), 200)
         assert found is not None

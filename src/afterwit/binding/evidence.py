@@ -14,15 +14,15 @@ from itertools import takewhile
 
 from afterwit.binding.client_text import is_handoff
 from afterwit.binding.request import DISTINCTIVE, IncomingRequest, plain_text
-from afterwit.binding.stored import CALL, LONG_REPLY, LONGEST, SHORTEST, Candidate, Recent, latest
+from afterwit.binding.stored import CALL, LONG_REPLY, LONGEST_TEXT, SHORTEST_TEXT, Candidate, Recent, latest
 from afterwit.ids import turn_of_call
 from afterwit.message import SYSTEM, Message
 from afterwit.turn import Kind
 
-FEWEST = 2
+FEWEST_TEXTS = 2
 """Least number of a conversation's texts in a paraphrase."""
 
-MOST = 0.5
+LEAST_SHARE = 0.5
 """Least share of a conversation's texts in a paraphrase."""
 
 
@@ -333,11 +333,11 @@ def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
     """
     if not asked or len(asked) != len(one.asked) or one.texts[-1] != reply:
         return False
-    if [text[:LONGEST] for text in asked[:-1]] != list(one.asked[:-1]):
+    if [text[:LONGEST_TEXT] for text in asked[:-1]] != list(one.asked[:-1]):
         return False
     last = asked[-1]
     known = [text for text in one.texts[:-1] if text.startswith(one.asked[-1])]
-    wrapped = len(last) >= SHORTEST and any(last in text for text in known)
+    wrapped = len(last) >= SHORTEST_TEXT and any(last in text for text in known)
     return (last in known or wrapped) and len(reply) + sum(map(len, asked)) >= DISTINCTIVE
 
 
@@ -347,8 +347,8 @@ def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | No
 
     One message in common proves nothing: many conversations begin with the same words.
     """
-    asked = [text[:LONGEST] for text in incoming.said("user")]
-    if incoming.last_reply is not None or len(asked) <= FEWEST:
+    asked = [text[:LONGEST_TEXT] for text in incoming.said("user")]
+    if incoming.last_reply is not None or len(asked) <= FEWEST_TEXTS:
         return None
     found = {
         one.session
@@ -366,7 +366,9 @@ def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int 
     To compact a conversation, clients send it as text in one message, under other instructions. The wording
     of the instructions changes, the conversation inside does not.
     """
-    carriers = [text for text in incoming.said("user", after=after) if len(text) > FEWEST * SHORTEST]
+    carriers = [
+        text for text in incoming.said("user", after=after) if len(text) > FEWEST_TEXTS * SHORTEST_TEXT
+    ]
     held: dict[str, int] = defaultdict(int)
     for one in of_the_same_client(incoming, recent) if carriers else ():
         # a session that branched is there once for each branch
@@ -378,4 +380,4 @@ def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int 
 def _held(text: str, conversation: Recent) -> int:
     """How many texts of a conversation a text contains; 0 if they are too few for a paraphrase."""
     held = sum(piece in text for piece in conversation.pieces if len(piece) < len(text))
-    return held if held >= max(FEWEST, MOST * len(conversation.pieces)) else 0
+    return held if held >= max(FEWEST_TEXTS, LEAST_SHARE * len(conversation.pieces)) else 0

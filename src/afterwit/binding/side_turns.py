@@ -21,7 +21,7 @@ from typing import Any
 
 from afterwit.binding.evidence import of_the_same_client
 from afterwit.binding.request import TINY, IncomingRequest, collapse
-from afterwit.binding.stored import SHORTEST, Recent, Shape
+from afterwit.binding.stored import SHORTEST_TEXT, Recent, Shape
 from afterwit.message import SYSTEM
 from afterwit.turn import Kind
 
@@ -219,7 +219,7 @@ def _is_about(texts: Sequence[str], shape: Shape, one: Recent) -> bool:
     added = _around_quote(texts, first)
     if not added:
         return False
-    return asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST)
+    return asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST_TEXT)
 
 
 def _was_about(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> bool:
@@ -230,7 +230,7 @@ def _was_about(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> b
     added = _around_quote(said, asked)
     if len(said) > TINY or added is None or not (added or one.shape.system):
         return False
-    whole = asked in said or len(asked) >= SHORTEST
+    whole = asked in said or len(asked) >= SHORTEST_TEXT
     about = asks_about(added) or (whole and len(one.texts[-1]) <= BRIEF)
     return about and not _continues(one.shape, own)
 
@@ -250,7 +250,7 @@ def _around_quote(texts: Sequence[str], quote: str) -> list[str] | None:
 
 def _span_of(quote: str, text: str) -> tuple[int, int] | None:
     begin = text.find(quote)
-    if begin < 0 or len(quote) >= SHORTEST:
+    if begin < 0 or len(quote) >= SHORTEST_TEXT:
         return None if begin < 0 else (begin, begin + len(quote))
     found = re.search(_BEFORE_A_QUOTE + re.escape(quote) + _AFTER_A_QUOTE, text)
     return None if found is None else found.span()

@@ -14,10 +14,10 @@ CALL = "call"
 LONG_REPLY = 80
 """A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""
 
-SHORTEST = 16
+SHORTEST_TEXT = 16
 """Characters. Shorter texts are in many messages and are not compared."""
 
-LONGEST = 200
+LONGEST_TEXT = 200
 """Characters. Only the beginning of a text is compared, because clients cut long tool results."""
 
 
@@ -108,7 +108,7 @@ class Recent:
     texts: tuple[str, ...]
     """Its last messages as they are compared (`request.plain_text`), without the system's."""
     asked: tuple[str, ...] = ()
-    """The user messages, oldest first, each cut to `LONGEST`, without empty ones."""
+    """The user messages, oldest first, each cut to `LONGEST_TEXT`, without empty ones."""
     shape: Shape | None = None
     begins: bool = False
     """Whether its newest turn follows no other."""
@@ -118,7 +118,7 @@ class Recent:
     """The beginnings of its texts, which a paraphrase contains."""
 
     def __post_init__(self) -> None:
-        pieces = frozenset(text[:LONGEST] for text in self.texts if len(text) >= SHORTEST)
+        pieces = frozenset(text[:LONGEST_TEXT] for text in self.texts if len(text) >= SHORTEST_TEXT)
         object.__setattr__(self, "pieces", pieces)
 
 

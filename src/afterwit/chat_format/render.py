@@ -42,7 +42,6 @@ CLOCK = "strftime_now"
 THINKING = ("enable_thinking", "thinking")
 """The template arguments that allow reasoning. Each template reads one of these; a client sends either."""
 
-
 CHARACTERS_PER_TOKEN = 1024
 """More than any text has on average, even if a tokenizer merges white space or unknown words."""
 

@@ -29,7 +29,7 @@ S3 = "s3"
 
 MANIFESTS, FILES, DRAFTS = "manifests", "files", "drafts"
 
-MANIFEST = re.compile(r"([0-9]{6})\.json")
+MANIFEST_NAME = re.compile(r"([0-9]{6})\.json")
 
 ABANDONED_S = 86_400.0
 """Age of a draft whose writer is dead."""
@@ -53,7 +53,7 @@ NO_ROOM = (
 
 BUSY = ("OperationAborted", "RequestTimeout", "SlowDown")
 
-LONGEST = 200
+LONGEST_MESSAGE = 200
 """Characters of a server's message that are passed on."""
 
 
@@ -153,7 +153,7 @@ def _name(number: int) -> str:
 
 def _numbers(names: Iterable[str]) -> list[int]:
     """The numbers of the manifests among these names; other names are ignored."""
-    return sorted(int(found[1]) for name in names if (found := MANIFEST.fullmatch(name)))
+    return sorted(int(found[1]) for name in names if (found := MANIFEST_NAME.fullmatch(name)))
 
 
 class FolderRemote(Remote):
@@ -366,7 +366,7 @@ def bucket_error(place: str, endpoint: str | None, error: Exception) -> Versions
     at = f"{place} at {endpoint}" if endpoint else place
     answer = _answer(error)
     if answer is None:
-        short = " ".join(str(error).split())[:LONGEST] or type(error).__name__
+        short = " ".join(str(error).split())[:LONGEST_MESSAGE] or type(error).__name__
         if type(error).__name__ in NO_CREDENTIALS:
             return VersionsRefused(
                 f"there are no credentials for {at}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -400,6 +400,6 @@ def _answer(error: BaseException | None) -> tuple[int, str, str] | None:
         if isinstance(response, dict) and "Error" in response:
             fault = response["Error"]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return status, str(fault.get("Code", status)), str(fault.get("Message", ""))[:LONGEST]
+            return status, str(fault.get("Code", status)), str(fault.get("Message", ""))[:LONGEST_MESSAGE]
         error = error.__cause__
     return None

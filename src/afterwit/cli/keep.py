@@ -54,12 +54,12 @@ def restore(
 ) -> None:
     """Make a home from a backup. A home that is in use, or holds anything, is refused."""
     from afterwit.config import home_of, store_settings
-    from afterwit.home.backup import restore as restored
+    from afterwit.home.backup import restore_home
     from afterwit.home.home import remembered_model
     from afterwit.printing.terminal import moment
 
     folder = home_of(home)
-    header = restored(file, folder)
+    header = restore_home(file, folder)
     print(f"{folder} is as it was at {moment(header.created)}")
     if store_settings(folder).url is not None:
         print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
@@ -106,7 +106,7 @@ def merge(
     """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
     from afterwit.build import versions_of
     from afterwit.config import home_of, load
-    from afterwit.home.merge import merge as merged
+    from afterwit.home.merge import write_merged
     from afterwit.home.model import model_folder
 
     folder = home_of(home)
@@ -115,7 +115,7 @@ def merge(
     versions.follow()
     with store_of(home) as store:
         number = store.latest_published() if version is None else version
-    merged(versions, number, out)
+    write_merged(versions, number, out)
     print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
 
 
@@ -196,20 +196,17 @@ def import_(
 
 
 def _print_imported(done: Imported, *, dry_run: bool) -> None:
+    from afterwit.text import counted
+
     for bad in done.bad[:SHOWN]:
         print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
     if len(done.bad) > SHOWN:
         print(f"... and {len(done.bad) - SHOWN} more", file=sys.stderr)
     would = "would be " if dry_run else ""
     known = f"; {done.known} {'was' if done.known == 1 else 'were'} there already" if done.known else ""
-    left = f"; {_counted(len(done.bad), 'line')} left out" if done.bad else ""
-    found = f"{_counted(done.turns, 'turn')} of {_counted(done.conversations, 'conversation')}"
+    left = f"; {counted(len(done.bad), 'line')} left out" if done.bad else ""
+    found = f"{counted(done.turns, 'turn')} of {counted(done.conversations, 'conversation')}"
     print(f"{found} {would}imported{known}{left}")
-
-
-def _counted(number: int, noun: str) -> str:
-    """ "1 line", "2 lines"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def export(

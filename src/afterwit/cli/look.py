@@ -189,8 +189,15 @@ def ledger(
     With `--session`, all turns of a conversation, and the versions that learned from each.
     """
     from afterwit.errors import SettingError
-    from afterwit.printing import ledger as entries
-    from afterwit.printing.ledger import version_table
+    from afterwit.printing.ledger import (
+        all_fates,
+        as_json,
+        chosen_version,
+        lines,
+        of_session,
+        of_version,
+        version_table,
+    )
     from afterwit.printing.terminal import Terminal
 
     if session is not None and (version is not None or answers):
@@ -198,22 +205,22 @@ def ledger(
     console, sampled = Terminal(), dict[str, tuple[str, str]]()
     with store_of(home) as store:
         if session is not None:
-            listed = entries.of_session(store, session)
+            listed = of_session(store, session)
         else:
-            chosen = entries.chosen_version(store.versions(), version)
-            listed = entries.of_version(store, chosen.number)
+            chosen = chosen_version(store.versions(), version)
+            listed = of_version(store, chosen.number)
             if answers:
                 sampled = _answers(chosen.number, listed, home, config)
             if not json_:
                 console.print(
                     version_table([chosen], {store.latest_published(chosen.adapter)}, width=console.width)
                 )
-        fates = entries.all_fates({each.version for one in listed for each in one.learned}, store)
+        fates = all_fates({each.version for one in listed for each in one.learned}, store)
     for entry in listed:
         if json_:
-            write_json(entries.as_json(entry, fates, answers=sampled.get(entry.turn)))
+            write_json(as_json(entry, fates, answers=sampled.get(entry.turn)))
         else:
-            for text in entries.lines(entry, fates, answers=sampled.get(entry.turn)):
+            for text in lines(entry, fates, answers=sampled.get(entry.turn)):
                 console.print(text)
 
 

@@ -22,12 +22,12 @@ def pause(
 
     A pause survives restarts. An update that has begun is finished; alarms still take versions back.
     """
-    from afterwit.learning.schedule import turns_text
+    from afterwit.text import counted
 
     with store_of(home) as store:
         store.pause(reason or "", now=time.time())
         busy = store.in_update(now=time.time())
-    begun = f"; an update of {turns_text(busy)} had begun and is finished" if busy else ""
+    begun = f"; an update of {counted(busy, 'turn')} had begun and is finished" if busy else ""
     print(f"learning is paused: no update begins until `afterwit resume`{begun}")
 
 
@@ -55,10 +55,11 @@ def review(
     """
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
-    from afterwit.learning.schedule import turns_text, with_note
+    from afterwit.learning.schedule import with_note
     from afterwit.printing.terminal import Terminal
     from afterwit.printing.turns import as_json, described
     from afterwit.teaching.review import WHY, waiting_for_review
+    from afterwit.text import counted
 
     if turns and accept is None:
         raise SettingError("choose --accept or --refuse for these turns")
@@ -84,7 +85,7 @@ def review(
         for line in described(record):
             console.say(line)
     wait = "waits" if len(found) == 1 else "wait"
-    print(f"{turns_text(len(found))} {wait} for your review (learner.review = {rule.review.value})")
+    print(f"{counted(len(found), 'turn')} {wait} for your review (learner.review = {rule.review.value})")
 
 
 def exclude(
@@ -96,7 +97,7 @@ def exclude(
 
     It is served and recorded as before. What was learned from it stays until `afterwit rollback`.
     """
-    from afterwit.learning.schedule import turns_text
+    from afterwit.text import counted
 
     with store_of(home) as store:
         name = session_named(store, session)
@@ -105,9 +106,9 @@ def exclude(
             print(f"session {name} {'may teach again' if was else 'was not excluded'}")
             return
         found = store.exclude(name, now=time.time())
-    print(f"session {name} teaches nothing: {turns_text(found.ended)} ended")
+    print(f"session {name} teaches nothing: {counted(found.ended, 'turn')} ended")
     if found.in_update:
-        print(f"an update trains {turns_text(found.in_update)} of it at this moment")
+        print(f"an update trains {counted(found.in_update, 'turn')} of it at this moment")
     if found.trained:
         print(
             f"versions {', '.join(map(str, found.trained))} trained on it before:"
@@ -184,8 +185,7 @@ def forget(
 
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError, TurnNotFound
-    from afterwit.home.forget import forget as forgotten
-    from afterwit.home.forget import forget_adapter
+    from afterwit.home.forget import forget_adapter, forget_session
 
     folder = home_of(home)
     if (session is None) == (adapter is None):
@@ -195,7 +195,7 @@ def forget(
         return
     with store_of(home) as store, suppress(TurnNotFound):  # its content may be deleted already
         session = session_named(store, session)
-    print(forgotten(load(home=folder, file=config), folder, session, replay=replay))
+    print(forget_session(load(home=folder, file=config), folder, session, replay=replay))
 
 
 def session_named(store: Store, name: str) -> str:

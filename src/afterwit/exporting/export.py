@@ -17,6 +17,7 @@ from afterwit.objective.choices import BASELINES, Rewarded
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store import Filter, Record, Store
 from afterwit.teaching.redaction import Redaction
+from afterwit.text import counted
 
 AT_ONCE = 256
 """Turns whose groups are looked up together."""
@@ -33,7 +34,7 @@ class Exported:
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.most_common())
         left = f"; {self.left_out.total()} turns left out: {reasons}" if reasons else ""
-        return f"{self.rows} {'row' if self.rows == 1 else 'rows'} written{left}"
+        return f"{counted(self.rows, 'row')} written{left}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ def score_states(
 
 @torch.no_grad()
 def score_logits(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int) -> Scores:
-    """`score` of logits that exist already."""
+    """`score_states` of logits that exist already."""
     logits_NV = full_precision(logits_NV)
     return _scores(_read(logits_NV, tau_N.to(logits_NV.dtype), ids_NJ, k))
 
@@ -65,7 +65,7 @@ def _scores(parts: tuple[Tensor, ...]) -> Scores:
 
 
 def _read(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, k: int) -> tuple[Tensor, ...]:
-    """A chunk's part of `Scores`, in the order in which `score` names it."""
+    """A chunk's part of `Scores`, in the order in which `_scores` names it."""
     top_ids_NK, peak_N1 = ids_NJ[:, :0], None
     if k:
         top_ids_NK, peak_N1 = two_stage_top_k(logits_NV, k)

@@ -146,7 +146,7 @@ def _add(tar: tarfile.TarFile, name: str, data: BinaryIO) -> None:
     tar.addfile(info, data if info.isreg() else None)
 
 
-def restore(file: Path, home: Path) -> Header:
+def restore_home(file: Path, home: Path) -> Header:
     """Make the folder `home` from the backup `file`; returns its header.
 
     Everything is unpacked and checked next to the home's place, then renamed into it. Raises AlreadyRunning

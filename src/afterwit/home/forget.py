@@ -18,7 +18,7 @@ from afterwit.store import Filter, Store
 POLL_S = 0.5
 
 
-def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str:
+def forget_session(settings: Settings, home: Path, session: str, *, replay: bool) -> str:
     """Forget a session; returns a sentence for people.
 
     SettingError for an unknown or forgotten session. NotRepeatable if a later update cannot be run again;

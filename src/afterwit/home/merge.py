@@ -18,7 +18,7 @@ from afterwit.weights.load import load_causal_lm, read_config
 from afterwit.weights.lora import lora_of, merged, pairs_of
 
 
-def merge(versions: Versions, number: int, out: Path) -> None:
+def write_merged(versions: Versions, number: int, out: Path) -> None:
     """Write version `number` into the new folder `out`, in the precision of the base, whole or not at all.
 
     SettingError if its weights are the base's or were deleted, or if `out` is not empty; VersionDamaged if a

@@ -12,7 +12,6 @@ from afterwit.home.home import remembered_model
 WANTED = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 """The files of a hub repository that are downloaded."""
 
-
 TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B"
 
 

@@ -15,7 +15,6 @@ from afterwit.store import Store
 
 WEIGHTS = ".safetensors"
 
-
 ENDED = (State.TRAINED, State.SKIPPED)
 """States of turns that retention removes."""
 

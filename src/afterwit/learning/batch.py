@@ -70,7 +70,7 @@ class Refused:
     reason: Reason
 
 
-def build(
+def build_items(
     samples: Sequence[JudgedTurn],
     rendering: Rendering,
     placement: Placement,

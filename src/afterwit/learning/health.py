@@ -10,9 +10,10 @@ from enum import Enum, auto
 from afterwit.adapters import SHARED
 from afterwit.errors import AfterwitError, EngineUnavailable, VersionsUnavailable
 from afterwit.learning.claims import STAGE
-from afterwit.learning.schedule import NextBatch, duration, next_update, turns_text
+from afterwit.learning.schedule import NextBatch, duration, next_update
 from afterwit.learning.settings import LearnerSettings
 from afterwit.store import Pause, Store
+from afterwit.text import counted
 from afterwit.turn import Turn
 from afterwit.version import Version
 
@@ -133,7 +134,7 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             " model the same?"
         )
     fresh = version.recipe is not None and version.recipe.fresh_optimizer
-    turns = turns_text(len(version.turns) or len(version.replayed))
+    turns = counted(len(version.turns) or len(version.replayed), "turn")
     words = f"wrote version {version.number} from {turns}{'; its optimiser is new' if fresh else ''}"
     return True, of_adapter(version.adapter, words)
 
@@ -145,8 +146,8 @@ def on_lag(choice: NextBatch, *, stale: int) -> str:
     """
     left = choice.ready - len(choice.turns)
     return (
-        f"learning lags: {turns_text(left)} still wait, the oldest for {duration(choice.oldest_s)}; not all"
-        " can train before they are too old, so the newest go first;"
+        f"learning lags: {counted(left, 'turn')} still wait, the oldest for {duration(choice.oldest_s)};"
+        " not all can train before they are too old, so the newest go first;"
         f" {stale} became too old since the learner started"
     )
 

@@ -25,14 +25,14 @@ from afterwit.weights.lora import TENSORS, twin
 
 REMEDY = "`afterwit rollback` returns to a version before it"
 
-CONFIGURATION = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
-ONE_FILE = "10TB"
+CONFIGURATION_FILES = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
+SHARD_SIZE = "10TB"
 
-SEED = 0
+LORA_SEED = 0
 """Seed of the factor A: every adapter of a model starts from the same values."""
-OF_MODELS = ("config.json", "generation_config.json")
+MODEL_FILES = ("config.json", "generation_config.json")
 """Files that make a folder a model. A version that is an adapter does not get them."""
-HUB = "models--"
+HUB_PREFIX = "models--"
 """How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
 
 
@@ -109,13 +109,13 @@ class FullWeights:
 
     def write(self, folder: Path, base: Path) -> None:
         """Write the model with the base's tokenizer, templates and configuration."""
-        self.model.save_pretrained(folder, max_shard_size=ONE_FILE)
+        self.model.save_pretrained(folder, max_shard_size=SHARD_SIZE)
         copy_configuration(folder, base)
 
 
 def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = ()) -> None:
     """Copy the base's tokenizer, templates and configuration."""
-    for pattern in CONFIGURATION:
+    for pattern in CONFIGURATION_FILES:
         for path in base.glob(pattern):
             if not path.name.endswith(".index.json") and path.name not in without:
                 shutil.copyfile(path, folder / path.name)
@@ -186,7 +186,7 @@ class Adapter:
         config.save_pretrained(folder)
         tensors = {name: tensor.contiguous() for name, tensor in self._tensors().items()}
         save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
-        copy_configuration(folder, base, without=OF_MODELS)
+        copy_configuration(folder, base, without=MODEL_FILES)
 
     def _tensors(self) -> dict[str, Tensor]:
         from peft import get_peft_model_state_dict
@@ -217,7 +217,7 @@ def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name it has dropped
         adapted = get_peft_model(model, config)
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(LORA_SEED)
     for name, parameter in adapted.named_parameters():
         if ".lora_A." in name:
             drawn_RI = torch.empty(parameter.shape)
@@ -229,5 +229,5 @@ def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
 def name_of(base: Path) -> str:
     """The hub id of a folder in the hub's cache, else the folder's name."""
     whole = base.resolve()
-    kept = next((part for part in whole.parts if part.startswith(HUB)), None)
-    return whole.name if kept is None else kept.removeprefix(HUB).replace("--", "/")
+    kept = next((part for part in whole.parts if part.startswith(HUB_PREFIX)), None)
+    return whole.name if kept is None else kept.removeprefix(HUB_PREFIX).replace("--", "/")

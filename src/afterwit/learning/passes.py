@@ -19,7 +19,7 @@ from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, fused_loss
 from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import ALONE, NOTHING, Ranks, Stream, streamed
+from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import MicroBatch, Packing, Row
 from afterwit.learning.score import head_of, response_logits, response_states, stream_logits, stream_states
@@ -87,9 +87,9 @@ def score(state: UpdateState) -> None:
 def accumulate_nothing(state: UpdateState) -> None:
     """Run the models as `accumulate` does in the other ranks, with gradients of 0."""
     if state.fused:
-        output, stream = response_states(state.policy.model, [NOTHING]), stream_states
+        output, stream = response_states(state.policy.model, [EMPTY_ROW]), stream_states
     else:
-        (output,), stream = response_logits(state.policy.model, [NOTHING]), stream_logits
+        (output,), stream = response_logits(state.policy.model, [EMPTY_ROW]), stream_logits
     teacher_outputs(state, (), stream)
     (output.sum() * 0).backward()  # type: ignore[no-untyped-call]
 

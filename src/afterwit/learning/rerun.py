@@ -15,7 +15,7 @@ from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.versions import Step, Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement, Rendering
-from afterwit.learning.batch import Item, TurnLimits, build
+from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.distributed.orders import Update, load, probed, write
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.frozen import FrozenModels
@@ -36,8 +36,8 @@ S = TypeVar("S")
 
 DIGEST_BYTES = 16
 
-FOLDER = ".forgetting"
-EVERY = 8
+HALFWAY_FOLDER = ".forgetting"
+KEPT_EVERY = 8
 """The policy is kept after every eighth update: with full weights it is as large as a version."""
 
 
@@ -92,7 +92,7 @@ def replay_updates(
                 chain=versions.numbers(),
                 adapter=versions.adapter or SHARED,
             )
-            items, refused = build(judged, rendering, placement, limits, objective)
+            items, refused = build_items(judged, rendering, placement, limits, objective)
             if refused:
                 raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
             for item in items:
@@ -197,7 +197,7 @@ class Halfway:
     """The progress of an earlier run of these steps."""
 
     def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
-        self._kept = Versions(root=versions.root / FOLDER, base=versions.base)
+        self._kept = Versions(root=versions.root / HALFWAY_FOLDER, base=versions.base)
         parts = [(start, versions.get(start)), *((step.version, step.turns, step.replayed) for step in steps)]
         self._names = [hashlib.sha256(repr(part).encode()).hexdigest() for part in parts]
         self.done = 0
@@ -215,8 +215,8 @@ class Halfway:
         return load(self._kept, self._kept.newest(), settings, ranks)
 
     def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
-        """Keep the policy after every `EVERY` steps, in place of the one before."""
-        if done % EVERY or done == len(self._names) - 1:
+        """Keep the policy after every `KEPT_EVERY` steps, in place of the one before."""
+        if done % KEPT_EVERY or done == len(self._names) - 1:
             return
         older = self._kept.newest()
         version = Version(
@@ -238,4 +238,4 @@ class Halfway:
 
 def drop_halfway(root: Path) -> None:
     """Delete what was kept in a folder of versions."""
-    shutil.rmtree(root / FOLDER, ignore_errors=True)
+    shutil.rmtree(root / HALFWAY_FOLDER, ignore_errors=True)

@@ -14,6 +14,7 @@ from afterwit.adapters import SHARED
 from afterwit.learning.settings import LearnerSettings
 from afterwit.teaching.review import Review
 from afterwit.teaching.sources import largest_share
+from afterwit.text import counted
 from afterwit.turn import Waiting
 from afterwit.version import versions_between
 
@@ -70,11 +71,11 @@ def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[in
     `chains` are the numbers of each adapter's versions, ascending; one without versions is at the base.
     """
 
-    def counted(turn: Waiting) -> Waiting:
+    def from_newest(turn: Waiting) -> Waiting:
         chain = chains.get(turn.adapter, (0,))
         return turn._replace(oldest_version=NOW - versions_between(turn.oldest_version, chain[-1], chain))
 
-    return [counted(turn) for turn in waiting]
+    return [from_newest(turn) for turn in waiting]
 
 
 def next_of_all(
@@ -279,17 +280,17 @@ def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
     """How many turns wait, and what the next update waits for."""
-    held = f"; {turns_text(choice.held)} for more of the same session" if choice.held else ""
-    held += f"; {turns_text(choice.review)} for your review" if choice.review else ""
+    held = f"; {counted(choice.held, 'turn')} for more of the same session" if choice.held else ""
+    held += f"; {counted(choice.review, 'turn')} for your review" if choice.review else ""
     if not choice.ready:
         start = f"at {settings.batch}"
         if settings.min_batch < settings.batch:
             start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
         return f"no judged turn waits{held}: the next update starts {start}"
     if choice.ready > settings.batch:
-        count = f"{turns_text(choice.ready)} wait{held}"
+        count = f"{counted(choice.ready, 'turn')} wait{held}"
     else:
-        count = f"{choice.ready} of {turns_text(settings.batch)} wait{held}"
+        count = f"{choice.ready} of {counted(settings.batch, 'turn')} wait{held}"
     if choice.turns:
         return f"{count}: the next update is due"
     return f"{count}: the next update starts {_condition(choice, settings)}"
@@ -310,8 +311,3 @@ def duration(seconds: float) -> str:
     if seconds <= 7200:
         return f"{math.ceil(seconds / 60)} minutes"
     return f"{math.ceil(seconds / 3600)} hours"
-
-
-def turns_text(count: int) -> str:
-    """ "3 turns"."""
-    return "1 turn" if count == 1 else f"{count} turns"

@@ -25,12 +25,12 @@ from afterwit.version import AMPLIFIED, Probe
 from afterwit.weights.widened import widened
 
 PROBE_TOKENS = 256
-ROWS = 64
+LOGPROB_ROWS = 64
 """Rows of logits that are turned into log-probs at a time, in double precision."""
 
 log = logging.getLogger(__name__)
 
-CLOSE = 0.02
+CLOSE_LOGITS = 0.02
 """Share of the largest logit. Half precision differs from itself by less, another head by more."""
 
 
@@ -98,7 +98,9 @@ def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]
     (logits_TV,) = response_logits(model, [Row(prompt=ids[:1], response=ids[1:])])
     ids_T = torch.tensor(ids[1:], device=logits_TV.device)
     found: list[float] = []
-    for part_NV, of_N in zip(torch.split(logits_TV, ROWS), torch.split(ids_T, ROWS), strict=True):
+    for part_NV, of_N in zip(
+        torch.split(logits_TV, LOGPROB_ROWS), torch.split(ids_T, LOGPROB_ROWS), strict=True
+    ):
         found += part_NV.double().log_softmax(-1).gather(-1, of_N[:, None])[:, 0].tolist()
     return tuple(found)
 
@@ -215,5 +217,5 @@ def _check(head: Head, model: PreTrainedModel) -> None:
     (theirs_TV,) = response_logits(model, [row])
     ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
     apart = float((ours_TV - theirs_TV).abs().max())
-    if not apart <= CLOSE * float(theirs_TV.abs().max()):
+    if not apart <= CLOSE_LOGITS * float(theirs_TV.abs().max()):
         raise ValueError(f"the model's logits are not those of its head: {apart} apart")

@@ -15,7 +15,7 @@ from afterwit.checkpoints.versions import Step, Versions
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
-from afterwit.learning.batch import Item, Refused, TurnLimits, build
+from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed.orders import Follower, OpenTeacher, ReadItems, Update, load, probed, write
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
@@ -138,7 +138,7 @@ class Trainer:
             chain=self.versions.numbers(),
             adapter=self.adapter,
         )
-        return build(samples, self._rendering, self._placement, limits, self.objective)
+        return build_items(samples, self._rendering, self._placement, limits, self.objective)
 
     @property
     def _served(self) -> TeacherServer | None:

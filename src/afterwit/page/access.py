@@ -21,16 +21,16 @@ from afterwit.page import html
 
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
 
-MOST_BYTES = 16 * 2**10
-MOST_FIELDS = 32
-FORM = "application/x-www-form-urlencoded"
+FORM_BYTES = 16 * 2**10
+FORM_FIELDS = 32
+FORM_TYPE = "application/x-www-form-urlencoded"
 
 COOKIE = "afterwit-page"
 
-LIFE_S = 12 * 3600
+VISIT_S = 12 * 3600
 """Seconds that a visit lasts."""
 
-MOST = 256
+MOST_VISITS = 256
 """Concurrent visits; one more ends the oldest."""
 
 LOCAL_VISIT = "local"
@@ -81,7 +81,7 @@ class Access:
             return self.sign_in_page(request, problem=UNFIT_KEY)
         response = see("/ui")
         cookie = self._visits.begin(key_hash)
-        response.set_cookie(COOKIE, cookie, max_age=LIFE_S, **_cookie_of(request))
+        response.set_cookie(COOKIE, cookie, max_age=VISIT_S, **_cookie_of(request))
         return response
 
     async def sign_out(self, request: Request) -> Response:
@@ -109,19 +109,19 @@ def _cookie_of(request: Request) -> dict[str, Any]:
 
 async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
     """The fields, each with its first value. Raises 408, 413 and 415."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise RequestError(415, "unsupported_media_type", f"A form sends {FORM}.")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        raise RequestError(415, "unsupported_media_type", f"A form sends {FORM_TYPE}.")
     data = bytearray()
     try:
         async with asyncio.timeout(pause_s):
             async for piece in request.stream():
                 data += piece
-                if len(data) > MOST_BYTES:
+                if len(data) > FORM_BYTES:
                     raise RequestError(413, "request_too_large", "The form is too large.")
     except TimeoutError as error:
         raise RequestError(408, "body_timeout", "The form did not arrive in time.") from error
     try:
-        fields = parse_qs(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        fields = parse_qs(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=FORM_FIELDS)
     except ValueError as error:
         raise RequestError(413, "request_too_large", "The form has too many fields.") from error
     return {name: values[0] for name, values in fields.items()}
@@ -144,9 +144,9 @@ class Visits:
     def begin(self, key_hash: str) -> str:
         """A cookie's value for the holder of a key."""
         cookie = secrets.token_urlsafe(32)
-        while len(self._open) >= MOST:
+        while len(self._open) >= MOST_VISITS:
             del self._open[next(iter(self._open))]
-        self._open[_hash(cookie)] = _Visit(key_hash=key_hash, until=self._now() + LIFE_S)
+        self._open[_hash(cookie)] = _Visit(key_hash=key_hash, until=self._now() + VISIT_S)
         return cookie
 
     def key_hash(self, cookie: str | None) -> str | None:

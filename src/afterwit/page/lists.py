@@ -31,16 +31,16 @@ Member = TypeVar("Member", bound=StrEnum)
 Facts = Mapping[str, Any]
 """The values that a template shows, by name."""
 
-PAGE = 40
+PAGE_ROWS = 40
 """Rows of a page of a list."""
 
 SOURCE_TURNS = 5_000
 """Newest turns that are counted by source."""
 
-REQUESTS = 2_000
+COUNTED_REQUESTS = 2_000
 """Newest requests whose complaints are counted."""
 
-EVENTS = 12
+SHOWN_EVENTS = 12
 """Newest holds and alarms that are listed with the versions."""
 
 View = Callable[[Request, Gateway, Store], Facts]
@@ -49,16 +49,16 @@ View = Callable[[Request, Gateway, Store], Facts]
 MOST_DIGITS = 15
 """Digits of a number in an address."""
 
-MESSAGES = 4
+SHOWN_MESSAGES = 4
 """Messages of the prompt that are shown first; a link shows the others."""
 
-CHARACTERS = 6_000
+SHOWN_CHARACTERS = 6_000
 """Characters of one message that are shown: its end."""
 
-TOKENS = 2_000
+SHOWN_TOKENS = 2_000
 """Tokens of a response that are shown."""
 
-TABLE = 400
+TABLE_TOKENS = 400
 """Tokens of these that the table lists."""
 
 BROKEN = "\ufffd"
@@ -94,21 +94,21 @@ def chosen(request: Request, name: str, kind: type[Member]) -> Member | None:
 
 
 def _paged(request: Request, name: str, found: Sequence[Any], key: Callable[[Any], int]) -> dict[str, Any]:
-    """The first `PAGE` rows of what was read, which is one more if there are older ones."""
-    older = key(found[PAGE - 1]) if len(found) > PAGE else None
-    return {name: found[:PAGE], "older": older, "first_page": before(request) is None}
+    """The first `PAGE_ROWS` rows of what was read, which is one more if there are older ones."""
+    older = key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else None
+    return {name: found[:PAGE_ROWS], "older": older, "first_page": before(request) is None}
 
 
 def sessions(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Sessions, the newest first."""
-    found = store.session_lines(before=before(request), limit=PAGE + 1)
+    found = store.session_lines(before=before(request), limit=PAGE_ROWS + 1)
     return _paged(request, "sessions", found, lambda line: line.seq)
 
 
 def session(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The turns of a session, the newest first."""
     name, start = request.path_params["session"], before(request)
-    found = store.turn_lines(Filter(session=name), before=start, limit=PAGE + 1)
+    found = store.turn_lines(Filter(session=name), before=start, limit=PAGE_ROWS + 1)
     if not found and start is None:
         raise NotFound("There is no session of this name, or its content was removed.")
     rows = _paged(request, "turns", found, lambda line: line.seq)
@@ -117,11 +117,11 @@ def session(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 def sources(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The turns of each source, and whether complaints become fewer."""
-    requests = requests_of(store.all_episodes(limit=REQUESTS))
+    requests = requests_of(store.all_episodes(limit=COUNTED_REQUESTS))
     return {
         "sources": store.source_lines(newest=SOURCE_TURNS),
         "counted": SOURCE_TURNS,
-        "requests": REQUESTS,
+        "requests": COUNTED_REQUESTS,
         "less": {
             "source": by(requests, lambda each: each.source),
             "kind of task": by(requests, lambda each: each.kind),
@@ -133,10 +133,10 @@ def review(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The oldest turns that wait for a person, by the learner's rule."""
     outcome = chosen(request, "outcome", ReviewOutcome)
     rule = with_note(LearnerSettings(), store.note("learn")).teaching
-    found = waiting_for_review(store, rule, now=gateway.now(), limit=PAGE + 1)
+    found = waiting_for_review(store, rule, now=gateway.now(), limit=PAGE_ROWS + 1)
     return {
-        "records": found[:PAGE],
-        "more": len(found) > PAGE,
+        "records": found[:PAGE_ROWS],
+        "more": len(found) > PAGE_ROWS,
         "why": WORDS,
         "rule": rule.review.value,
         "outcome": None if outcome is None else WHY[outcome],
@@ -151,13 +151,13 @@ def judge(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 def versions(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Versions, the newest first, with what was held back and what was taken back."""
-    found, events = store.newest_versions(before=before(request), limit=PAGE + 1), store.events()
+    found, events = store.newest_versions(before=before(request), limit=PAGE_ROWS + 1), store.events()
     return {
         **_paged(request, "versions", found, lambda version: version.number),
         "served": _served(store, found),
         "adapters": any(version.adapter != SHARED for version in found),
         "confirmed": _confirmed(events),
-        "events": [event for event in events if event.kind is not EventKind.CONFIRM][: -EVENTS - 1 : -1],
+        "events": [event for event in reversed(events) if event.kind is not EventKind.CONFIRM][:SHOWN_EVENTS],
         "made": number(request.query_params.get("made", "")),
     }
 
@@ -165,7 +165,7 @@ def versions(request: Request, gateway: Gateway, store: Store) -> Facts:
 def version(request: Request, gateway: Gateway, store: Store) -> Facts:
     """A version: its turns, its metrics, and what it lost of what people had approved."""
     wanted = number(request.path_params["version"])
-    around = [] if wanted is None else store.newest_versions(before=wanted + 1, limit=PAGE)
+    around = [] if wanted is None else store.newest_versions(before=wanted + 1, limit=PAGE_ROWS)
     if not around or around[0].number != wanted:
         raise NotFound("There is no such version.")
     found = around[0]
@@ -177,7 +177,7 @@ def version(request: Request, gateway: Gateway, store: Store) -> Facts:
         "confirmed": wanted in _confirmed(store.events()),
         "changes": _changes(found, earlier),
         "lost": sorted(found.suite.lost.items()) if found.suite else [],
-        "turns": store.turn_lines(Filter(version=wanted), limit=PAGE),
+        "turns": store.turn_lines(Filter(version=wanted), limit=PAGE_ROWS),
         "effects": {each.turn: each.effect for each in store.learned(version=wanted) if each.effect},
     }
 
@@ -209,7 +209,7 @@ def turns(request: Request, gateway: Gateway, store: Store) -> Facts:
         "version": number(request.query_params.get("version", "")),
     }
     where = Filter(**fields)
-    found = store.turn_lines(where, before=before(request), limit=PAGE + 1)
+    found = store.turn_lines(where, before=before(request), limit=PAGE_ROWS + 1)
     return {
         **_paged(request, "turns", found, lambda line: line.seq),
         "where": where,
@@ -224,7 +224,7 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
     record = store.turn(store.resolve(request.path_params["turn"]))
     found = record.turn
     messages = found.conversation.messages
-    kept = messages if whole else messages[-MESSAGES:]
+    kept = messages if whole else messages[-SHOWN_MESSAGES:]
     effects = [(each.version, each.effect) for each in store.learned(turns=[found.id]) if each.effect]
     taught, advantages = next(
         ((version, effect.advantages) for version, effect in reversed(effects) if effect.advantages),
@@ -240,17 +240,17 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
         "messages": [_cut(message, whole=whole) for message in kept],
         "earlier": len(messages) - len(kept),
         "followed": [_cut(message, whole=whole) for message in followed],
-        "tokens": tokens_of(sampled, decode, limit=TOKENS, advantages=advantages) if sampled else [],
+        "tokens": tokens_of(sampled, decode, limit=SHOWN_TOKENS, advantages=advantages) if sampled else [],
         "taught": taught,
         "effects": effects,
         "whole": whole,
-        "most": TABLE,
+        "most": TABLE_TOKENS,
     }
 
 
 def _cut(message: Message, *, whole: bool) -> dict[str, Any]:
     text = message.content or ""
-    left_out = 0 if whole else max(0, len(text) - CHARACTERS)
+    left_out = 0 if whole else max(0, len(text) - SHOWN_CHARACTERS)
     return {"role": message.role, "text": text[left_out:], "left_out": left_out, "calls": message.tool_calls}
 
 

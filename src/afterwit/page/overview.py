@@ -14,7 +14,7 @@ from afterwit.gateway.status import health_of
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
-from afterwit.page.lists import REQUESTS, Facts
+from afterwit.page.lists import COUNTED_REQUESTS, Facts
 from afterwit.page.plot import Band
 from afterwit.progress import Interval, PersonRequest, Trend, difference_interval, wilson_interval
 from afterwit.promotion.events import Event, EventKind
@@ -22,17 +22,19 @@ from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Outcome, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin
 
-TURNS = 1_000
+OVERVIEW_TURNS = 1_000
+"""Turns, and requests, that the overview reads."""
 
-NEWEST = 8
+OVERVIEW_LINES = 8
+"""Lines of the log on the overview."""
 
-UPDATES = 50
+OVERVIEW_VERSIONS = 50
 
 CURVE_TURNS = 2_000
 
-VERSIONS = 200
+CURVE_VERSIONS = 200
 
-FIRST = (
+FIRST_METRICS = (
     "loss",
     "rl",
     "opd",
@@ -47,7 +49,7 @@ FIRST = (
 )
 """Metrics that come first; the others follow by name."""
 
-NAMES: Mapping[str, str] = {
+METRIC_TITLES: Mapping[str, str] = {
     "rl": "loss of the rewards",
     "opd": "loss of the hints",
     "combine": "loss of rewards and hints",
@@ -55,7 +57,7 @@ NAMES: Mapping[str, str] = {
     "grad_norm": "norm of the gradient",
 }
 
-SAID: Mapping[str, str] = {
+METRIC_NOTES: Mapping[str, str] = {
     "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
     "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
     "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",
@@ -66,7 +68,7 @@ SAID: Mapping[str, str] = {
     "staleness_mean": "Versions between sampling a turn and learning from it.",
 }
 
-LINES = 200
+LOG_LINES = 200
 
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
@@ -74,7 +76,7 @@ BIN = 25
 WINDOW = 100
 """Requests that are compared: the first ones with the newest."""
 
-LEAST = 20
+LEAST_REQUESTS = 20
 """Requests from which on there is anything to say."""
 
 ANSWERS = {
@@ -86,12 +88,14 @@ ANSWERS = {
 
 def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Whether it learns and helps, what waits, and what was not learned from."""
-    counts, outcomes = store.counts(), store.outcomes(limit=TURNS)
-    versions = store.newest_versions(limit=UPDATES)
+    counts, outcomes = store.counts(), store.outcomes(limit=OVERVIEW_TURNS)
+    versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = health_of(gateway, store.statuses(), pause).stages
-    asked = requests_of(store.all_episodes(limit=TURNS))
-    first = asked if len(asked) < TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
+    asked = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
+    first = (
+        asked if len(asked) < OVERVIEW_TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
+    )
     return {
         "learning": learning(versions, counts, stages, pause),
         "pause": pause,
@@ -111,7 +115,7 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
         "skipped": counts.states.get(State.SKIPPED, 0),
         "refused": refused(counts),
         "stages": stages,
-        "lines": lines(versions, store.events(), limit=NEWEST),
+        "lines": lines(versions, store.events(), limit=OVERVIEW_LINES),
         "base_url": f"{request.url.scheme}://{request.url.netloc}/v1",
         "empty": not counts.states,
     }
@@ -165,8 +169,8 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
 def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
     """All curves."""
     outcomes = store.outcomes(limit=CURVE_TURNS)
-    requests = requests_of(store.all_episodes(limit=REQUESTS))
-    versions = store.newest_versions(limit=VERSIONS)[::-1]
+    requests = requests_of(store.all_episodes(limit=COUNTED_REQUESTS))
+    versions = store.newest_versions(limit=CURVE_VERSIONS)[::-1]
     return {
         "judged": len(outcomes),
         "requests": len(requests),
@@ -209,15 +213,15 @@ def found(outcomes: Sequence[Outcome]) -> list[Markup]:
 def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
     """A curve for each metric of at least two versions."""
     names = {name for version in versions for name in version.metrics}
-    ordered = [name for name in FIRST if name in names] + sorted(names - set(FIRST))
+    ordered = [name for name in FIRST_METRICS if name in names] + sorted(names - set(FIRST_METRICS))
     curves = []
     for name in ordered:
         points = [
             (float(version.number), version.metrics[name]) for version in versions if name in version.metrics
         ]
         if len(points) > 1:
-            title = NAMES.get(name, plain(name))
-            curves.append({"said": SAID.get(name, ""), "svg": plot.line(points, title=title)})
+            title = METRIC_TITLES.get(name, plain(name))
+            curves.append({"said": METRIC_NOTES.get(name, ""), "svg": plot.line(points, title=title)})
     return curves
 
 
@@ -234,7 +238,7 @@ class Line:
 
 def log(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The newest lines."""
-    return {"lines": lines(store.newest_versions(limit=LINES), store.events(), limit=LINES)}
+    return {"lines": lines(store.newest_versions(limit=LOG_LINES), store.events(), limit=LOG_LINES)}
 
 
 def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
@@ -286,7 +290,7 @@ def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], end
     The two windows do not overlap: of few requests, each is half.
     """
     size = min(WINDOW, ended // 2)
-    if ended < LEAST:
+    if ended < LEAST_REQUESTS:
         return None
     then, now = ((sum(each.complaint for each in some), size) for some in (first[:size], newest[-size:]))
     change = difference_interval(then, now)

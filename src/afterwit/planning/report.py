@@ -12,6 +12,7 @@ from afterwit.planning.gpus import CPU, Gpu, visible
 from afterwit.planning.memory import WIDTHS, Model
 from afterwit.planning.plan import Models, Part, models_of, plan
 from afterwit.planning.servers import other_servers, own_gpus, policy_servers
+from afterwit.text import counted
 
 GB = 1e9
 MEMORY = "memory"
@@ -32,7 +33,7 @@ def _head(settings: Settings, model: Model, gpus: Sequence[Gpu]) -> str:
     trains = f"{_count(shape.adapter(learner.lora_rank))} of an adapter" if learner.lora_rank else "all"
     token = shape.kept_per_token * WIDTHS[model.dtype]
     sizes = " and ".join(sorted({f"{gpu.size / GB:.0f} GB" for gpu in gpus}))
-    there = _plural(len(gpus), "GPU") if gpus[0].name != CPU else "The memory"
+    there = counted(len(gpus), "GPU") if gpus[0].name != CPU else "The memory"
     return (
         f"{model.name}: {_count(shape.weights)} weights; {trains if learner.enabled else 'none'} train; keys "
         f"and values take {token:,} bytes a token\n"
@@ -44,7 +45,7 @@ def _row(part: Part) -> str:
     names = ",".join(dict.fromkeys(gpu.name or MEMORY for gpu in part.gpus))
     what = ", ".join(f"{name} {size / GB:.1f}" for name, size in part.memory.items() if size)
     each = "process" if part.gpus[0].name == CPU else "GPU"
-    copies = f"{part.servers} x {_plural(part.over, each)}"
+    copies = f"{part.servers} x {counted(part.over, each)}"
     return f"{part.name:8} on {names:9} {copies:12} {part.needs / GB:6.1f} GB a {each}: {what}"
 
 
@@ -64,10 +65,6 @@ def _left(parts: Sequence[Part], gpus: Sequence[Gpu]) -> str:
 
 def _count(number: int) -> str:
     return f"{number / 1e9:.2f} G" if number >= 1e9 else f"{number / 1e6:.2f} M"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def _lines(settings: Settings, models: Models, parts: Sequence[Part], flags: Sequence[str]) -> Iterator[str]:

@@ -14,11 +14,11 @@ from afterwit.learning.schedule import (
     is_stale,
     next_of_all,
     next_update,
-    turns_text,
 )
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.store import Pause, Status, Store, VersionRecord
+from afterwit.text import counted
 
 AGO_S = 60.0
 """A time less than this many seconds ago is "just now"."""
@@ -108,10 +108,10 @@ def _stage(found: Overview, status: Status) -> tuple[str, str]:
 def _learning(found: Overview) -> str:
     if found.pause is not None:
         why = f" ({found.pause.words})" if found.pause.words else ""
-        rest = f"; {turns_text(found.in_update)} of an update that had begun" if found.in_update else ""
+        rest = f"; {counted(found.in_update, 'turn')} of an update that had begun" if found.in_update else ""
         return f"paused {_ago(found, found.pause.since)}{why}: `afterwit resume` goes on{rest}"
     if found.in_update:
-        return f"an update of {turns_text(found.in_update)} is under way"
+        return f"an update of {counted(found.in_update, 'turn')} is under way"
     if found.learning:
         return "on; no update is under way"
     if not found.enabled:
@@ -148,7 +148,7 @@ def _last(found: Overview) -> str:
     made = f"version {newest.number}{whose}, {_ago(found, newest.created)}"
     if newest.restores is not None:
         return f"{made}: went back to version {newest.restores}"
-    return f"{made}, from {turns_text(newest.trained)}"
+    return f"{made}, from {counted(newest.trained, 'turn')}"
 
 
 def _ago(found: Overview, then: float) -> str:

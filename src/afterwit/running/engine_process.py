@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 
 LAST_LINES, AFTER_CAUSE = 15, 3
 """Last lines of a log that an error shows: without a cause, and after one."""
-DETAILS = 4
+CAUSE_LINES = 4
 """Lines of a cause after its first."""
-LONGEST = 400
+LONGEST_LINE = 400
 """Characters of a line."""
-PREFIX = re.compile(
+LOG_PREFIX = re.compile(
     r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?)?"  # SGLang: [2026-11-26 01:12:50 TP0]
@@ -258,13 +258,13 @@ def cause_of(lines: Sequence[str]) -> list[str]:
     """The exception of the log's first traceback, which later ones only repeat. [] if there is none."""
     inside = False
     for place, line in enumerate(lines):
-        words = PREFIX.sub("", line)
+        words = LOG_PREFIX.sub("", line)
         if "Traceback (most recent call last):" in words:
             inside = True
         elif inside and RAISED.match(words):
-            more = [PREFIX.sub("", each) for each in lines[place + 1 : place + 1 + DETAILS]]
+            more = [LOG_PREFIX.sub("", each) for each in lines[place + 1 : place + 1 + CAUSE_LINES]]
             end = next((at for at, each in enumerate(more) if not each.startswith((" ", "\t"))), len(more))
-            return [each[:LONGEST] for each in (words, *more[:end])]
+            return [each[:LONGEST_LINE] for each in (words, *more[:end])]
     return []
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from afterwit.binding.request import plain_text, read_message
-from afterwit.binding.stored import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape
+from afterwit.binding.stored import LONG_REPLY, LONGEST_TEXT, Branch, Candidate, Recent, Shape
 from afterwit.byte_cache import ByteCache
 from afterwit.errors import TurnNotFound
 from afterwit.message import SYSTEM, Message
@@ -288,7 +288,7 @@ def _recent(
     client_session: bytes | None,
 ) -> Recent:
     """`texts`: with their roles, of all user messages and of the last `LAST_MESSAGES`."""
-    asked = (text[:LONGEST] for role, text in texts if role == "user")
+    asked = (text[:LONGEST_TEXT] for role, text in texts if role == "user")
     last = (text for role, text in texts[-LAST_MESSAGES:] if role not in SYSTEM)
     return Recent(
         session=session,

@@ -9,14 +9,14 @@ from multiprocessing.context import ForkServerContext
 import pytest
 
 from afterwit.learning.phase import Phase
-from afterwit.learning.rerun import EVERY, FOLDER
+from afterwit.learning.rerun import HALFWAY_FOLDER, KEPT_EVERY
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin
 from tests.learning.stage.learning import Place, forget_until
 from tests.learning.stage.test_forgetting import GONE, busy, learned, tensors, without
 from tests.learning.stage.test_forgetting_killed import at
 
-UPDATES = EVERY + 3
+UPDATES = KEPT_EVERY + 3
 """After the first, which taught nothing of the session."""
 
 
@@ -35,7 +35,7 @@ def test_it_ends_soon_and_goes_on_to_the_bit(
 ) -> None:
     place = busy(place, way)
     learned(place, samples, (0, 1), (2, 3), *((10 + 2 * n, 11 + 2 * n) for n in range(UPDATES - 1)))
-    newest, dead = place.versions.newest(), EVERY + 2
+    newest, dead = place.versions.newest(), KEPT_EVERY + 2
     other = at(place, place.home / "other")
     without(place, other, {"turn0002"})
     before = tensors(place)
@@ -57,11 +57,11 @@ def test_it_ends_soon_and_goes_on_to_the_bit(
     phases: list[Phase] = []
     with place.store() as store:
         place.learn(store, phases.append).run(lambda: False, follow=False)
-    assert phases.count(Phase.STEPPED) == place.settings.epochs * (UPDATES - EVERY)
+    assert phases.count(Phase.STEPPED) == place.settings.epochs * (UPDATES - KEPT_EVERY)
     made = place.versions.all()[-1]
     assert (made.number, made.origin, len(made.replays)) == (newest + 1, Origin.REPLAY, UPDATES)
     assert tensors(place) == tensors(other)
-    assert not (place.versions.root / FOLDER).exists()
+    assert not (place.versions.root / HALFWAY_FOLDER).exists()
 
 
 @pytest.mark.slow  # ten updates and their replay
@@ -73,10 +73,10 @@ def test_what_was_kept_of_another_plan_is_not_gone_on_with(
     learned(place, samples, (0, 1), (2, 3), *((10 + 2 * n, 11 + 2 * n) for n in range(UPDATES - 1)))
     with place.store() as store:
         store.order_forgetting(GONE, replay=True, now=1.0)
-    process = processes.Process(target=forget_until, args=(place, signal.SIGKILL, EVERY + 1))
+    process = processes.Process(target=forget_until, args=(place, signal.SIGKILL, KEPT_EVERY + 1))
     process.start()
     process.join()
-    assert (place.versions.root / FOLDER).exists()
+    assert (place.versions.root / HALFWAY_FOLDER).exists()
     with place.store() as store:
         store.cancel_forgetting(GONE)
         store.order_forgetting("s10", replay=True, now=2.0)
@@ -86,4 +86,4 @@ def test_what_was_kept_of_another_plan_is_not_gone_on_with(
     other = at(place, place.home / "other")
     without(place, other, {"turn0010"})
     assert tensors(place) == tensors(other)
-    assert not (place.versions.root / FOLDER).exists()
+    assert not (place.versions.root / HALFWAY_FOLDER).exists()

@@ -23,7 +23,7 @@ from afterwit.cli.app import app
 from afterwit.config import versions_settings
 from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.home import backup as backups
-from afterwit.home.backup import HEADER, restore
+from afterwit.home.backup import HEADER, restore_home
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import a_version, add, add_judged
 
@@ -92,7 +92,7 @@ def test_two_links_to_one_file_are_in_the_backup_once(learned: Path, tmp_path: P
         backups.back_up(learned, store, file, now=1.0)
     with tarfile.open(file) as tar:
         assert sum(entry.islnk() for entry in tar) == 2
-    restore(file, tmp_path / "again")
+    restore_home(file, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(learned)
 
 
@@ -103,7 +103,7 @@ def test_a_version_that_is_pruned_meanwhile_keeps_its_manifest(learned: Path, tm
     with store_of_home(learned) as store:
         copied = backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
     assert (copied.versions, copied.with_weights) == (3, 1)
-    restore(tmp_path / "copy.tar", tmp_path / "again")
+    restore_home(tmp_path / "copy.tar", tmp_path / "again")
     restored = Versions(root=tmp_path / "again" / "versions", base=learned)
     assert restored.numbers() == [0, 1, 2]
     assert [restored.has_weights(number) for number in (1, 2)] == [False, True]
@@ -123,7 +123,7 @@ def test_a_version_that_the_copied_store_does_not_know_is_committed_at_the_next_
         store.copy_to = then_trained  # type: ignore[method-assign]
         backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
     again = tmp_path / "again"
-    restore(tmp_path / "copy.tar", again)
+    restore_home(tmp_path / "copy.tar", again)
     assert ("cjudged", "JUDGED") in turns(again)
     with store_of_home(again) as store:
         done = store.reconcile(Versions(root=again / "versions", base=again).all(), now=1.0)
@@ -155,7 +155,7 @@ def test_while_others_write_every_transaction_is_in_the_copy_whole_or_not(
     writer.join()
     assert len(turns(learned)) == 124
     for number in range(3):
-        restore(tmp_path / f"copy{number}.tar", tmp_path / f"again{number}")
+        restore_home(tmp_path / f"copy{number}.tar", tmp_path / f"again{number}")
         names = {name for name, _ in turns(tmp_path / f"again{number}")}
         firsts = {name.removeprefix("first") for name in names if name.startswith("first")}
         assert firsts == {name.removeprefix("second") for name in names if name.startswith("second")}
@@ -186,9 +186,9 @@ def test_a_running_home_is_never_replaced(learned: Path, tmp_path: Path) -> None
     for lock in (learned / ".gateway.lock", learned / "versions" / ".learner.lock"):
         with exclusive(lock, purpose="x", wait=False):
             with pytest.raises(AlreadyRunning, match="a running home is not replaced"):
-                restore(file, learned)
+                restore_home(file, learned)
     with pytest.raises(SettingError, match="is not empty: move it away first"):
-        restore(file, learned)
+        restore_home(file, learned)
     assert len(turns(learned)) == 4
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_or_foreign_archive_makes_no_home(
         backups.back_up(learned, store, file, now=1.0)
     bad = altered(file, tmp_path / "bad.tar", change)
     with pytest.raises(SettingError, match=said):
-        restore(bad, tmp_path / "again")
+        restore_home(bad, tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar", "copy.tar", "home"]
 
 
@@ -291,7 +291,7 @@ def test_a_backup_by_somebody_else_makes_no_home(
     with tarfile.open(file, "a", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(added[0], io.BytesIO(added[1]))
     with pytest.raises(SettingError, match=said):
-        restore(file, tmp_path / "again")
+        restore_home(file, tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.tar", "home"]
 
 
@@ -301,7 +301,7 @@ def test_an_archive_that_is_larger_inside_is_not_unpacked(learned: Path, tmp_pat
         backups.back_up(learned, store, file, now=1.0)
     file.write_bytes(gzip.compress(file.read_bytes()))
     with pytest.raises(SettingError, match="not a backup of Afterwit, or damaged"):
-        restore(file, tmp_path / "again")
+        restore_home(file, tmp_path / "again")
 
 
 @pytest.mark.parametrize("name", ["../../../etc/hostname", "/etc/hostname", "versions/000001/manifest.json"])
@@ -315,7 +315,7 @@ def test_the_header_names_files_of_a_home_alone(learned: Path, tmp_path: Path, n
 
     bad = altered(file, tmp_path / "bad.tar", change)
     with pytest.raises(SettingError, match="which is not a file of a home"):
-        restore(bad, tmp_path / "again")
+        restore_home(bad, tmp_path / "again")
 
 
 def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Pat
     for wrong in (whole[: len(whole) // 2], b"not a tar file" * 100, b""):
         file.write_bytes(wrong)
         with pytest.raises(SettingError, match=r"not a backup of Afterwit, or damaged|is damaged"):
-            restore(file, tmp_path / "again")
+            restore_home(file, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
@@ -345,7 +345,7 @@ def test_weights_that_are_at_a_shared_place_alone_are_in_the_backup(learned: Pat
     said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
     assert "3 versions, 2 of them with weights" in " ".join(said.split())
     assert not versions.on_disk(1)
-    restore(file, again)
+    restore_home(file, again)
     assert contents(again) == before
     said = run.invoke(app, ["du", "--json", "--home", str(learned)], catch_exceptions=False).stdout
     (there,) = (row for row in map(json.loads, said.splitlines()) if row["name"] == "versions.url")

@@ -34,9 +34,7 @@ SYSTEM = (
     f"solution in {SOLUTION}. Test it before you end. When it is done, say so without calling a tool."
 )
 
-
 UNREAD = "A tool call could not be read. Write it as the tools' description says."
-
 
 CONTEXT_FULL = "context_length_exceeded"
 

@@ -14,7 +14,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 

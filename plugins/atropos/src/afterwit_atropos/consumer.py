@@ -28,7 +28,6 @@ from afterwit_atropos.wire import BadGroup, read
 
 log = logging.getLogger(__name__)
 
-
 FOR_EVER = 10**9
 """The number of steps announced to environments if training is unbounded."""
 

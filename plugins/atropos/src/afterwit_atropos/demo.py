@@ -28,19 +28,14 @@ from afterwit_atropos.model_server import LINES
 
 SETTINGS = Path(__file__).with_name("demo.toml")
 
-
 MODEL = Path(demo.__file__).parent / "tools" / "model"
-
 
 HELD_OUT = 100
 
-
 LOOK_S = 0.2
-
 
 START_S = 120.0
 """Longest wait for the server to answer."""
-
 
 STOP_S = 30.0
 

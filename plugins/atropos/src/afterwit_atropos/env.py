@@ -44,17 +44,13 @@ from afterwit_atropos.tasks import DatasetSettings, Task, cache_of_the_hub, load
 
 log = logging.getLogger(__name__)
 
-
 MOST_LOST = 8
 """Groups lost one after the other before the run stops with the reason of the last."""
-
 
 LAST_VERSION_S = 120.0
 """Longest wait for the trainer's last version."""
 
-
 LOOK_S = 0.2
-
 
 NOWHERE = Path("/nonexistent")
 

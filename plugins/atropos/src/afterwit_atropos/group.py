@@ -13,7 +13,6 @@ from afterwit.teacher import TeacherRow, is_logprob
 COLDEST, HOTTEST = 0.01, 100.0
 """Temperatures of log-probs."""
 
-
 MOST_SCORE = 1e9
 """Of scores and advantages. One far beyond would make a whole update's loss infinite."""
 

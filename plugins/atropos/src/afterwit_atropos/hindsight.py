@@ -33,7 +33,7 @@ from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, Unscore
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 400
+REMEMBERED_TURNS = 400
 """Turns."""
 
 REMEDIES = {
@@ -290,7 +290,7 @@ class Tally:
     def __init__(self, *, most: float, fewest: int) -> None:
         """`most`: the share that may fail; `fewest`: turns below which it is not checked."""
         self._most, self._fewest = most, fewest
-        self._failed: deque[Reason | None] = deque(maxlen=max(REMEMBERED, fewest))
+        self._failed: deque[Reason | None] = deque(maxlen=max(REMEMBERED_TURNS, fewest))
         self.reasons: Counter[Reason] = Counter()
         """The reasons for missing rows over the whole run, `no_signal` included."""
         self.scored = 0

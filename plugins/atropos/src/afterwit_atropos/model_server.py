@@ -27,7 +27,6 @@ from afterwit_atropos.policy import EnginePolicy
 
 LOOK_S = 1.0
 
-
 UNSET_TOKENS = 1024
 """Tokens of a response if the caller names no number."""
 

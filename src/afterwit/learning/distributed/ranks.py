@@ -18,7 +18,7 @@ from afterwit.learning.score import response_states
 T = TypeVar("T")
 
 Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
-NOTHING = Row(prompt=(0,), response=(0,))
+EMPTY_ROW = Row(prompt=(0,), response=(0,))
 """The row of an empty pass."""
 
 
@@ -95,5 +95,5 @@ def streamed(
         most = max(ranks.every(mine))
         found = list(stream(model, rows, limit, packing))
         for _ in range(most - mine):
-            response_states(model, [NOTHING])
+            response_states(model, [EMPTY_ROW])
     return iter(found)

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Partial
 from transformers import PreTrainedModel
 
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.models import ONE_FILE, copy_configuration, load_model
+from afterwit.learning.models import SHARD_SIZE, copy_configuration, load_model
 from afterwit.learning.optimizer import MASTER, Masters, without_prefix
 from afterwit.learning.score import fused_head
 from afterwit.learning.settings import LearnerSettings
@@ -124,7 +124,7 @@ class Sharded:
     def save(self, tensors: Mapping[str, Tensor], folder: Path, base: Path) -> None:
         """Write weights that are `gathered`."""
         if dist.get_rank() == 0:
-            self.model.save_pretrained(folder, state_dict=dict(tensors), max_shard_size=ONE_FILE)
+            self.model.save_pretrained(folder, state_dict=dict(tensors), max_shard_size=SHARD_SIZE)
             copy_configuration(folder, base)
 
 

@@ -20,7 +20,6 @@ from .plain import decode, encode
 
 MODULE = "solution"
 
-
 FORM = "check"
 
 

@@ -18,8 +18,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.errors import EngineError
 from afterwit.home.model import model_folder
-from afterwit.learning.batch import TurnLimits
-from afterwit.learning.batch import build as items_of
+from afterwit.learning.batch import TurnLimits, build_items
 from afterwit.learning.claims import DAY_S, Claims
 from afterwit.store import Record, Store
 from afterwit.teacher import TeacherServer
@@ -126,7 +125,7 @@ class Lessons:
         if not records:
             return []
         try:
-            items, refused = items_of(
+            items, refused = build_items(
                 self._claims.samples(records),
                 self._renderer,
                 self._settings.judge.placement,

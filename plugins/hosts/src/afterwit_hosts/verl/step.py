@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.learning.distributed.ranks import NOTHING
+from afterwit.learning.distributed.ranks import EMPTY_ROW
 from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Row
@@ -37,4 +37,4 @@ def rows_of(state: UpdateState) -> list[tuple[int, Row]]:
     """This rank's rows, each with its item; as many as any rank has: verl cuts all into as many passes."""
     own = [(item, state.items[item].student) for part in state.passes for item in part.chosen]
     most = max(state.ranks.every(len(own)))
-    return [*own, *[(NO_ITEM, NOTHING)] * (most - len(own))]
+    return [*own, *[(NO_ITEM, EMPTY_ROW)] * (most - len(own))]
