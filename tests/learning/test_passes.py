@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import shares
 from afterwit.learning.distributed.ranks import ALONE, Ranks
+from afterwit.learning.metrics import FORWARD_AND_BACKWARD
 from afterwit.learning.rows import Packing, Row
-from afterwit.learning.update import BACKWARD, own_passes
+from afterwit.learning.update import own_passes
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 
@@ -55,8 +56,8 @@ def test_ranks_run_every_turn_once_and_differ_by_one_turns_work_at_most(
     assert sorted(index for mine in chosen for index in mine) == list(range(len(items)))
     for each in (each for mine in passes for each in mine):
         assert len(each.chosen) * max(lengths[index] for index in each.chosen) <= limit
-    work = [BACKWARD * sum(lengths[index] for index in mine) for mine in chosen]
-    assert max(work) - min(work) <= BACKWARD * max(lengths)
+    work = [FORWARD_AND_BACKWARD * sum(lengths[index] for index in mine) for mine in chosen]
+    assert max(work) - min(work) <= FORWARD_AND_BACKWARD * max(lengths)
 
 
 @given(LENGTHS, st.integers(60, 300))
