@@ -19,6 +19,7 @@ from afterwit.message import one_line
 from afterwit.printing.terminal import WIDE, short_moment
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
+from afterwit.text import counted
 from afterwit.turn import Turn
 from afterwit.verdict import Question, Verdict
 from afterwit.version import Effect, Origin
@@ -289,7 +290,7 @@ def _version_row(
         f"{version.number}{' *' if version.number in serving else ''}",
         how,
         short_moment(version.created),
-        f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
+        f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
         "" if loss is None else f"{loss:.4f}",
         _standing(version, confirmed),
         short_moment(version.published_at),
