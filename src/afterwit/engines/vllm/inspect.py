@@ -72,8 +72,9 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
         raise SettingError(f"the vLLM server at {client.url} must be started with {'; and '.join(missing)}")
     if swap == "adapters" and "cpu" in version:
         log.warning(
-            "vLLM %s answers for the base with an adapter once all its --max-loras places are taken: start "
-            "it with more places than adapters, or use a GPU",
+            "vLLM %s for CPUs computes the base with whatever adapter was in the last of its --max-loras "
+            "places, so the judge and a teacher on this server may be a trained model. Use a GPU, or set "
+            'judge.url and learner.teacher = "base"',
             version,
         )
 
