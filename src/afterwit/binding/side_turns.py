@@ -161,8 +161,8 @@ def known_patterns() -> Patterns:
 def looks_back(incoming: IncomingRequest) -> bool:
     """Whether the request ends with a client's instruction about the whole conversation.
 
-    It requests a look back on all of it; or a title, suggestions or the like, speaks of the user or
-    of the chat as an outsider, and prescribes the form of the answer.
+    Either the instruction requests a summary of the whole conversation, or it requests a title, suggestions
+    or the like, describes the user or the chat from outside, and prescribes the form of the answer.
     """
     if incoming.last_reply is None or incoming.messages[-1].role not in ("user", *SYSTEM):
         return False

@@ -130,7 +130,7 @@ Timed = TypeVar("Timed", bound=_Timed)
 
 
 def _between(found: Sequence[Timed], since: float, until: float) -> list[Timed] | None:
-    """Those of that time, its end included; None if some of it may not have been read."""
+    """The values with since < at <= until; None if some may not have been read."""
     if len(found) == MOST and min(each.at for each in found) > since:
         return None
     return [each for each in found if since < each.at <= until]

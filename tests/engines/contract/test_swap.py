@@ -7,7 +7,6 @@ import math
 from contextlib import aclosing
 
 import pytest
-import torch
 
 from afterwit.engines.port import Engine, Step, Weights
 from afterwit.errors import EngineError
@@ -96,8 +95,6 @@ async def test_the_base_answers_as_before_in_one_batch_with_new_weights_after_ma
 ) -> None:
     if not engine.capabilities.base_weights or engine.facts.name == "fake":
         pytest.skip("this engine serves live weights only, or its log-probs are made up")
-    if engine.facts.name == "vllm" and not torch.cuda.is_available():
-        pytest.xfail("vLLM 0.32 for CPUs computes the base with the adapter of its last place")
     for _ in range(SWAPS):
         await engine.stage(engine.version + 1, models.newer_for(engine))
         await engine.probe(IDS[: engine.capabilities.longest_probe])

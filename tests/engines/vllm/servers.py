@@ -16,8 +16,6 @@ from tests.servers.server import Launch, Server, Servers
 
 RANK = 16
 WAYS: tuple[Swap, ...] = ("adapters", "whole")
-ON_A_CPU = ("--max-loras", "8")
-"""More places than adapters: with none free, vLLM 0.32 on a CPU answers for the base with the last one."""
 
 
 def full(model: Path) -> Launch:
@@ -30,7 +28,7 @@ def full(model: Path) -> Launch:
     return Launch(
         server="vllm",
         model=model,
-        flags=(*(word for flag in named for word in flag), *ON_A_CPU),
+        flags=tuple(word for flag in named for word in flag),
         environment=tuple(sorted(variables.items())),
     )
 

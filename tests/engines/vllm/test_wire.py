@@ -15,6 +15,7 @@ import pytest
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined
+from afterwit.engines.vllm.inspect import inspect
 from afterwit.engines.vllm.server import GENERATE, VllmServer, prompt_logprobs
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
@@ -131,6 +132,56 @@ async def test_an_adapter_is_loaded_by_its_folder_and_asked_by_its_name(qwen: Pa
         await server.score(SCORED, "one")
     assert recorded.bodies("/v1/load_lora_adapter")[-1] == {"lora_name": "one", "lora_path": str(adapter)}
     assert recorded.bodies(GENERATE)[0]["model"] == "one"
+
+
+async def test_the_base_is_requested_as_an_adapter_that_is_scaled_to_nothing(
+    qwen: Path, adapter: Path
+) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.score(SCORED, None)
+        await server.load_adapter("one", adapter)
+        await server.load_adapter("two", adapter)
+        await server.score(SCORED, None)
+        zeros, *_ = loaded = recorded.bodies("/v1/load_lora_adapter")
+        config = orjson.loads((Path(zeros["lora_path"]) / "adapter_config.json").read_bytes())
+        assert config["lora_alpha"] == 0
+        await server.close()
+    assert [body["lora_name"] for body in loaded] == [zeros["lora_name"], "one", "two"]
+    assert [body["model"] for body in recorded.bodies(GENERATE)] == ["tiny", zeros["lora_name"]]
+    assert recorded.bodies("/v1/unload_lora_adapter") == [{"lora_name": zeros["lora_name"]}]
+    assert list(adapter.parent.glob(".*")) == [], "nothing is left on the disk"
+
+
+async def test_a_restarted_server_gets_it_again(qwen: Path, adapter: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_adapter("one", adapter)
+        await server.check()
+        recorded.adapters.clear()
+        with pytest.raises(EngineUnavailable, match="no longer has the adapter afterwit-base-"):
+            await server.score(SCORED, None)
+        await server.check()
+        await server.score(SCORED, None)
+        await server.load_adapter("one", adapter)
+        await server.score(SCORED, None)
+        await server.close()
+    names = [body["lora_name"] for body in recorded.bodies("/v1/load_lora_adapter")]
+    assert [body["model"] for body in recorded.bodies(GENERATE)] == [names[0], "tiny", names[2]]
+    assert names[0] != names[2]
+
+
+async def test_another_process_finds_it_by_its_name(qwen: Path, adapter: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_adapter("one", adapter)
+        async with listening(recorded) as url:
+            client = ServerClient(url, key=None, silence_s=10)
+            fit = await inspect(client, qwen, None, any_weights=True)
+            await fit.server.score(SCORED, None)
+            await client.close()
+        await server.close()
+    assert recorded.bodies(GENERATE)[-1]["model"].startswith("afterwit-base-")
 
 
 async def test_a_schema_is_asked_for_from_the_first_id_on_and_a_refused_one_is_the_clients_fault(

@@ -444,8 +444,8 @@ async def reached(url: str, *, sleep: Sleep = asyncio.sleep) -> None:
         async with aiohttp.ClientSession() as session, session.get(f"{url.rstrip('/')}/info") as answer:
             if answer.status >= 400:
                 raise SettingError(
-                    f"what answers at {url} is no run-api of Atropos ({answer.status}): start one, or name "
-                    "its address with --env.rollout_server_url"
+                    f"what answers at {url} is not a run-api of Atropos ({answer.status}): start one, "
+                    "or name its address with --env.rollout_server_url"
                 )
 
     await answered(look, url=url, sleep=sleep)

@@ -127,6 +127,6 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(unused_tcp_port: int
 async def test_another_program_at_the_address_is_named() -> None:
     server = TestServer(web.Application())
     await server.start_server()
-    with pytest.raises(SettingError, match=r"is no run-api of Atropos \(404\).*rollout_server_url"):
+    with pytest.raises(SettingError, match=r"is not a run-api of Atropos \(404\).*rollout_server_url"):
         await reached(str(server.make_url("/")))
     await server.close()

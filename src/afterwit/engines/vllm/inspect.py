@@ -6,7 +6,6 @@ Missing features are listed with the flag that enables each.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from afterwit.engines.server.inspect import (
 )
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.server import BACKGROUND, GENERATE, VllmServer, params_of
+from afterwit.engines.vllm.server import BACKGROUND, GENERATE, ZEROS, VllmServer, params_of
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
 
@@ -48,9 +47,7 @@ QUIET = {"VLLM_NO_USAGE_STATS": "1"}
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values of `--max-lora-rank`."""
 ADAPTERS = 5
-"""Adapters in use at once: the live one, a staged one and its scaled copy, two of running responses."""
-
-log = logging.getLogger(__name__)
+"""Adapters in use at once: the base's, the live one, a staged one and its scaled copy, one of responses."""
 
 
 async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_weights: bool = False) -> Fit:
@@ -70,13 +67,6 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     tokens = await same_tokens(client, folder, root, named={"model": model})
     if missing := [flag async for flag in _missing(client, folder, model, swap)]:
         raise SettingError(f"the vLLM server at {client.url} must be started with {'; and '.join(missing)}")
-    if swap == "adapters" and "cpu" in version:
-        log.warning(
-            "vLLM %s for CPUs computes the base with whatever adapter was in the last of its --max-loras "
-            "places, so the judge and a teacher on this server may be a trained model. Use a GPU, or set "
-            'judge.url and learner.teacher = "base"',
-            version,
-        )
 
     async def top_at(temperature: float) -> list[float]:
         answer = (await client.post(GENERATE, _body(model, tokens, temperature=temperature))).json
@@ -99,6 +89,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
             labels=(await client.ask("GET", "/weight_info")).status == 200,
             caches=metrics.status == 200 and CACHES in metrics.body,
             raw=basis is Basis.RAW,
+            zeros=next((each["id"] for each in models if each["id"].startswith(ZEROS)), None),
         ),
         capabilities=capabilities_of(
             swap,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import base64
 import math
 import struct
 from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from afterwit.engines.model_files import weights_of
 from afterwit.engines.port import TopLogprobs
@@ -24,6 +26,7 @@ from afterwit.engines.server.server import (
     sampling_params,
     top_logprobs,
 )
+from afterwit.engines.server.swaps import OURS, amplified
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 
 GENERATE = "/inference/v1/generate"
@@ -43,6 +46,12 @@ AT_ONCE = 8
 BIAS = 100.0
 """The most that the server adds to a logit."""
 MAGIC = b"\x93NUMPY"
+ZEROS = f"{OURS}base-"
+"""Begins the name of an adapter that is scaled to nothing, as which the base is requested.
+
+The CPU build of 0.32 computes the base with whatever adapter is in its last place. No server says what it
+runs on, so all get one.
+"""
 
 Next = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]
 """(ids, sampling parameters) to log-probs of the next id, the sampled one first."""
@@ -61,18 +70,25 @@ class VllmServer:
         labels: bool,
         caches: bool = False,
         raw: bool = False,
+        zeros: str | None = None,
     ) -> None:
         """`model` is the name of the model without adapter, `root` the place that the server read it from.
 
         `priorities`: accepts them. `labels`: reports the label of its weights. `caches`: has a prefix cache.
-        `raw`: its log-probs are of the model's own distribution.
+        `raw`: its log-probs are of the model's own distribution. `zeros`: an adapter of ZEROS
+        that another engine has loaded.
         """
         self._client, self._model, self._root = client, model, root
         self._priorities, self._labels = priorities, labels
         self._caches, self._raw = caches, raw
+        self._zeros = zeros
+        self._loaded_zeros: str | None = None
+        self._folder = ExitStack()
+        """The folder of an adapter that was loaded from here, which the server may read again."""
 
     async def check(self) -> str | None:
         await self._client.get("/health", within_s=CHECK_S)
+        zeros = self._zeros
         models = (await self._client.get("/v1/models", within_s=CHECK_S)).json["data"]
         base = next((each for each in models if each["id"] == self._model), None)
         if base is None or base["root"] != self._root:
@@ -80,6 +96,8 @@ class VllmServer:
             raise SettingError(
                 f"the server at {self._client.url} now serves another model: {found}, not {self._root}"
             )
+        if zeros == self._zeros and zeros not in {each["id"] for each in models}:
+            self._zeros = None  # a restarted server has lost it
         if not self._labels:
             return None
         label: str = (await self._client.get("/weight_info", within_s=CHECK_S)).json["weight_version"]
@@ -91,7 +109,7 @@ class VllmServer:
             body["reasoning_ended"] = True  # `Form` samples it apart: the schema holds from the first id on
         if self._priorities and request.background:
             body["priority"] = BACKGROUND
-        name = request.weights or self._model
+        name = self._name(request.weights)
         try:
             async with aclosing(self._client.events(GENERATE, {"model": name, **body})) as reads:
                 async for events in reads:
@@ -133,7 +151,7 @@ class VllmServer:
     async def _one_more(self, ids: Sequence[int], weights: str | None, params: Mapping[str, Any]) -> Any:
         """The answer to ids, after which one more is sampled."""
         fixed = {"max_tokens": 1, "temperature": 0.0, "detokenize": False}
-        name = weights or self._model
+        name = self._name(weights)
         body = {"model": name, "token_ids": list(ids), "sampling_params": {**fixed, **params}}
         try:
             return (await self._client.post(GENERATE, body)).json
@@ -141,10 +159,19 @@ class VllmServer:
             raise self._without_adapter(error, name) from error
 
     async def load_adapter(self, name: str, folder: Path) -> None:
+        if self._zeros is None:
+            self._folder.close()
+            zeros = ZEROS + uuid4().hex[:8]
+            copy = await asyncio.to_thread(self._folder.enter_context, amplified(folder, zeros, 0.0))
+            await self._load(zeros, copy, like=folder)
+            self._zeros = self._loaded_zeros = zeros
+        await self._load(name, folder, like=folder)
+
+    async def _load(self, name: str, folder: Path, *, like: Path) -> None:
         try:
             await self._client.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except Refused as error:
-            raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+            raise EngineError(f"The adapter in {like} does not fit the served model: {error}") from error
 
     async def unload_adapter(self, name: str) -> None:
         await self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, within_s=UNLOAD_S)
@@ -163,7 +190,14 @@ class VllmServer:
             await self._client.post("/resume")
 
     async def close(self) -> None:
+        if self._zeros == self._loaded_zeros and self._zeros is not None:
+            with suppress(EngineError):
+                await self.unload_adapter(self._zeros)
+        self._folder.close()
         await self._client.close()
+
+    def _name(self, weights: str | None) -> str:
+        return weights or self._zeros or self._model
 
     def _without_adapter(self, error: Refused, weights: str) -> EngineError:
         """A server that no longer has an adapter was restarted."""
