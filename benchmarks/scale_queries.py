@@ -51,7 +51,7 @@ CALLS = (
         run=lambda store: store.turn_lines(Filter(state=State.ANSWERED), limit=51),
     ),
     Call(what="page: the newest sessions", run=lambda store: store.session_lines(limit=31)),
-    Call(what="page: curves", run=lambda store: store.outcomes(limit=2_000)),
+    Call(what="page: curves", run=lambda store: store.judged_turns(limit=2_000)),
     Call(what="page: sources", run=lambda store: store.source_lines(newest=5_000)),
     Call(what="page: the judge's votes", run=lambda store: store.judged_turns(limit=1_000)),
     Call(what="page: the newest versions", run=lambda store: store.newest_versions(limit=41)),

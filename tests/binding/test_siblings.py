@@ -6,14 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.binding.bind import Resolution, resolve
-from afterwit.binding.stored import Branch
+from afterwit.binding.stored import Candidate
 from afterwit.turn import Kind
 
 MAIN, SIDE, UNKNOWN = Kind.MAIN, Kind.SIDE, Kind.UNKNOWN
 
 
-def branch(turn: str = "a", kind: Kind = MAIN, *, children: int = 0, answered: bool = False) -> Branch:
-    return Branch(turn=turn, kind=kind, children=children, answered=answered)
+def branch(turn: str = "a", kind: Kind = MAIN, *, children: int = 0, answered: bool = False) -> Candidate:
+    return Candidate(
+        turn=turn,
+        session="s",
+        parent="parent",
+        prompt_hash=b"",
+        full_hash=b"",
+        depth=1,
+        full_depth=2,
+        delivered=True,
+        kind=kind,
+        created=0.0,
+        children=children,
+        answered=answered,
+    )
 
 
 PARENT = branch("parent", children=1, answered=True)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.judging.checks import Judged
 from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import Episode
-from afterwit.store import Outcome, Store
+from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.tracking.values import newest_values, of_judge, of_people, of_version
+from afterwit.verdict import Source
 from afterwit.version import Origin, Probe, Version
 from tests.tracking.told import METRICS, commit
 
@@ -38,10 +40,26 @@ def end(store: Store, turn: str, *, complaint: bool, at: float) -> None:
     store.end_episode(ended, [], steps=[], now=at)
 
 
+def judged(seq: int, reward: int) -> Judged:
+    return Judged(
+        seq=seq,
+        turn=f"t{seq}",
+        session="s",
+        reward=reward,
+        source=Source.VOTES,
+        hinted=reward < 0,
+        version=0,
+        at=1.0,
+        feedback=None,
+        ended_well=None,
+        votes=(),
+    )
+
+
 def test_a_version_is_told_with_its_loss_hints_times_suite_judge_and_people(store: Store) -> None:
     commit(store, 0, 1)
     record = store.versions()[1]
-    outcomes = [Outcome(reward=reward, hinted=reward < 0, version=0, at=1.0) for reward in (1, 1, -1, 0)]
+    outcomes = [judged(seq, reward) for seq, reward in enumerate((1, 1, -1, 0))]
     requests = [
         PersonRequest(session="s", source="me", kind="edit", complaint=bad, at=1.0) for bad in (True, False)
     ]

@@ -9,7 +9,7 @@ from afterwit.binding.evidence import Evidence, Followed, evidence_of, paraphras
 from afterwit.binding.next_state import reaction, with_our_ids
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
-from afterwit.binding.stored import Branch, Candidate, Recent, latest
+from afterwit.binding.stored import Candidate, Recent, latest
 from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.turn import Kind
@@ -225,7 +225,7 @@ class Resolution:
     prompt added (`next_state.added_messages`) are then the next state of the parent's parent."""
 
 
-def resolve(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Resolution:
+def resolve(kind: Kind, *, parent: Candidate | None, siblings: Sequence[Candidate]) -> Resolution:
     """Decide for a turn that is bound to `parent`, which has the children `siblings` already.
 
     `kind` is the binding's. `siblings` holds neither the turn itself nor what it retries or rejects.

@@ -64,8 +64,9 @@ class Candidate:
     kind: Kind
     created: float
     children: int
+    """Turns whose parent it is, without side turns. Only whether there are any matters."""
     answered: bool = False
-    """Messages that follow it are known."""
+    """Messages that follow it are known; among siblings, feedback on it counts too."""
     reply: str | None = None
     """The text of its reply as it is compared; None if it was not looked up."""
     said: tuple[tuple[str, ...], ...] = ()
@@ -120,15 +121,3 @@ class Recent:
     def __post_init__(self) -> None:
         pieces = frozenset(text[:LONGEST_TEXT] for text in self.texts if len(text) >= SHORTEST_TEXT)
         object.__setattr__(self, "pieces", pieces)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """A stored turn among its siblings. Superseded turns and those whose client left are left out."""
-
-    turn: str
-    kind: Kind
-    children: int
-    """Turns whose parent it is, without side turns. Only whether there are any matters."""
-    answered: bool
-    """Its next state is known."""

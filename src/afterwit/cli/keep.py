@@ -250,7 +250,7 @@ def export(
 def _write_whole(store: Store, where: Filter, stream: BinaryIO) -> str:
     import orjson
 
-    from afterwit.store.export import whole
+    from afterwit.store import whole
 
     count = 0
     for record in store.turns(where):

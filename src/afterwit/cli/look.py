@@ -86,7 +86,7 @@ def turns(
 
 def _print_lines(records: Iterable[Record]) -> None:
     from afterwit.printing.turns import why_unbound
-    from afterwit.store.export import summary
+    from afterwit.store import summary
 
     for record in records:
         write_json(summary(record) | {"unbound": why_unbound(record)})

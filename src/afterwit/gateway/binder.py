@@ -136,16 +136,16 @@ def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: flo
 
 def _went_on(store: Store, turn: str) -> bool:
     """Whether another turn follows it."""
-    branch = store.branch(turn)
-    return branch is not None and branch.children > 0
+    found = store.candidate(turn)
+    return found is not None and found.children > 0
 
 
 def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolution:
     if binding.parent is None:
         return resolve(binding.kind, parent=None, siblings=())
     apart = {binding.retry_of, binding.rejects, *own}
-    siblings = [branch for branch in store.branches(binding.parent) if branch.turn not in apart]
-    return resolve(binding.kind, parent=store.branch(binding.parent), siblings=siblings)
+    siblings = [child for child in store.children(binding.parent) if child.turn not in apart]
+    return resolve(binding.kind, parent=store.candidate(binding.parent), siblings=siblings)
 
 
 def _apply(store: Store, resolved: Resolution, now: float) -> None:
@@ -159,12 +159,12 @@ def _apply(store: Store, resolved: Resolution, now: float) -> None:
 def _answer_again(store: Store, confirmed: str, now: float) -> None:
     """A turn turned out to be on the main line: the messages it added are its own parent's next state."""
     turn = store.turn(confirmed).turn
-    if turn.parent is None:
+    if turn.parent is None or (parent := store.candidate(turn.parent)) is None:
         return
     try:
-        parent = store.turn(turn.parent).turn
+        before = store.turn(turn.parent).turn
     except TurnNotFound:  # its content was pruned, so it cannot train
         return
-    messages = added_messages(turn.conversation.messages, parent, store.full_depth(parent.id))
+    messages = added_messages(turn.conversation.messages, before, parent.full_depth)
     if messages:
         store.answer(turn.parent, messages, answered_by=confirmed, now=now)

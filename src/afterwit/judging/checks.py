@@ -31,6 +31,10 @@ class Judged:
     reward: int
     source: Source
     hinted: bool
+    version: int
+    """The version that sampled its oldest token; 0 for an imported turn."""
+    at: float
+    """When it was judged."""
     feedback: int | None
     """The reward of the newest explicit feedback; None: there is none, or it has only words."""
     ended_well: bool | None

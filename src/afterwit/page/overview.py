@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.status import health_of
+from afterwit.judging.checks import Judged
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
@@ -19,7 +20,7 @@ from afterwit.page.plot import Band
 from afterwit.progress import Interval, PersonRequest, Trend, difference_interval, wilson_interval
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
-from afterwit.store import Counts, Outcome, Pause, Status, Store, VersionRecord
+from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin
 
 OVERVIEW_TURNS = 1_000
@@ -88,7 +89,7 @@ ANSWERS = {
 
 def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Whether it learns and helps, what waits, and what was not learned from."""
-    counts, outcomes = store.counts(), store.outcomes(limit=OVERVIEW_TURNS)
+    counts, outcomes = store.counts(), store.judged_turns(limit=OVERVIEW_TURNS)
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = health_of(gateway, store.statuses(), pause).stages
@@ -168,7 +169,7 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
 
 def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
     """All curves."""
-    outcomes = store.outcomes(limit=CURVE_TURNS)
+    outcomes = store.judged_turns(limit=CURVE_TURNS)
     requests = requests_of(store.all_episodes(limit=COUNTED_REQUESTS))
     versions = store.newest_versions(limit=CURVE_VERSIONS)[::-1]
     return {
@@ -197,7 +198,7 @@ def approved(versions: Sequence[VersionRecord]) -> Markup:
     return plot.line(kept, title="Kept of what people approved", share=True)
 
 
-def found(outcomes: Sequence[Outcome]) -> list[Markup]:
+def found(outcomes: Sequence[Judged]) -> list[Markup]:
     """Rewards, and the share of turns with a hint."""
     good, bad = (shares([each.reward == reward for each in outcomes]) for reward in (1, -1))
     mean = [(x, up - down) for (x, up), (_, down) in zip(good, bad, strict=True)]

@@ -11,7 +11,6 @@ from afterwit.store.records import (
     ForgetOrder,
     Key,
     LearnedTurn,
-    Outcome,
     Pause,
     Pruned,
     Reconciled,
@@ -22,6 +21,8 @@ from afterwit.store.records import (
     Status,
     TurnLine,
     VersionRecord,
+    summary,
+    whole,
 )
 from afterwit.store.store import Store
 
@@ -35,7 +36,6 @@ __all__ = [
     "ForgetOrder",
     "Key",
     "LearnedTurn",
-    "Outcome",
     "ParentLookup",
     "Pause",
     "Pruned",
@@ -48,4 +48,6 @@ __all__ = [
     "Store",
     "TurnLine",
     "VersionRecord",
+    "summary",
+    "whole",
 ]

@@ -14,7 +14,7 @@ from afterwit.judging.checks import Judged
 from afterwit.store.database import ALL, Part, marks
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.reading import clauses_of
-from afterwit.store.records import Filter, Outcome, SessionLine, SourceLine, TurnLine
+from afterwit.store.records import Filter, SessionLine, SourceLine, TurnLine
 from afterwit.store.rows import read, unpack_message
 from afterwit.turn import source_of
 from afterwit.verdict import Question
@@ -55,7 +55,7 @@ SOURCES = f"""
 """
 
 JUDGED = """
-    SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted,
+    SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted, v.at, t.oldest_version AS version,
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
@@ -122,15 +122,6 @@ class Browsing(Part):
                 counted[source_of(row["scope"])][name] += row[name]
         found = [SourceLine(source=source, **counts) for source, counts in counted.items()]
         return sorted(found, key=lambda line: (-line.turns, line.source))
-
-    def outcomes(self, *, limit: int) -> list[Outcome]:
-        """The newest judged turns, in the order of arrival."""
-        rows = self._database.rows(
-            "SELECT v.reward, v.hinted, v.at, t.oldest_version AS version FROM verdicts v"
-            " JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?",
-            (limit,),
-        )
-        return [read(Outcome, row) for row in reversed(rows)]
 
     def judged_turns(self, *, limit: int) -> list[Judged]:
         """The newest judged turns with the judge's votes, in the order of arrival."""

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import orjson
 
 from afterwit.binding.request import plain_text, read_message
-from afterwit.binding.stored import LONG_REPLY, LONGEST_TEXT, Branch, Candidate, Recent, Shape
+from afterwit.binding.stored import LONG_REPLY, LONGEST_TEXT, Candidate, Recent, Shape
 from afterwit.byte_cache import ByteCache
-from afterwit.errors import TurnNotFound
 from afterwit.message import SYSTEM, Message
 from afterwit.store.database import Database, Part, Row, marks
 from afterwit.store.prefix_delta import whole_values
@@ -25,12 +24,15 @@ always ends a message or two before the request does."""
 CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side')"
 """Whether the turn that a query calls `t` has any."""
 
-CANDIDATE = f"""
+COLUMNS = f"""
     SELECT t.seq, t.id AS turn, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth,
-        t.delivered, t.kind, t.created, c.shape, {CHILDREN} AS children,
-        EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq) AS answered
+        t.delivered, t.kind, t.created, c.shape, {CHILDREN} AS children, {{}} AS answered
     FROM turns t LEFT JOIN contents c USING (seq)
 """
+
+CANDIDATE = COLUMNS.format("EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq)")
+
+SIBLING = COLUMNS.format("t.revision > 0")
 
 EQUAL = tuple(
     f"SELECT seq FROM turns WHERE {column} = wanted.hash AND scope = ? ORDER BY seq DESC LIMIT ?"
@@ -38,9 +40,6 @@ EQUAL = tuple(
 )
 """The newest turns of one hash, in the order of the index."""
 
-BRANCH = f"""
-    SELECT t.id AS turn, t.kind, t.revision > 0 AS answered, {CHILDREN} AS children FROM turns t
-"""
 
 MOST_REPLY_BYTES = 16 << 20
 """Of cached replies: every request of a session needs those of its earlier turns."""
@@ -167,29 +166,22 @@ class ParentLookup(Part):
         message = unpack_message(row["message"])
         return _Reply(plain_text(message), read_message(message).segments)
 
-    def branch(self, turn: str) -> Branch | None:
-        """A turn among its siblings; None if it is not stored."""
-        row = self._database.row(f"{BRANCH} WHERE t.id = ?", (turn,))
-        return None if row is None else read(Branch, row)
+    def candidate(self, turn: str) -> Candidate | None:
+        """A turn as one among its siblings; None if it is not stored."""
+        row = self._database.row(f"{SIBLING} WHERE t.id = ?", (turn,))
+        return None if row is None else _candidate(row)
 
-    def branches(self, parent: str, *, limit: int = 32) -> list[Branch]:
+    def children(self, parent: str, *, limit: int = 32) -> list[Candidate]:
         """The newest `limit` of a turn's children, oldest first; side, retried and abandoned turns left out.
 
         The limit keeps requests fast if a client regenerates a response forever.
         """
         rows = self._database.rows(
-            f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"
+            f"{SIBLING} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"
             " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq DESC LIMIT ?",
             (parent, limit),
         )
-        return [read(Branch, row) for row in reversed(rows)]
-
-    def full_depth(self, turn: str) -> int:
-        """Number of segments in a turn's prompt and response. Raises TurnNotFound."""
-        row = self._database.row("SELECT full_depth FROM turns WHERE id = ?", (turn,))
-        if row is None:
-            raise TurnNotFound(f"there is no turn {turn}")
-        return int(row["full_depth"])
+        return [_candidate(row) for row in reversed(rows)]
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         """The scope's most recently continued conversations.

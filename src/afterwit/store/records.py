@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason, State
@@ -126,18 +127,6 @@ class SourceLine:
     waiting: int
     """Turns that wait for the learner or a person."""
     trained: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A judged turn as a point of a curve."""
-
-    reward: int
-    hinted: bool
-    version: int
-    """The version that sampled its oldest token; 0 for an imported turn."""
-    at: float
-    """When it was judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,3 +291,61 @@ class Key:
     hash: str
     created: float
     revoked: float | None = None
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """The fields that a list of turns shows."""
+    turn, verdict = record.turn, record.verdict
+    return {
+        "id": turn.id,
+        "session": turn.session,
+        "parent": turn.parent,
+        "kind": turn.kind.value,
+        "state": record.state.value,
+        "reason": record.reason and record.reason.value,
+        "imported": not isinstance(turn, Turn),
+        "versions": sorted(set(turn.sampled.versions)) if isinstance(turn, Turn) else [],
+        "trained_in": list(record.trained_in),
+        "created": turn.created,
+        "next_state": record.next_state and next_state(record.next_state),
+        "reward": None if verdict is None else verdict.reward,
+        "hints": [] if verdict is None else list(verdict.hints),
+    }
+
+
+def whole(record: Record) -> dict[str, Any]:
+    """Everything stored about a turn, ids and log-probs included; an imported turn has none of these."""
+    turn, verdict = record.turn, record.verdict
+    return summary(record) | {
+        "scope": turn.scope,
+        "model": turn.model,
+        "teaches": turn.teaches,
+        "conversation": turn.conversation.to_dict(),
+        "response": turn.message.to_dict(),
+        "finish": turn.finish.value,
+        **(_sampled(turn) if isinstance(turn, Turn) else {}),
+        "delivered": record.delivered,
+        "superseded_by": record.superseded_by,
+        "source": None if verdict is None else verdict.source.value,
+        "votes": [] if verdict is None else [asdict(vote) for vote in verdict.votes],
+        "rl": record.rl,
+        "opd": record.opd,
+        "replayed_in": list(record.replayed_in),
+    }
+
+
+def _sampled(turn: Turn) -> dict[str, Any]:
+    return {
+        "sampling": asdict(turn.sampling),
+        "prompt_ids": list(turn.prompt_ids),
+        "ids": list(turn.sampled.ids),
+        "logprobs": list(turn.sampled.logprobs),
+        "token_versions": list(turn.sampled.versions),
+        "forced": list(turn.sampled.forced),
+        "basis": turn.sampled.basis.value,
+    }
+
+
+def next_state(state: NextState) -> dict[str, Any]:
+    feedback = None if state.feedback is None else asdict(state.feedback)
+    return {"messages": [message.to_dict() for message in state.messages], "feedback": feedback}

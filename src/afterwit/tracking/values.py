@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from afterwit.judging.checks import Judged
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_of
-from afterwit.store import Outcome, Store, VersionRecord
+from afterwit.store import Store, VersionRecord
 from afterwit.version import Origin
 
 SECONDS = "seconds_"
@@ -39,7 +40,7 @@ def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None
         return None
     version, before = found
     since, until = before.committed_at, version.committed_at
-    outcomes = _between(store.outcomes(limit=MOST), since, until)
+    outcomes = _between(store.judged_turns(limit=MOST), since, until)
     episodes = _between(store.all_episodes(limit=MOST), since, until)
     return version, {
         **of_version(version),
@@ -65,7 +66,7 @@ def newest(store: Store) -> Newest:
     update = next((each for each in versions if each.origin is Origin.UPDATE), None)
     values = {
         **({} if update is None else of_version(update)),
-        **of_judge(store.outcomes(limit=NEWEST_TURNS)),
+        **of_judge(store.judged_turns(limit=NEWEST_TURNS)),
         **of_people(requests_of(store.all_episodes(limit=NEWEST_TURNS))),
     }
     if not versions:
@@ -100,7 +101,7 @@ def of_version(version: VersionRecord) -> dict[str, float]:
     return found
 
 
-def of_judge(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def of_judge(outcomes: Sequence[Judged]) -> dict[str, float]:
     """The group `judge`: the number of judged turns, and shares of them."""
     return {"judge/turns": float(len(outcomes))} | _shares(
         {

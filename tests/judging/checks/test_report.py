@@ -26,6 +26,8 @@ def judged(seq: int, *votes: tuple[Question, int | None], **changes: Any) -> Jud
         "reward": 1,
         "source": Source.VOTES,
         "hinted": False,
+        "version": 0,
+        "at": 1.0,
         "feedback": None,
         "ended_well": None,
         "votes": votes,

@@ -69,12 +69,12 @@ def test_a_session_whose_content_was_removed_is_still_counted(store: Store) -> N
     assert [line.asked for line in store.session_lines()] in ([], [None])
 
 
-def test_the_newest_outcomes_come_in_the_order_of_arrival(store: Store) -> None:
+def test_the_newest_judged_turns_come_in_the_order_of_arrival(store: Store) -> None:
     for number in range(6):
         verdict = Verdict(reward=number % 2 * 2 - 1, source=Source.VOTES, hints=())
         add_judged(store, f"t{number}", verdict, now=float(number))
-    assert [each.at for each in store.outcomes(limit=3)] == [3.0, 4.0, 5.0]
-    assert [each.reward for each in store.outcomes(limit=9)] == [-1, 1, -1, 1, -1, 1]
+    assert [each.at for each in store.judged_turns(limit=3)] == [3.0, 4.0, 5.0]
+    assert [each.reward for each in store.judged_turns(limit=9)] == [-1, 1, -1, 1, -1, 1]
 
 
 def test_sources_are_counted_over_the_newest_turns(store: Store) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from afterwit.binding.bind import Binding, bind
 from afterwit.binding.client_ids import client_session_of
 from afterwit.binding.request import IncomingRequest, read_request
-from afterwit.binding.stored import Branch, Recent, Shape
+from afterwit.binding.stored import Recent, Shape
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.store import Store
@@ -126,8 +126,10 @@ def test_children_are_counted_without_side_turns(store: Store) -> None:
     add(store, "c", parent="a", kind=Kind.SIDE)
     (found,) = store.candidates(SCOPE, [b"full a"], [], side_limit=0)
     assert found.children == 1
-    assert store.branch("a") == Branch(turn="a", kind=Kind.MAIN, children=1, answered=False)
-    assert store.branch("ghost") is None
+    sibling = store.candidate("a")
+    assert sibling is not None
+    assert (sibling.children, sibling.answered) == (1, False)
+    assert store.candidate("ghost") is None
 
 
 def test_of_many_branches_only_the_newest_come_side_turns_not_among_them(store: Store) -> None:
@@ -135,8 +137,8 @@ def test_of_many_branches_only_the_newest_come_side_turns_not_among_them(store: 
     for number in range(5):
         add(store, f"b{number}", parent="a")
     add(store, "s", parent="a", kind=Kind.SIDE)
-    assert [branch.turn for branch in store.branches("a", limit=2)] == ["b3", "b4"]
-    assert len(store.branches("a")) == 5
+    assert [child.turn for child in store.children("a", limit=2)] == ["b3", "b4"]
+    assert len(store.children("a")) == 5
 
 
 def test_branches_are_a_turns_children_without_retried_and_abandoned_ones(store: Store) -> None:
@@ -146,10 +148,8 @@ def test_branches_are_a_turns_children_without_retried_and_abandoned_ones(store:
     store.supersede("c", "d", now=1.0)
     store.answer("b", NO, answered_by=None, now=1.0)
     store.set_kind("d", Kind.UNKNOWN, now=1.0)
-    assert store.branches("a") == [
-        Branch(turn="b", kind=Kind.MAIN, children=0, answered=True),
-        Branch(turn="d", kind=Kind.UNKNOWN, children=0, answered=False),
-    ]
+    found = [(child.turn, child.kind, child.children, child.answered) for child in store.children("a")]
+    assert found == [("b", Kind.MAIN, 0, True), ("d", Kind.UNKNOWN, 0, False)]
 
 
 def asked(id: str, *messages: Message) -> IncomingRequest:
@@ -202,7 +202,9 @@ def test_a_conversation_of_many_turns_binds_each_to_the_one_before(store: Store)
         binding = served(store, asked(f"t{number}", *said), reply)
         assert binding.session == "t0"
         assert binding.parent == (f"t{number - 1}" if number else None)
-        assert store.full_depth(f"t{number}") == 2 * number + 2
+        stored = store.candidate(f"t{number}")
+        assert stored is not None
+        assert stored.full_depth == 2 * number + 2
         said.append(reply)
 
 

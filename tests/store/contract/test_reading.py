@@ -9,8 +9,7 @@ import pytest
 
 from afterwit.errors import TurnAmbiguous, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.store import Filter, Store
-from afterwit.store.export import summary, whole
+from afterwit.store import Filter, Store, summary, whole
 from afterwit.turn import Kind
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add, add_judged
 
