@@ -42,7 +42,7 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
     yield "| row | what | median (min to max) | target | | floor or peer, and remarks |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    yield from map(_line, rows)
+    yield from (_line(row) for row in rows if row.target is not None or row.peer)
 
 
 def _commits(facts: Mapping[str, Any]) -> str:

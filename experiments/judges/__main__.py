@@ -26,7 +26,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Runs of each case.", min=1, max=len(SEEDS))] = len(SEEDS),
     jobs: Annotated[int, typer.Option(help="Processes, one thread each.", min=1)] = 1,
     data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/judges.jsonl"),
-    page: Annotated[Path, typer.Option(help="The page with the tables.")] = Path("docs/judging.md"),
+    page: Annotated[Path, typer.Option(help="The page with its table.")] = Path("docs/judging.md"),
 ) -> None:
     """Play what is missing with weak judges and other people, and print the tables."""
     for name in only or ():
@@ -39,7 +39,7 @@ def main(
     for name in TABLES:
         found = tables(list(kept.read().values()), name)
         print(found)
-        if page.exists():
+        if name == "judges" and page.exists():
             text = page.read_text(encoding="utf-8")
             page.write_text(filled(text, f"weak judges, {name}", found), encoding="utf-8")
 

@@ -57,13 +57,13 @@ def study(results: Iterable[RunResult], world: str) -> str:
     runs, measures = by_name(results, world), shown(world)
     heads = " | ".join(f"{heading} | difference" for heading in measures)
     lines = [
-        f"| | {heads} | updates | seeds |",
-        "| --- " * 9 + "|",
+        f"| | {heads} | updates |",
+        "| --- " * 8 + "|",
         _row("**the world's own settings**", runs[OWN], None, measures.values()),
     ]
     for factor in there(runs):
         against = "" if factor.against == OWN else f" (against *{factor.against}*)"
-        lines.append(f"| **{factor.title}**{against} " + "| " * 8 + "|")
+        lines.append(f"| **{factor.title}**{against} " + "| " * 7 + "|")
         lines += [
             _row(variant.name, runs[name], runs[factor.against], measures.values())
             for name, variant in factor.runs().items()
@@ -86,7 +86,7 @@ def _row(
     for of in measures:
         cells += [spread([of(run) for run in runs]), "" if own is None else said(difference(runs, own, of))]
     updates = f"{fmean(run.updates for run in runs):.0f}"
-    return "| " + " | ".join([*cells, updates, str(len(runs))]) + " |"
+    return "| " + " | ".join([*cells, updates]) + " |"
 
 
 def said(found: Difference) -> str:

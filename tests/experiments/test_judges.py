@@ -51,7 +51,7 @@ def test_what_was_not_played_has_no_row():
     assert len(tables([], "hints").splitlines()) == 2 * 2 + 1
 
 
-def test_the_page_has_a_place_for_each_table():
+def test_the_page_has_a_place_for_the_table_of_wrong_judges():
     page = (Path(__file__).parents[2] / "docs" / "judging.md").read_text(encoding="utf-8")
-    assert all(f"<!-- runs: weak judges, {name} -->" in page for name in TABLES)
+    assert "<!-- runs: weak judges, judges -->" in page
     assert MOMENTS.keys() == TABLES.keys() == {case.table for case in CASES}
