@@ -43,53 +43,37 @@ class Carried:
     reason: Reason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFacts:
-    """The facts that decide the terms."""
+def terms_of(
+    *,
+    reward: float,
+    hints: int,
+    tau: float,
+    truncated: bool = False,
+    processed: bool = True,
+    penalised: bool = False,
+    cut_off: bool = False,
+    evidence: bool = False,
+) -> Carried:
+    """The terms of a turn with this reward, so many hint candidates, and a sampling temperature `tau`.
 
-    reward: float
-    hints: int
-    """Number of hint candidates."""
-    tau: float
-    """The sampling temperature."""
-    truncated: bool = False
-    """Sampled with top-p, top-k or min-p."""
-    processed: bool = True
-    """The log-probs are those of the distribution that was sampled from: after temperature and truncation."""
-    penalised: bool = False
-    """Sampled with penalties or a logit bias."""
-    cut_off: bool = False
-    """`finish_reason = length`: the end of the turn is missing."""
-    evidence: bool = False
-    """Feedback, a test, a schema or a failed call decided the reward, not votes or a reading."""
-
-    def __post_init__(self) -> None:
-        if self.hints < 0:
-            raise ValueError(f"{self.hints} hints: a count cannot be negative")
-        if not self.tau >= 0:
-            raise ValueError(f"tau is {self.tau}, but a temperature is at least 0")
-
-
-def terms_of(facts: TurnFacts) -> Carried:
-    """The terms that these facts allow."""
-    if facts.penalised:
+    `truncated`: sampled with top-p, top-k or min-p; `processed`: its log-probs are those after temperature
+    and truncation; `penalised`: sampled with penalties or a logit bias; `cut_off`: its end is missing;
+    `evidence`: feedback, a test, a schema or a failed call decided the reward, not votes or a reading.
+    """
+    if not tau >= 0:
+        raise ValueError(f"tau is {tau}, but a temperature is at least 0")
+    if penalised:
         return Carried(reason=Reason.PENALTIES)
-    no_rl = _why_no_rl(facts)
-    if facts.hints:
-        return Carried(rl=no_rl is None, opd=True)
-    return Carried(rl=no_rl is None, reason=no_rl)
-
-
-def _why_no_rl(facts: TurnFacts) -> Reason | None:
-    if facts.reward == 0:
-        return Reason.NO_SIGNAL
-    if is_greedy(facts.tau):
-        return Reason.GREEDY_WITHOUT_HINT
-    if facts.truncated and not facts.processed:
-        return Reason.TRUNCATED_SAMPLING_WITHOUT_HINT
-    if facts.cut_off and not facts.evidence:
-        return Reason.CUT_AT_LENGTH
-    return None
+    no_rl = None
+    if reward == 0:
+        no_rl = Reason.NO_SIGNAL
+    elif is_greedy(tau):
+        no_rl = Reason.GREEDY_WITHOUT_HINT
+    elif truncated and not processed:
+        no_rl = Reason.TRUNCATED_SAMPLING_WITHOUT_HINT
+    elif cut_off and not evidence:
+        no_rl = Reason.CUT_AT_LENGTH
+    return Carried(rl=no_rl is None, opd=hints > 0, reason=None if hints else no_rl)
 
 
 def untrainable(turn: RecordedTurn) -> Reason | None:
@@ -119,16 +103,14 @@ def carried(turn: Turn, verdict: Verdict) -> Carried:
     if (reason := untrainable(turn)) is not None:
         return Carried(reason=reason)
     return terms_of(
-        TurnFacts(
-            reward=verdict.reward,
-            hints=len(verdict.hints),
-            tau=turn.sampling.temperature,
-            truncated=turn.sampling.truncated,
-            processed=turn.sampled.basis is Basis.PROCESSED,
-            penalised=turn.sampling.penalised,
-            cut_off=turn.finish is Finish.LENGTH,
-            evidence=verdict.source not in (Source.VOTES, Source.READ),
-        )
+        reward=verdict.reward,
+        hints=len(verdict.hints),
+        tau=turn.sampling.temperature,
+        truncated=turn.sampling.truncated,
+        processed=turn.sampled.basis is Basis.PROCESSED,
+        penalised=turn.sampling.penalised,
+        cut_off=turn.finish is Finish.LENGTH,
+        evidence=verdict.source not in (Source.VOTES, Source.READ),
     )
 
 
@@ -154,44 +136,33 @@ class Reads:
         """The terms that a judged turn carries, and why it ends; no reason: it goes on to the learner."""
         if not isinstance(turn, Turn):
             return Carried(reason=Reason.NOT_SAMPLED_HERE)
-        found = carried(turn, verdict)
-        if found.reason is not None:
-            return _unread(found, verdict)
-        sampled = turn.sampled
-        sure = confidence(sampled.logprobs, sampled.forced)
-        learned = self.learned(found, reward=verdict.reward, confidence=sure)
-        return _unread(replace(found, reason=learned.reason), verdict)
+        found, sampled = carried(turn, verdict), turn.sampled
+        reason = found.reason
+        if reason is None:
+            sure = confidence(sampled.logprobs, sampled.forced)
+            reason = self.learned(found, reward=verdict.reward, confidence=sure).reason
+        if reason is Reason.NO_SIGNAL and verdict.unread:  # all votes on a question were invalid
+            reason = Reason.INVALID_VOTES
+        return replace(found, reason=reason)
 
     def learned(self, turn: Carried, *, reward: float, confidence: float | None) -> Carried:
         """The terms that a turn learns by, and why they do not move the policy."""
-        taken = turn
-        if self.confident_above is not None:
-            within = Carried(rl=turn.rl and self.rl, opd=turn.opd and self.opd)
-            taken = _routed(within, reward, confidence, self.confident_above)
-        return replace(taken, reason=None if self.moves(taken) else self._why_not(turn))
+        rl, opd = turn.rl and self.rl, turn.opd and self.opd
+        taken = Carried(rl=turn.rl, opd=turn.opd)
+        if self.confident_above is not None and reward > 0:
+            sure = confidence is not None and confidence >= self.confident_above
+            taken = Carried(rl=rl and not sure)
+        elif self.confident_above is not None:
+            taken = Carried(rl=rl and not opd, opd=opd)
+        if self.moves(taken):
+            return taken
+        if rl or opd:
+            return replace(taken, reason=Reason.ALREADY_CONFIDENT if rl else Reason.ALREADY_GOOD)
+        return replace(taken, reason=Reason.NO_SIGNAL)
 
     def moves(self, turn: Carried) -> bool:
         """Whether any of these terms moves the policy."""
         return (turn.rl and self.rl) or (turn.opd and self.opd)
-
-    def _why_not(self, turn: Carried) -> Reason:
-        if not self.moves(turn):
-            return Reason.NO_SIGNAL
-        return Reason.ALREADY_CONFIDENT if turn.rl and self.rl else Reason.ALREADY_GOOD
-
-
-def _unread(found: Carried, verdict: Verdict) -> Carried:
-    """The same, with another reason if there is no signal because all votes on a question were invalid."""
-    if found.reason is not Reason.NO_SIGNAL or not verdict.unread:
-        return found
-    return replace(found, reason=Reason.INVALID_VOTES)
-
-
-def _routed(turn: Carried, reward: float, confidence: float | None, confident_above: float) -> Carried:
-    if reward > 0:
-        confident = confidence is not None and confidence >= confident_above
-        return Carried(rl=turn.rl and not confident)
-    return Carried(rl=turn.rl and not turn.opd, opd=turn.opd)
 
 
 def confidence(logprobs: Sequence[float], forced: Sequence[bool]) -> float | None:

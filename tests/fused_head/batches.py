@@ -13,11 +13,11 @@ from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
 from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
 from afterwit.objective.advantage import Denominators, denominators
 from afterwit.objective.choices import TERMS
-from afterwit.objective.logprobs import with_tail
+from afterwit.objective.logprobs import TokenTargets, with_tail
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import HintTargets, Target, prepare
+from afterwit.objective.target import Target, prepare
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 
@@ -91,7 +91,7 @@ class Pass:
         for sample, states_TD, target in zip(
             self.samples, self.states, self.targets or self.plain_targets(), strict=True
         ):
-            if target.hint_targets is not None and isinstance(bins := target.hint_targets.kept, Bins):
+            if isinstance(bins := target.tokens.kept, Bins):
                 logprobs_TV = torch.log_softmax(plain_logits(self.head, states_TD) / sample.tau, dim=-1)
                 tail_T = with_tail(logprobs_TV.gather(-1, bins.ids_TK))[:, -1]
                 ratios.append((tail_T - bins.teacher_TS[:, -1]).exp().max().item())
@@ -241,7 +241,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | LowRank | Sample | Target | HintTargets | Kept | Bins):
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | TokenTargets | Kept | Bins):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

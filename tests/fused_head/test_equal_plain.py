@@ -17,7 +17,7 @@ from afterwit.objective.choices import HINT_RULES
 from afterwit.objective.evaluation import settings_named
 from afterwit.objective.logprobs import KeptIds
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import HintTargets, Target
+from afterwit.objective.target import Target
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 from tests.objective import reference
@@ -66,17 +66,18 @@ def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int)
     assert made.fused(chunk).apart(made.plainly()) < tolerance(made)
 
 
-def taught(targets: HintTargets) -> torch.Tensor:
+def taught(target: Target) -> torch.Tensor:
     """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
+    targets = target.tokens
     if targets.kept is None:
-        return targets.gap_T
+        return targets.gap_N
     return targets.kept.teacher_TS if isinstance(targets.kept, Bins) else targets.kept.advantage_TS
 
 
 def largest(targets: Sequence[Target]) -> float:
     """The largest log-prob or gap of log-probs, nats."""
-    found = [target.old_T for target in targets]
-    found += [taught(target.hint_targets) for target in targets if target.hint_targets is not None]
+    found = [target.tokens.old_N for target in targets]
+    found += [taught(target) for target in targets if target.hint_T is not None]
     return max((values.abs().max().item() for values in found if values.numel()), default=0.0)
 
 
@@ -100,15 +101,15 @@ def test_single_precision_agrees_to_5e_6(made: Pass, chunk: int) -> None:
 def test_targets_are_the_plain_ones(made: Pass) -> None:
     made.targets = None
     for fused, plain in zip(made.fused_targets(3), made.plain_targets(), strict=True):
-        assert apart(fused.old_T, plain.old_T) < 1e-12
-        assert apart(fused.weight_T, plain.weight_T) < 1e-12
-        assert (fused.hint_targets is None) == (plain.hint_targets is None)
-        if fused.hint_targets is None or plain.hint_targets is None:
+        assert apart(fused.tokens.old_N, plain.tokens.old_N) < 1e-12
+        assert apart(fused.tokens.correction_N, plain.tokens.correction_N) < 1e-12
+        assert (fused.hint_T is None) == (plain.hint_T is None)
+        if fused.hint_T is None or plain.hint_T is None:
             continue
-        assert torch.equal(fused.hint_targets.hint_T, plain.hint_targets.hint_T)
-        assert torch.equal(fused.hint_targets.overlap_T, plain.hint_targets.overlap_T)
-        assert apart(fused.hint_targets.gap_T, plain.hint_targets.gap_T) < 1e-12
-        assert_same_kept(fused.hint_targets.kept, plain.hint_targets.kept)
+        assert torch.equal(fused.hint_T, plain.hint_T)
+        assert torch.equal(fused.overlap_T, plain.overlap_T)
+        assert apart(fused.tokens.gap_N, plain.tokens.gap_N) < 1e-12
+        assert_same_kept(fused.tokens.kept, plain.tokens.kept)
 
 
 def assert_same_kept(one: KeptIds | None, other: KeptIds | None) -> None:

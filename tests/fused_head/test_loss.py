@@ -129,7 +129,7 @@ def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
     learned = fused_loss(
         made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), reference=reference, chunk=2
     )
-    old = torch.cat([target.old_T[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
+    old = torch.cat([target.tokens.old_N[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
     torch.testing.assert_close(learned.now_N, old, rtol=0, atol=1e-12)
 
 

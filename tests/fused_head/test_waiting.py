@@ -75,7 +75,7 @@ def test_targets_are_made_without_waiting(objective: str, selection: str) -> Non
         for sample, states_TD, teachers in zip(made.samples, made.states, made.teachers, strict=True)
     ]
     found = targets(on_tensor_cores(made.head), inputs, on_tensor_cores(made.frozen), made.settings, chunk=3)
-    assert {target.old_T.device for target in found} == {META}
+    assert {target.tokens.old_N.device for target in found} == {META}
 
 
 @pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "rl", "topk_distill", "combine"])

@@ -79,13 +79,11 @@ def test_loss_and_gradients_are_the_plain_ones(
 def test_targets_are_the_plain_ones(device: torch.device) -> None:
     made = a_pass(drift=0.0)
     for found, plain in zip(moved(made, device).fused_targets(), made.plain_targets(), strict=True):
-        torch.testing.assert_close(found.old_T.cpu(), plain.old_T, rtol=0, atol=1e-12)
-        assert (found.hint_targets is None) == (plain.hint_targets is None)
-        if found.hint_targets is not None and plain.hint_targets is not None:
-            assert torch.equal(found.hint_targets.hint_T.cpu(), plain.hint_targets.hint_T)
-            torch.testing.assert_close(
-                found.hint_targets.gap_T.cpu(), plain.hint_targets.gap_T, rtol=0, atol=1e-12
-            )
+        torch.testing.assert_close(found.tokens.old_N.cpu(), plain.tokens.old_N, rtol=0, atol=1e-12)
+        assert (found.hint_T is None) == (plain.hint_T is None)
+        if found.hint_T is not None and plain.hint_T is not None:
+            assert torch.equal(found.hint_T.cpu(), plain.hint_T)
+            torch.testing.assert_close(found.tokens.gap_N.cpu(), plain.tokens.gap_N, rtol=0, atol=1e-12)
 
 
 def test_in_bfloat16_gradients_differ_only_by_rounding(device: torch.device) -> None:

@@ -17,7 +17,6 @@ from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import token_targets
 from afterwit.objective.terms import advantages
 from afterwit.version import Effect
 from tests.fakes.judged_samples import HINTS, a_sample
@@ -81,7 +80,7 @@ def test_its_advantages_are_the_weighted_sum_of_what_each_term_pushes_the_sample
 
     update(policy_of(base), Given(read_only(base)), items, weighted, EXACT, quiet, ended)
     (state,) = states
-    targets = token_targets(state.samples[0], state.targets[0], weighted)
+    targets = state.targets[0].tokens
     expected = [0.0] * 4
     for term in weighted.terms_of(state.samples[0].carried):
         ids_TJ, values_TJ = advantages(term, targets, weighted)

@@ -91,7 +91,7 @@ def test_fifty_ids_have_a_bin_of_their_own_or_as_many_as_there_are(vocabulary, k
     target = prepare(
         facts, torch.tensor(made["logits_current"]), torch.tensor(made["logits_teacher"]), settings
     )
-    bins = target.hint_targets.kept
+    bins = target.tokens.kept
     assert bins.ids_TK.shape == (4, kept)
     assert bins.teacher_TS.shape == (4, kept + 1)
     torch.testing.assert_close(

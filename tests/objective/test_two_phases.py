@@ -76,9 +76,9 @@ def test_micro_batches_give_what_the_whole_batch_gives(parts, aggregation, objec
 def test_a_target_carries_neither_a_gradient_nor_the_vocabulary():
     logits = draw(3, VOCABULARY).requires_grad_()
     target = prepare(a_sample(), logits, draw(2, 3, VOCABULARY), SETTINGS)
-    held = [target.old_T, target.weight_T, target.mismatch_T]
-    held += [getattr(target.hint_targets.kept, field.name) for field in fields(target.hint_targets.kept)]
-    held += [target.hint_targets.hint_T, target.hint_targets.gap_T]
+    held = [target.tokens.old_N, target.tokens.correction_N, target.mismatch_T]
+    held += [getattr(target.tokens.kept, field.name) for field in fields(target.tokens.kept)]
+    held += [target.hint_T, target.tokens.gap_N]
     assert not any(tensor.requires_grad for tensor in held)
     assert max(tensor.shape[-1] for tensor in held) <= SETTINGS.ids_kept + 1
 
@@ -89,16 +89,16 @@ def test_teachers_are_read_one_at_a_time_and_only_when_they_teach():
         yield
 
     logits = draw(3, VOCABULARY)
-    assert prepare(a_sample(), logits, teachers(), ObjectiveSettings(objective="rl")).hint_targets is None
-    assert prepare(a_sample(hints=0), logits, teachers(), SETTINGS).hint_targets is None
+    assert prepare(a_sample(), logits, teachers(), ObjectiveSettings(objective="rl")).hint_T is None
+    assert prepare(a_sample(hints=0), logits, teachers(), SETTINGS).hint_T is None
 
 
 def test_the_chosen_hint_and_its_gap_are_there_to_be_shown():
     logits = draw(3, VOCABULARY)
     stranger, friend = -3 * logits, logits + 0.01 * draw(3, VOCABULARY, seed=1)
     target = prepare(a_sample(), logits, [stranger, friend], SETTINGS)
-    assert target.hint_targets.hint_T.tolist() == [1, 1, 1]
-    assert target.hint_targets.gap_T.abs().max() < 0.1
+    assert target.hint_T.tolist() == [1, 1, 1]
+    assert target.tokens.gap_N.abs().max() < 0.1
 
 
 def test_the_mismatch_is_taken_on_the_basis_of_the_engines_values():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from afterwit.learning.frozen import FrozenModels
     from afterwit.learning.rows import Row
     from afterwit.learning.trainer import Trainer
-    from afterwit.objective.target import HintTargets
+    from afterwit.objective.target import Target
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
 OTHER_HINT = "Answer in French."
@@ -92,10 +92,10 @@ class _Paths:
     def no_advantage(self) -> str:
         """The policy as its own teacher, through the teacher's pass, packed with a hinted branch."""
         targets, hinted = self._live([self._rows[0]], [self._rows[1]])
-        gap = targets.gap_T.abs().mean().item()
+        gap = targets.tokens.gap_N.abs().mean().item()
         expect(gap <= self._allowed, f"a teacher with the student's weights is {gap:.3g} nats from it")
         expect(
-            hinted.gap_T.abs().mean().item() > gap,
+            hinted.tokens.gap_N.abs().mean().item() > gap,
             "the hint moves nothing: the teacher's log-probs equal the student's",
         )
         return f"a teacher with the student's weights agrees with it within {gap:.2g} nats"
@@ -103,7 +103,10 @@ class _Paths:
     def sensitive(self) -> str:
         """Another hint gives another teacher and other advantages."""
         one, other = self._live([self._rows[1]], [self._rows[2]])
-        moved, apart = one.gap_T.abs().mean().item(), (one.gap_T - other.gap_T).abs().mean().item()
+        moved, apart = (
+            one.tokens.gap_N.abs().mean().item(),
+            (one.tokens.gap_N - other.tokens.gap_N).abs().mean().item(),
+        )
         expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
         expect(apart > self._allowed * 0.01, "another teacher gives the same advantages")
         return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
@@ -133,7 +136,7 @@ class _Paths:
             for row, logits_TV in zip(rows, stream, strict=True)
         ]
 
-    def _live(self, *teachers: Sequence[Row]) -> list[HintTargets]:
+    def _live(self, *teachers: Sequence[Row]) -> list[Target]:
         """The targets of an update's first phase, from teachers with the policy's weights."""
         from afterwit.learning.batch import Item
         from afterwit.learning.passes import score
@@ -156,8 +159,7 @@ class _Paths:
         live = self._frozen.named("live")
         state, _ = update_state(self._policy, live, items, objective, self._settings)
         score(state)
-        found = [state.targets[index].hint_targets for index in range(len(items))]
-        return [targets for targets in found if targets is not None]
+        return [state.targets[index] for index in range(len(items))]
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

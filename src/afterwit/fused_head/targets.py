@@ -25,7 +25,6 @@ from afterwit.objective.target import (
     Target,
     candidates_of_rows,
     target_of,
-    token_targets,
 )
 
 GATHERED = 1024
@@ -185,7 +184,7 @@ def collect_rows(
     samples: Sequence[Sample], targets: Sequence[Target], over: Denominators, settings: ObjectiveSettings
 ) -> Rows:
     """The rows that train. ValueError if a sample carries a term that `over` does not count."""
-    parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
+    parts = [target.tokens for target in targets]
     pairs = list(zip(samples, parts, strict=True))
     tau_N = torch.cat([torch.full_like(part.old_N, sample.tau) for sample, part in pairs])
     dense_N = torch.cat([token_weights(sample, "entropy", over, part.old_N) for sample, part in pairs])

@@ -12,7 +12,6 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import update_state
 from afterwit.lifecycle import Reason
-from afterwit.objective.target import token_targets
 from afterwit.objective.terms import advantages
 from afterwit.turn import JudgedTurn
 
@@ -59,14 +58,13 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     state, _ = update_state(policy, trainer.frozen, items, objective, trainer.settings)
     score(state)
     scored, target = state.samples[0], state.targets[0]
-    targets = token_targets(scored, target, objective)
     terms = {}
     for name in objective.terms_of(scored.carried):
-        ids_TJ, values_TJ = advantages(name, targets, objective)
+        ids_TJ, values_TJ = advantages(name, target.tokens, objective)
         values_TJ = torch.where(scored.mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
         tokens = zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
         terms[name] = [Advantage(ids=tuple(ids), values=tuple(values)) for ids, values in tokens]
-    chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())
+    chosen = () if target.hint_T is None else tuple(target.hint_T.tolist())
     return Explained(weights=policy.number, exact=exact, hints=items[0].hints, chosen=chosen, terms=terms)
 
 

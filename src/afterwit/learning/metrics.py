@@ -18,7 +18,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, token_targets
+from afterwit.objective.target import Target
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import SuiteItem
 from afterwit.version import Effect
@@ -57,9 +57,10 @@ def _hints(state: UpdateState) -> dict[str, float]:
     """
     mine = {}
     for index, target in state.targets.items():
-        if (hinted := target.hint_targets) is not None:
+        if target.hint_T is not None and target.overlap_T is not None:
             mask_T = state.samples[index].mask_of("opd")
-            mine[index] = [each[mask_T].cpu() for each in (hinted.hint_T, hinted.gap_T, hinted.overlap_T)]
+            read = (target.hint_T, target.tokens.gap_N, target.overlap_T)
+            mine[index] = [each[mask_T].cpu() for each in read]
     taught = state.ranks.gathered(mine)
     if not taught:
         return {}
@@ -127,22 +128,21 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
 
 def _effect(state: UpdateState, index: int, turn: str, after: float | None) -> Effect:
     sample, target = state.samples[index], state.targets[index]
-    hinted = target.hint_targets
+    old_T, hinted_T = target.tokens.old_N, target.tokens.old_N + target.tokens.gap_N
     return Effect(
         turn=turn,
-        before=_mean(target.old_T, sample.mask_T),
+        before=_mean(old_T, sample.mask_T),
         after=after,
-        hinted_before=None if hinted is None else _mean(target.old_T + hinted.gap_T, sample.mask_T),
+        hinted_before=None if target.hint_T is None else _mean(hinted_T, sample.mask_T),
         advantages=_pushes(sample, target, state.objective),
     )
 
 
 def _pushes(sample: Sample, target: Target, objective: ObjectiveSettings) -> tuple[float, ...]:
     """`Effect.advantages`, to three decimals."""
-    targets = token_targets(sample, target, objective)
     pushed_T = torch.zeros(len(sample.ids_T), dtype=torch.float64)
     for name in objective.terms_of(sample.carried):
-        ids_TJ, values_TJ = advantages(name, targets, objective)
+        ids_TJ, values_TJ = advantages(name, target.tokens, objective)
         own_T = (values_TJ * (ids_TJ == sample.ids_T[:, None])).sum(dim=-1)
         own_T = torch.where(sample.mask_of(name), own_T, torch.zeros_like(own_T))
         pushed_T += objective.weights[name] * own_T.double().cpu()

@@ -170,7 +170,7 @@ def _ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[st
 
     `now_N` is log pi(y) of the tokens that train.
     """
-    apart_N = now_N - target.old_T[sample.mask_T]
+    apart_N = now_N - target.tokens.old_N[sample.mask_T]
     return {
         "ratio_mean": apart_N.exp().mean().item() / of,
         "ratio_distance": apart_N.abs().mean().item() / of,

@@ -6,7 +6,7 @@
     sample              a sample without its logits
     target: prepare()   phase one, without gradient: old policy and teachers, reduced to K ids a position
     sample_loss         phase two, with gradient: a sample's part of the batch's loss
-    terms               the terms and their table
+    terms               the terms that read a few ids of each token, and their table
     evaluation          the loss of named arrays, by all of this
 
 Importing this package, or any of its tables, does not import torch.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,43 +54,32 @@ _OBJECTIVES = {
 OBJECTIVES = plugins.Table(plugins.OBJECTIVES, _OBJECTIVES)
 
 
-class Members(NamedTuple):
-    """The ids of a subset with their log-probs, each [T, K]."""
-
-    ids_TK: Tensor
-    old_TK: Tensor
-    """log pi_old."""
-    teacher_TK: Tensor
-    """log pi_T of the chosen hint."""
-    valid_TK: Tensor | None
-    """False for an id that is not in the subset; None: all are."""
-
-
-def _student(candidates: Candidates, hint_T: Tensor) -> Members:
-    if not candidates.asked:
-        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher' or 'overlap'")
-    return _scored(candidates, hint_T)
-
-
-def _scored(candidates: Candidates, hint_T: Tensor) -> Members:
-    teacher_TK = candidates.pick(candidates.student_teacher_HTK, hint_T)
-    return Members(candidates.student_ids_TK, candidates.student_old_TK, teacher_TK, None)
-
-
-def _teacher(candidates: Candidates, hint_T: Tensor) -> Members:
-    native_TK = candidates.pick(candidates.native_ids_HTK, hint_T)
-    teacher_TK = candidates.pick(candidates.native_teacher_HTK, hint_T)
-    valid_TK = None if candidates.native_valid_HTK is None else candidates.native_valid_TK(hint_T)
-    return Members(native_TK, candidates.old_at(native_TK), teacher_TK, valid_TK)
-
-
-def _overlap(candidates: Candidates, hint_T: Tensor) -> Members:
-    shared_TK = candidates.pick(candidates.shared_HTK, hint_T)
-    return _scored(candidates, hint_T)._replace(valid_TK=shared_TK)
-
-
+Members = tuple["Tensor", "Tensor", "Tensor", "Tensor | None"]
+"""The ids of a subset with log pi_old and the chosen hint's log pi_T, each [T, K]; then False for an id that
+is not in the subset, or None: all are."""
 Subset = Callable[["Candidates", "Tensor"], Members]
 """(candidates, the chosen hint [T]) -> the ids that learn."""
+
+
+def _student(found: Candidates, hint_T: Tensor) -> Members:
+    if not found.asked:
+        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher' or 'overlap'")
+    return found.student_ids_TK, found.student_old_TK, found.pick(found.student_teacher_HTK, hint_T), None
+
+
+def _teacher(found: Candidates, hint_T: Tensor) -> Members:
+    ids_TK = found.pick(found.native_ids_HTK, hint_T)
+    valid_TK = None if found.native_valid_HTK is None else found.pick(found.native_valid_HTK, hint_T)
+    return ids_TK, found.old_at(ids_TK), found.pick(found.native_teacher_HTK, hint_T), valid_TK
+
+
+def _overlap(found: Candidates, hint_T: Tensor) -> Members:
+    teacher_TK, shared_TK = (
+        found.pick(each, hint_T) for each in (found.student_teacher_HTK, found.shared_HTK)
+    )
+    return found.student_ids_TK, found.student_old_TK, teacher_TK, shared_TK
+
+
 SUBSETS: dict[str, Subset] = {"student": _student, "teacher": _teacher, "overlap": _overlap}
 
 
@@ -189,16 +178,16 @@ class HintRule:
         mask_T: Sequence[bool],
     ) -> tuple[int, ...]:
         """`choose`, without tensors, from the likeliest ids of the student and of each hint's teacher."""
-        tokens = len(mask_T)
-        if len(teachers_HTK) == 1:
+        hints, tokens = len(teachers_HTK), len(mask_T)
+        if hints == 1:
             return (0,) * tokens
         if self.score is None:
-            raise ValueError(f"{len(teachers_HTK)} teachers ran, but the hint is chosen before any of them")
+            raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
         if self.score_ids is None:
             raise ValueError("this hint rule has no `score_ids`: it needs more than the likeliest ids")
         score_HT = [self.score_ids(student_TK, each) for each in teachers_HTK]
         if self.per_token:
-            return tuple(_first_largest([row[at] for row in score_HT]) for at in range(tokens))
+            return tuple(_first_largest(score_H) for score_H in zip(*score_HT, strict=True))
         totals = [sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in score_HT]
         return (_first_largest(totals),) * tokens
 
@@ -214,21 +203,18 @@ def _random(lengths: Sequence[int], ids: Sequence[int]) -> int:
     return int.from_bytes(digest[:8], "big") % len(lengths)
 
 
-def _hint_overlap(candidates: Candidates) -> Tensor:
-    return candidates.overlap_HT
-
-
 def _overlap_ids(student_TK: Sequence[Sequence[int]], teacher_TK: Sequence[Sequence[int]]) -> list[int]:
     return [
         len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, teacher_TK, strict=True)
     ]
 
 
+_OVERLAP = HintRule(score=lambda candidates: candidates.overlap_HT, score_ids=_overlap_ids)
 _HINT_RULES = {
     "shortest": HintRule(known=lambda lengths, ids: 0),
     "longest": HintRule(known=lambda lengths, ids: _first_largest(lengths), keeps_longest=True),
     "random": HintRule(known=_random),
-    "sequence_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids),
-    "token_optimal": HintRule(score=_hint_overlap, score_ids=_overlap_ids, per_token=True),
+    "sequence_optimal": _OVERLAP,
+    "token_optimal": replace(_OVERLAP, per_token=True),
 }
 HINT_RULES = plugins.Table(plugins.HINT_RULES, _HINT_RULES)

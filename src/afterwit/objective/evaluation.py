@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from afterwit.objective.advantage import Denominators, advantages, denominators
+from afterwit.objective.advantage import advantages, denominators
 from afterwit.objective.choices import TERMS, Rewarded
 from afterwit.objective.logprobs import same_shape
 from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import SampleLoss, sample_loss
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import prepare
-from afterwit.terms import Carried, TurnFacts, confidence, terms_of
+from afterwit.terms import confidence, terms_of
 
 ARRAYS = (
     "logits_current",
@@ -57,14 +57,16 @@ def evaluate_batch(
 ) -> Evaluation:
     """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
     chosen, batch = settings_named(settings), [Arrays(named) for named in samples_named(arrays)]
-    for each in batch:
-        each.check()
     samples, hints = samples_of(batch, chosen, running_mean)
     over = denominators(samples, chosen)
-    parts = [
-        each.loss(sample, teachers, over, chosen)
-        for each, sample, teachers in zip(batch, samples, hints, strict=True)
-    ]
+    parts = []
+    for each, sample, run in zip(batch, samples, hints, strict=True):
+        old_TV = _floats(each.named.get("logits_old", each.leaf_TV.detach()))
+        same_shape(each.leaf_TV, "old", old_TV)
+        teachers = (_floats(each.named["logits_teacher"][hint]) for hint in run)
+        target = prepare(sample, old_TV, teachers, chosen)
+        base_TV = _floats(each.named["logits_base"]) if "logits_base" in each.named else None
+        parts.append(sample_loss(each.leaf_TV, sample, target, over, chosen, logits_reference_TV=base_TV))
     loss = torch.stack([part.loss for part in parts]).sum()
     gradients = torch.autograd.grad(loss, [each.leaf_TV for each in batch])
     terms = {name: torch.stack([part.terms[name] for part in parts]).sum() for name in TERMS}
@@ -81,43 +83,18 @@ def evaluate_batch(
     )
 
 
-def samples_of(
-    batch: Sequence[Arrays], settings: ObjectiveSettings, running_mean: float
-) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """The samples without logits, and for each the hints whose teachers run."""
-    carried = [each.terms(settings) for each in batch]
-    rewarded = [
-        Rewarded(each.reward, each.group(batch)) if terms.rl else None
-        for each, terms in zip(batch, carried, strict=True)
-    ]
-    found = advantages(rewarded, settings, mean=running_mean)
-    hints = [
-        settings.hint_rule.teachers(each.lengths, each.ids_T.tolist()) if terms.opd else ()
-        for each, terms in zip(batch, carried, strict=True)
-    ]
-    samples = [
-        each.sample(advantage, len(teachers))
-        for each, advantage, teachers in zip(batch, found.values, hints, strict=True)
-    ]
-    return samples, hints
-
-
 class Arrays:
-    """The named arrays of one sample."""
+    """The named arrays of one sample. ValueError for values that would be misread later."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
-        self.named = {name: value for name, value in named.items() if value is not None}
+        self.named = given = {name: value for name, value in named.items() if value is not None}
         self.leaf_TV = _floats(named["logits_current"]).detach().clone().requires_grad_()
         self.ids_T = torch.as_tensor(named["ids"]).long()
-        self.reward = float(self.named.get("reward", 0.0))
-        self.tau = float(self.named.get("tau", 1.0))
-        self.hints = len(self.named.get("logits_teacher", ()))
-        self.lengths = [int(length) for length in self.named.get("hint_lengths", range(self.hints))]
-        self.mask_T = torch.as_tensor(self.named.get("mask", [True] * len(self.leaf_TV))).bool()
-        self.behaviour_T = _floats(self.named["behaviour"]) if "behaviour" in self.named else None
-
-    def check(self) -> None:
-        """Refuse values that would be misread later."""
+        self.reward, self.tau = float(given.get("reward", 0.0)), float(given.get("tau", 1.0))
+        self.hints = len(given.get("logits_teacher", ()))
+        self.lengths = [int(length) for length in given.get("hint_lengths", range(self.hints))]
+        self.mask_T = torch.as_tensor(given.get("mask", [True] * len(self.leaf_TV))).bool()
+        self.behaviour_T = _floats(given["behaviour"]) if "behaviour" in given else None
         if not math.isfinite(self.reward):
             raise ValueError(f"a reward is {self.reward}: not finite")
         if self.behaviour_T is not None:
@@ -132,41 +109,38 @@ class Arrays:
         if self.lengths != sorted(self.lengths):
             raise ValueError(f"hints come shortest first, but their lengths are {tuple(self.lengths)}")
 
-    def group(self, batch: Sequence[Arrays]) -> list[float]:
-        """The rewards of all samples of the prompt."""
-        name = self.named.get("group")
-        return [] if name is None else [other.reward for other in batch if other.named.get("group") == name]
 
-    def terms(self, settings: ObjectiveSettings) -> Carried:
-        """The terms that the sample carries and, if samples are routed, keeps."""
-        facts = TurnFacts(reward=self.reward, hints=self.hints, tau=self.tau)
-        # a term of weight 0 is evaluated as well, so that its value can be compared
-        reads = replace(settings.reads, rl=settings.has_rl)
+def samples_of(
+    batch: Sequence[Arrays], settings: ObjectiveSettings, running_mean: float
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """The samples without logits, and for each the hints whose teachers run."""
+    # a term of weight 0 is evaluated as well, so that its value can be compared
+    reads = replace(settings.reads, rl=settings.has_rl)
+    rewarded, hints = list[Rewarded | None](), list[tuple[int, ...]]()
+    for each in batch:
         sure = None
-        if self.behaviour_T is not None:
-            sure = confidence(self.behaviour_T.tolist(), (~self.mask_T).tolist())
-        return reads.learned(terms_of(facts), reward=self.reward, confidence=sure)
-
-    def sample(self, advantage: float | None, hints: int) -> Sample:
-        return Sample.sampled_at(
-            self.tau,
-            ids_T=self.ids_T,
-            mask_T=self.mask_T,
-            behaviour_T=self.behaviour_T,
-            basis=self.named.get("basis") or "processed",
+        if each.behaviour_T is not None:
+            sure = confidence(each.behaviour_T.tolist(), (~each.mask_T).tolist())
+        allowed = terms_of(reward=each.reward, hints=each.hints, tau=each.tau)
+        carried = reads.learned(allowed, reward=each.reward, confidence=sure)
+        prompt = each.named.get("group")
+        group = [other.reward for other in batch if prompt is not None and other.named.get("group") == prompt]
+        rewarded.append(Rewarded(each.reward, group) if carried.rl else None)
+        hints.append(settings.hint_rule.teachers(each.lengths, each.ids_T.tolist()) if carried.opd else ())
+    found = advantages(rewarded, settings, mean=running_mean)
+    samples = [
+        Sample.sampled_at(
+            each.tau,
+            ids_T=each.ids_T,
+            mask_T=each.mask_T,
+            behaviour_T=each.behaviour_T,
+            basis=each.named.get("basis") or "processed",
             advantage=advantage,
-            hints=hints,
+            hints=len(run),
         )
-
-    def loss(
-        self, sample: Sample, hints: Sequence[int], over: Denominators, settings: ObjectiveSettings
-    ) -> SampleLoss:
-        old_TV = _floats(self.named.get("logits_old", self.leaf_TV.detach()))
-        same_shape(self.leaf_TV, "old", old_TV)
-        teachers = (_floats(self.named["logits_teacher"][hint]) for hint in hints)
-        target = prepare(sample, old_TV, teachers, settings)
-        base_TV = _floats(self.named["logits_base"]) if "logits_base" in self.named else None
-        return sample_loss(self.leaf_TV, sample, target, over, settings, logits_reference_TV=base_TV)
+        for each, advantage, run in zip(batch, found.values, hints, strict=True)
+    ]
+    return samples, hints
 
 
 def _floats(values: Any) -> Tensor:
@@ -182,8 +156,7 @@ def settings_named(settings: ObjectiveSettings | Mapping[str, Any]) -> Objective
         return settings
     known = [field.name for field in fields(ObjectiveSettings)]
     ours = {name: SYMBOLS.get(name.lower(), name.lower()) for name in settings}
-    for name, our_name in ours.items():
-        _refuse_unknown("setting", name, our_name, known)
+    _refuse_unknown("setting", ours, known)
     if len(set(ours.values())) < len(ours):
         raise ValueError(f"a setting is given twice among {', '.join(ours)}")
     return ObjectiveSettings(**{our_name: settings[name] for name, our_name in ours.items()})
@@ -191,34 +164,28 @@ def settings_named(settings: ObjectiveSettings | Mapping[str, Any]) -> Objective
 
 def samples_named(arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """One mapping per sample, also from one of names to lists, where a number or `None` is every sample's."""
-    samples = _transposed(arrays) if isinstance(arrays, Mapping) else list(arrays)
-    if not samples:
+    if isinstance(arrays, Mapping):
+        if (first := arrays.get("logits_current")) is None:
+            raise ValueError("the arrays lack logits_current")
+        columns = {}
+        for name, column in arrays.items():
+            shared = column is None or isinstance(column, (int, float, str))
+            columns[name] = [column] * len(first) if shared else column
+            if len(columns[name]) != len(first):
+                raise ValueError(f"{len(first)} samples but {len(column)} of {name}")
+        arrays = [{name: column[at] for name, column in columns.items()} for at in range(len(first))]
+    if not arrays:
         raise ValueError("there is no sample")
-    for sample in samples:
-        for name in sample:
-            _refuse_unknown("array", name, name, ARRAYS)
+    for sample in arrays:
+        _refuse_unknown("array", {name: name for name in sample}, ARRAYS)
         if sample.get("logits_current") is None:
             raise ValueError("a sample lacks logits_current")
-    return samples
+    return list(arrays)
 
 
-def _transposed(columns: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    if columns.get("logits_current") is None:
-        raise ValueError("the arrays lack logits_current")
-    size = len(columns["logits_current"])
-    rows: list[dict[str, Any]] = [{} for _ in range(size)]
-    for name, column in columns.items():
-        shared = column is None or isinstance(column, (int, float, str))
-        if not shared and len(column) != size:
-            raise ValueError(f"{size} samples but {len(column)} of {name}")
-        for index, row in enumerate(rows):
-            row[name] = column if shared else column[index]
-    return list(rows)
-
-
-def _refuse_unknown(what: str, given: str, name: str, known: Iterable[str]) -> None:
-    known = list(known)
-    if name in known:
-        return
-    nearest = get_close_matches(name, known, n=1, cutoff=0.0)
-    raise ValueError(f"unknown {what} {given!r}; the nearest is {nearest[0]!r}")
+def _refuse_unknown(what: str, given: Mapping[str, str], known: Sequence[str]) -> None:
+    """ValueError for a name that, as we call it, is not known."""
+    for name, ours in given.items():
+        if ours not in known:
+            nearest = get_close_matches(ours, known, n=1, cutoff=0.0)
+            raise ValueError(f"unknown {what} {name!r}; the nearest is {nearest[0]!r}")

@@ -69,6 +69,19 @@ def expected(probabilities: Tensor, values: Tensor) -> Tensor:
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
 
 
+def entropy(logprobs_TV: Tensor) -> Tensor:
+    """H(pi) [T], nats; a bonus if `entropy_coef` is above 0."""
+    return -expected(logprobs_TV.exp(), logprobs_TV)
+
+
+def reference_kl(logprobs_TV: Tensor, reference_TV: Tensor) -> Tensor:
+    """KL(pi || reference) [T], nats: how far the policy has moved from frozen weights on its own responses.
+
+    Exact over the vocabulary; the gradient runs through both factors.
+    """
+    return expected(logprobs_TV.exp(), logprobs_TV - reference_TV)
+
+
 def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
     """The log-probs and, as one more [T, K + 1], that of everything but these ids, or the valid ones of them.
 
@@ -97,7 +110,8 @@ class TokenTargets:
     old_N: Tensor
     """log pi_old of the sampled ids."""
     correction_N: Tensor
-    """The off-policy correction; 1 if no sampled token learns."""
+    """The off-policy correction min(pi_old / pi_b, is_cap) of sampled tokens; 1 without the engine's
+    log-probs."""
     advantage_N: Tensor
     """The RL advantage, 0 without one."""
     gap_N: Tensor

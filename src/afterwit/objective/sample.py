@@ -47,16 +47,13 @@ class Sample:
             raise ValueError(f"none of the {tokens} tokens trains")
         if self.basis not in get_args(Basis):
             raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
-        self._check_rows()
-        if not self.tau > 0:
-            raise ValueError(f"tau is {self.tau}, but must be above 0")
-
-    def _check_rows(self) -> None:
         if self.teacher_rows and self.hints:
             raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
         for rows in self.teacher_rows:
-            if len(rows.ids_TK) != len(self.ids_T):
-                raise ValueError(f"{len(self.ids_T)} ids but {len(rows.ids_TK)} teacher's rows")
+            if len(rows.ids_TK) != tokens:
+                raise ValueError(f"{tokens} ids but {len(rows.ids_TK)} teacher's rows")
+        if not self.tau > 0:
+            raise ValueError(f"tau is {self.tau}, but must be above 0")
 
     @property
     def carried(self) -> Carried:

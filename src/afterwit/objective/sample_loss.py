@@ -15,11 +15,11 @@ from torch import Tensor
 
 from afterwit.objective.advantage import Denominators
 from afterwit.objective.choices import TERMS
-from afterwit.objective.logprobs import at, logprobs, same_shape
+from afterwit.objective.logprobs import at, entropy, logprobs, reference_kl, same_shape
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, token_targets
-from afterwit.objective.terms import entropy, reference_kl, term_loss
+from afterwit.objective.target import Target
+from afterwit.objective.terms import term_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +52,15 @@ def sample_loss(
     if logits_reference_TV is not None:
         same_shape(logits_TV, "reference", logits_reference_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    targets = token_targets(sample, target, settings)
-    now_TJ = at(now_TV, targets.read_NJ)
-    losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
-    losses["entropy"] = entropy(_with_graph_if(settings.entropy_coef, now_TV))
+    now_TJ = at(now_TV, target.tokens.read_NJ)
+    names = settings.terms_of(sample.carried)
+    losses = {name: term_loss(name, now_TJ, target.tokens, settings) for name in names}
+    losses["entropy"] = entropy(now_TV if settings.entropy_coef else now_TV.detach())
     if logits_reference_TV is not None:
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)
-        losses["reference_kl"] = reference_kl(_with_graph_if(settings.beta, now_TV), reference_TV)
+        losses["reference_kl"] = reference_kl(now_TV if settings.beta else now_TV.detach(), reference_TV)
     return weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
-
-
-def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
-    """The log-probs, without their graph if the weight is 0."""
-    return logprobs_TV if weight else logprobs_TV.detach()
 
 
 def weighted(
@@ -90,6 +85,8 @@ def weighted(
 
 def token_weights(sample: Sample, term: str, over: Denominators, like_T: Tensor) -> Tensor:
     """The weight [T] of each token in a term of the batch: the mean over the sample's tokens, divided by the
-    term's denominator."""
+    term's denominator. ValueError if that is 0: then no sample can carry the term."""
+    if over[term] < 1:
+        raise ValueError(f"a sample carries {term}, but its denominator is {over[term]}")
     mask_T = sample.mask_of(term)
-    return mask_T.to(like_T.dtype) / (mask_T.sum() * over.of(term))
+    return mask_T.to(like_T.dtype) / (mask_T.sum() * over[term])

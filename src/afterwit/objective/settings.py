@@ -95,9 +95,7 @@ class ObjectiveSettings:
     @property
     def ids_kept(self) -> int:
         """K: the setting, or what is published for the objective."""
-        if self.k is not None:
-            return self.k
-        return OBJECTIVES[self.objective].k
+        return OBJECTIVES[self.objective].k if self.k is None else self.k
 
     @property
     def terms(self) -> Mapping[str, str]:

@@ -12,40 +12,24 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from afterwit.objective.choices import HINT_RULES
-from afterwit.objective.logprobs import KeptIds, TokenTargets, at, logprobs, same_shape, top_k
+from afterwit.objective.logprobs import TokenTargets, at, logprobs, same_shape, top_k
 from afterwit.objective.sample import Sample, TeacherRows
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms import corrected, keep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HintTargets:
-    """The scores of the chosen hint's teacher."""
-
-    hint_T: Tensor
-    """h*: the candidate that teaches at each position."""
-    gap_T: Tensor
-    """log pi_T^{h*}(y) - log pi_old(y): the advantage of sampled tokens in token OPD and combine."""
-    overlap_T: Tensor
-    """O[h*]: how many of the student's top-K ids are among that teacher's."""
-    kept: KeptIds | None
-    """`None`: only the sampled ids learn."""
+from afterwit.objective.terms import keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The part of a sample that `sample_loss` needs besides its current logits. No V axis, no gradient."""
 
-    old_T: Tensor
-    """log pi_old(y)."""
+    tokens: TokenTargets
+    """The values at the few ids that the terms read."""
     mismatch_T: Tensor | None
     """log pi_old(y) - log pi_b(y); `None`: the engine reported no log-probs."""
-    weight_T: Tensor
-    """The off-policy correction min(pi_old / pi_b, is_cap) of sampled tokens; 1 without the engine's
-    log-probs."""
-    hint_targets: HintTargets | None
-    """`None`: no OPD term."""
+    hint_T: Tensor | None = None
+    """h*: the candidate that teaches at each position; `None`: no OPD term."""
+    overlap_T: Tensor | None = None
+    """O[h*]: how many of the student's top-K ids are among that teacher's."""
 
 
 @torch.no_grad()
@@ -88,35 +72,26 @@ def target_of(
     `raw_old` gives log pi_old(y) at temperature 1, which the engine's values are compared with if they are
     raw.
     """
-    mismatch_T, weight_T = None, torch.ones_like(old_T)
+    mismatch_T, correction_T, gap_T = None, torch.ones_like(old_T), torch.zeros_like(old_T)
     if sample.behaviour_T is not None:
         raw = sample.basis == "raw" and sample.tau != 1
         mismatch_T = (raw_old() if raw else old_T) - sample.behaviour_T
-        weight_T = mismatch_T.exp().clamp(max=settings.is_cap)
-    hint_targets = None
+        correction_T = mismatch_T.exp().clamp(max=settings.is_cap)
+    hint_T = overlap_T = kept = None
     if found is not None:
-        hint_T = HINT_RULES[settings.hint_selection].choose(found, sample.mask_T)
-        hint_targets = HintTargets(
-            hint_T=hint_T,
-            gap_T=found.pick(found.sampled_teacher_HT, hint_T) - old_T,
-            overlap_T=found.pick(found.overlap_HT, hint_T),
-            kept=keep(found, hint_T, settings),
-        )
-    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
-
-
-def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:
-    """The targets of one response's tokens."""
-    old_T, hint_targets = target.old_T, target.hint_targets
-    weighted = corrected(settings.terms_of(sample.carried), settings)
-    return TokenTargets(
+        hint_T = settings.hint_rule.choose(found, sample.mask_T)
+        gap_T = found.pick(found.sampled_teacher_HT, hint_T) - old_T
+        overlap_T = found.pick(found.overlap_HT, hint_T)
+        kept = keep(found, hint_T, settings)
+    tokens = TokenTargets(
         ids_N=sample.ids_T,
         old_N=old_T,
-        correction_N=target.weight_T if weighted else torch.ones_like(old_T),
+        correction_N=correction_T,
         advantage_N=torch.full_like(old_T, sample.advantage or 0.0),
-        gap_N=torch.zeros_like(old_T) if hint_targets is None else hint_targets.gap_T,
-        kept=None if hint_targets is None else hint_targets.kept,
+        gap_N=gap_T,
+        kept=kept,
     )
+    return Target(tokens=tokens, mismatch_T=mismatch_T, hint_T=hint_T, overlap_T=overlap_T)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,31 +122,19 @@ class Candidates:
         """The mask of the student's ids that are among the teacher's."""
         if not self.asked:
             return ~self.student_teacher_HTK.isnan()
-        hints = len(self.native_ids_HTK)
-        return shared(self.student_ids_TK.expand(hints, -1, -1), self.native_ids_HTK)
+        ids_HTK = self.student_ids_TK.expand(len(self.native_ids_HTK), -1, -1).contiguous()
+        ordered_HTK = self.native_ids_HTK.sort(dim=-1).values  # K times K comparisons may be too many
+        place_HTK = torch.searchsorted(ordered_HTK, ids_HTK).clamp(max=ordered_HTK.shape[-1] - 1)
+        return ordered_HTK.gather(-1, place_HTK) == ids_HTK
 
     @property
     def overlap_HT(self) -> Tensor:
         """How many of the student's ids are among the teacher's."""
         return self.shared_HTK.sum(dim=-1)
 
-    def native_valid_TK(self, hint_T: Tensor) -> Tensor:
-        """The mask of the chosen hint's native ids that are no padding."""
-        if self.native_valid_HTK is None:
-            return torch.ones_like(self.native_ids_HTK[0], dtype=torch.bool)
-        return self.pick(self.native_valid_HTK, hint_T)
-
     def pick(self, values_HT: Tensor, hint_T: Tensor) -> Tensor:
         """The chosen hint's values: [H, T, ...] and [T] give [T, ...]."""
         return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
-
-
-def shared(ids: Tensor, among: Tensor) -> Tensor:
-    """The mask of the ids [..., K] that are in the same row of the others. Sorts, since K times K may be
-    large."""
-    ordered = among.sort(dim=-1).values
-    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=among.shape[-1] - 1)
-    return ordered.gather(-1, place) == ids
 
 
 def candidates(

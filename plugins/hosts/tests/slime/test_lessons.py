@@ -76,7 +76,7 @@ def test_a_batch_is_claimed_whole_and_knows_the_whole_batch(place: Place, teache
         batch = found[0].batch
         assert all(lesson.batch is batch for lesson in found)
         assert batch.turns == ("turn0000", "turn0001", "turn0002")
-        assert (batch.over.of("rl"), batch.over.of("opd")) == (3, 3)
+        assert (batch.over["rl"], batch.over["opd"]) == (3, 3)
         assert lessons.waiting() == 1
         assert [record.turn.id for record in lessons.newest(2)] == ["turn0003", "turn0002"]
 

@@ -1,13 +1,13 @@
-"""The terms of the loss. `TERMS` holds those that read a few ids of each token.
+"""The terms of the loss that read a few ids of each token.
 
 rl, token_opd, combine      read the sampled id (`sampled`)
 topk_opd, topk_distill      read ids kept of the chosen teacher, each in a file of its own
-entropy, reference_kl       read the whole distribution (`whole`)
+
+Entropy and the KL to a reference read the whole distribution (`logprobs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -17,12 +17,11 @@ from afterwit.objective.logprobs import KeptIds, TokenTargets
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import sampled, topk_distill, topk_opd
 from afterwit.objective.terms.term import Term
-from afterwit.objective.terms.whole import entropy, reference_kl
 
 if TYPE_CHECKING:
     from afterwit.objective.target import Candidates
 
-__all__ = ["TERMS", "Term", "advantages", "corrected", "entropy", "keep", "reference_kl", "term_loss"]
+__all__ = ["TERMS", "Term", "advantages", "keep", "term_loss"]
 
 _TERMS = {
     "rl": sampled.RL,
@@ -39,24 +38,16 @@ def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: Object
 
     `now_NJ` are log pi at `targets.read_NJ`, with the gradient.
     """
-    return _term(name, settings).loss(now_NJ, targets, settings)
+    return TERMS[settings.terms[name]].loss(now_NJ, targets, settings)
 
 
 def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
     """Ids [N, J] that one of the objective's terms moves, and the advantage of each, without its weight."""
-    return _term(name, settings).advantages(targets, settings)
+    return TERMS[settings.terms[name]].advantages(targets, settings)
 
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> KeptIds | None:
     """The ids kept of the chosen hint's teacher; `None`: the objective reads the sampled ids alone."""
-    keeps = [term.keep for name in settings.terms if (term := _term(name, settings)).keep is not None]
-    return keeps[0](found, hint_T, settings) if keeps else None
-
-
-def corrected(names: Iterable[str], settings: ObjectiveSettings) -> bool:
-    """Whether the off-policy correction is read by one of these terms."""
-    return any(_term(name, settings).corrected for name in names)
-
-
-def _term(name: str, settings: ObjectiveSettings) -> Term:
-    return TERMS[settings.terms[name]]
+    keeps = (TERMS[term].keep for term in settings.terms.values())
+    first = next((each for each in keeps if each is not None), None)
+    return None if first is None else first(found, hint_T, settings)

@@ -7,6 +7,8 @@ arXiv:2603.10165).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from afterwit.objective.logprobs import TokenTargets
@@ -14,46 +16,22 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms.term import Term, of_sampled, ppo
 
 
-def _rl(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
-    """The surrogate of the sampled ids with A = the RL advantage."""
-    return _corrected(targets.advantage_N, now_NJ, targets, settings.eps_lo, settings.eps_hi)
+def _surrogate(advantage: Callable[[TokenTargets, ObjectiveSettings], Tensor], clip: str = "eps") -> Term:
+    """The surrogate of the sampled ids with this detached advantage [N], times the off-policy correction."""
+
+    def loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+        eps_lo, eps_hi = getattr(settings, f"{clip}_lo"), getattr(settings, f"{clip}_hi")
+        advantage_N = advantage(targets, settings)
+        surrogate_N = ppo(advantage_N, now_NJ[:, 0], targets.old_N, eps_lo=eps_lo, eps_hi=eps_hi)
+        return targets.correction_N * surrogate_N
+
+    return Term(
+        loss=loss, advantages=lambda targets, settings: of_sampled(targets, advantage(targets, settings))
+    )
 
 
-def _token_opd(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
-    """The surrogate of the sampled ids with A = log pi_T - log pi_old, detached."""
-    return _corrected(targets.gap_N, now_NJ, targets, settings.token_eps_lo, settings.token_eps_hi)
-
-
-def _combine(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
-    """The surrogate of the sampled ids with A = w_opd (log pi_T - log pi_old) + w_rl r, detached."""
-    return _corrected(_combined(targets, settings), now_NJ, targets, settings.eps_lo, settings.eps_hi)
-
-
-def _combined(targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
-    """The gap is 0 without a hint, the advantage without a reward to learn from."""
-    return settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
-
-
-def _corrected(
-    advantage_N: Tensor, now_NJ: Tensor, targets: TokenTargets, eps_lo: float, eps_hi: float
-) -> Tensor:
-    """The surrogate, multiplied by the off-policy correction."""
-    surrogate_N = ppo(advantage_N, now_NJ[:, 0], targets.old_N, eps_lo=eps_lo, eps_hi=eps_hi)
-    return targets.correction_N * surrogate_N
-
-
-RL = Term(
-    loss=_rl,
-    advantages=lambda targets, settings: of_sampled(targets, targets.advantage_N),
-    corrected=True,
-)
-TOKEN_OPD = Term(
-    loss=_token_opd,
-    advantages=lambda targets, settings: of_sampled(targets, targets.gap_N),
-    corrected=True,
-)
-COMBINE = Term(
-    loss=_combine,
-    advantages=lambda targets, settings: of_sampled(targets, _combined(targets, settings)),
-    corrected=True,
+RL = _surrogate(lambda targets, settings: targets.advantage_N)
+TOKEN_OPD = _surrogate(lambda targets, settings: targets.gap_N, clip="token_eps")
+COMBINE = _surrogate(
+    lambda targets, settings: settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
 )

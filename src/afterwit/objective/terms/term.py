@@ -27,8 +27,6 @@ class Term:
     """(targets, settings) -> ids [N, J] and the advantage [N, J] that pushes each up or down."""
     loss: Callable[[Tensor, TokenTargets, ObjectiveSettings], Tensor]
     """(log pi [N, 1 + K] at the sampled id and the kept ids, targets, settings) -> loss [N]."""
-    corrected: bool = False
-    """Whether the loss is multiplied by the off-policy correction: sampled tokens learn."""
     keep: Callable[[Candidates, Tensor, ObjectiveSettings], KeptIds] | None = None
     """(candidates, chosen hint [T], settings) -> what is kept of that hint's teacher; `None`: nothing."""
 

@@ -35,13 +35,12 @@ class Bins:
 
 def bins(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Bins:
     """The bins of the chosen hint's teacher."""
-    teacher_TK = found.pick(found.native_teacher_HTK, hint_T)
-    valid_TK = found.native_valid_TK(hint_T)
-    return Bins(
-        ids_TK=found.pick(found.native_ids_HTK, hint_T),
-        valid_TK=valid_TK,
-        teacher_TS=with_tail(teacher_TK, valid_TK),
-    )
+    ids_TK = found.pick(found.native_ids_HTK, hint_T)
+    valid_TK = torch.ones_like(ids_TK, dtype=torch.bool)
+    if found.native_valid_HTK is not None:
+        valid_TK = found.pick(found.native_valid_HTK, hint_T)
+    teacher_TS = with_tail(found.pick(found.native_teacher_HTK, hint_T), valid_TK)
+    return Bins(ids_TK=ids_TK, valid_TK=valid_TK, teacher_TS=teacher_TS)
 
 
 def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:

@@ -44,7 +44,8 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
     difference_TS = teacher_TS - old_TS
     if settings.logprob_diff_clip > 0:
         difference_TS = difference_TS.clamp(-settings.logprob_diff_clip, settings.logprob_diff_clip)
-    advantage_TS = difference_TS * _weights(old_TS, present_TS)
+    weights_TS = torch.softmax(old_TS.masked_fill(~present_TS, -torch.inf), dim=-1)
+    advantage_TS = difference_TS * weights_TS.masked_fill(~present_TS, 0.0)  # 0 where none is present
     return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, advantage_TS=advantage_TS)
 
 
@@ -56,12 +57,6 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
         now_NS = with_tail(now_NS, kept.valid_TK)
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
     return ppo(kept.advantage_TS, now_NS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
-
-
-def _weights(old_TS: Tensor, present_TS: Tensor) -> Tensor:
-    """Softmax of log pi_old over the elements that are present; 0 elsewhere, and everywhere if none is."""
-    weights_TS = torch.softmax(old_TS.masked_fill(~present_TS, -torch.inf), dim=-1)
-    return weights_TS.masked_fill(~present_TS, 0.0)
 
 
 def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,7 @@ from torch import Tensor
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, weighted
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import (
-    Target,
-    candidates_of_rows,
-    target_of,
-    token_targets,
-)
+from afterwit.objective.target import Target, candidates_of_rows, target_of
 from afterwit.objective.terms import term_loss
 from afterwit_hosts.slime.data import lesson_of
 from afterwit_hosts.slime.lesson import Lesson
@@ -61,8 +56,7 @@ def lesson_loss(logits_TW: Tensor, lesson: Lesson, shards: Shards) -> SampleLoss
     """The part of one response in the loss of its batch; these weights are the old policy too."""
     settings = lesson.batch.objective
     sample = lesson.sample(logits_TW)
-    target = sharded_target(sample, logits_TW.detach(), shards, settings)
-    targets = token_targets(sample, target, settings)
+    targets = sharded_target(sample, logits_TW.detach(), shards, settings).tokens
     now_TJ = shards.at(logits_TW, targets.read_NJ, sample.tau)
     losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
     return weighted(losses, sample, lesson.batch.over, settings, zero=now_TJ[:, :0].sum())
