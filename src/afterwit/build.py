@@ -105,14 +105,12 @@ def async_store(store: Store) -> AsyncStore:
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
     """The home's versions of the model, shared at `versions.url` if the settings name one."""
     from afterwit.checkpoints.remote import remote_of
-    from afterwit.checkpoints.shared import SharedVersions
     from afterwit.checkpoints.versions import Versions
 
-    remote = None if settings is None else remote_of(settings)
-    if settings is None or remote is None:
+    if settings is None:
         return Versions(root=home / VERSIONS, base=folder)
-    every = settings.state_every
-    return SharedVersions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
+    remote, every = remote_of(settings), settings.state_every
+    return Versions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
 
 
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:

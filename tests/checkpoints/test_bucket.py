@@ -13,7 +13,7 @@ import pytest
 
 from afterwit.checkpoints.files import MODEL
 from afterwit.checkpoints.remote import Remote, VersionsSettings
-from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from tests.checkpoints.places import bucket, opened, put
 from tests.checkpoints.test_versions import a_base, fill, grow, version
@@ -28,8 +28,8 @@ def settings(tmp_path: Path) -> VersionsSettings:
 
 
 @pytest.fixture
-def versions(settings: VersionsSettings, tmp_path: Path) -> SharedVersions:
-    return SharedVersions(root=tmp_path / "home", base=a_base(tmp_path), remote=opened(settings))
+def versions(settings: VersionsSettings, tmp_path: Path) -> Versions:
+    return Versions(root=tmp_path / "home", base=a_base(tmp_path), remote=opened(settings))
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def test_a_bucket_that_is_not_there_is_named(settings: VersionsSettings) -> None
             what()
 
 
-def test_a_server_that_is_away_is_unavailable_and_then_is_not(versions: SharedVersions) -> None:
+def test_a_server_that_is_away_is_unavailable_and_then_is_not(versions: Versions) -> None:
     from tests.fakes.s3 import s3
 
     grow(versions, 1)
@@ -71,7 +71,7 @@ def test_a_server_that_is_away_is_unavailable_and_then_is_not(versions: SharedVe
     [(403, "AccessDenied", "the credentials have to"), (507, "XMinioStorageFull", "has no room")],
 )
 def test_what_is_refused_becomes_no_version_on_either_side(
-    versions: SharedVersions, tmp_path: Path, below: str, status: int, code: str, words: str
+    versions: Versions, tmp_path: Path, below: str, status: int, code: str, words: str
 ) -> None:
     grow(versions, 1)
     with refused(status, code, below=below), pytest.raises(VersionsRefused, match=words):
@@ -85,7 +85,7 @@ def test_what_is_refused_becomes_no_version_on_either_side(
     assert set(versions.remote.files()) == named
 
 
-def test_a_deletion_that_is_refused_is_said(versions: SharedVersions) -> None:
+def test_a_deletion_that_is_refused_is_said(versions: Versions) -> None:
     grow(versions, 2)
     with (
         refused(403, "AccessDenied", method="DELETE"),
@@ -170,14 +170,14 @@ def test_a_file_whose_writer_dies_between_two_parts_is_not_there(
     assert opened(settings).files() == {}
 
 
-def test_there_are_no_credentials_in_a_message(settings: VersionsSettings, versions: SharedVersions) -> None:
+def test_there_are_no_credentials_in_a_message(settings: VersionsSettings, versions: Versions) -> None:
     with refused(403, "SignatureDoesNotMatch", method="GET"), pytest.raises(VersionsRefused) as said:
         versions.share()
     assert "secret" not in str(said.value)
     assert "nobody" not in str(said.value)
 
 
-def test_steady_following_asks_for_one_manifest(versions: SharedVersions) -> None:
+def test_steady_following_asks_for_one_manifest(versions: Versions) -> None:
     from tests.fakes.s3 import s3
 
     grow(versions, 2)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.shared import SharedVersions
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionTaken
 from afterwit.version import versions_between
@@ -17,14 +16,14 @@ from tests.checkpoints.test_versions import fill, version
 ANN, BOB = "key:ann", "key:bob"
 
 
-@pytest.fixture(params=[Versions, SharedVersions])
+@pytest.fixture(params=["alone", "shared"])
 def versions(request: pytest.FixtureRequest, tmp_path: Path) -> Versions:
     """Of one machine; of one among several."""
     (tmp_path / "base").mkdir()
     root, base = tmp_path / "versions", tmp_path / "base"
-    if request.param is Versions:
+    if request.param == "alone":
         return Versions(root=root, base=base)
-    return SharedVersions(root=root, base=base, remote=opened(folder(tmp_path)))
+    return Versions(root=root, base=base, remote=opened(folder(tmp_path)))
 
 
 def grow(versions: Versions, *adapters: str) -> None:

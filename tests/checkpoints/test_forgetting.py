@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.checkpoints.versions import learned, plan, tainted, turns_in
+from afterwit.checkpoints.ancestry import learned, plan, tainted, turns_in
 from afterwit.version import Origin, Probe, Version
 
 PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))

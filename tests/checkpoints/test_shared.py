@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints import manifest
+from afterwit.checkpoints.ancestry import tainted
 from afterwit.checkpoints.files import MODEL, STATE
 from afterwit.checkpoints.remote import FolderRemote
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.shared import SharedVersions
-from afterwit.checkpoints.versions import Versions, tainted
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
 from tests.checkpoints.places import PLACES, Place, opened
 from tests.checkpoints.test_versions import a_base, damage, fill, grow, version
 
-Machine = Callable[..., SharedVersions]
+Machine = Callable[..., Versions]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: place.__name__)
@@ -28,9 +28,9 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
     place: Place = request.param
     settings, base = place(tmp_path), a_base(tmp_path)
 
-    def made(name: str, *, state_every: int = 1) -> SharedVersions:
+    def made(name: str, *, state_every: int = 1) -> Versions:
         remote = opened(settings)
-        return SharedVersions(root=tmp_path / name, base=base, remote=remote, state_every=state_every)
+        return Versions(root=tmp_path / name, base=base, remote=remote, state_every=state_every)
 
     return made
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.checkpoints import manifest
+from afterwit.checkpoints.ancestry import is_rung, learned, taken_back
 from afterwit.checkpoints.files import MODEL, STATE
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.shared import SharedVersions
-from afterwit.checkpoints.versions import Versions, is_rung, learned, taken_back
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.version import Effect, Origin, Probe, Recipe, Version
 from tests.checkpoints.places import folder, opened
@@ -36,13 +36,13 @@ def fill(folder: Path) -> None:
     (folder / "qwen.tiktoken").write_text("a tokenizer")
 
 
-@pytest.fixture(params=[Versions, SharedVersions])
+@pytest.fixture(params=["alone", "shared"])
 def versions(request: pytest.FixtureRequest, tmp_path: Path) -> Versions:
     """Of one machine; of one among several."""
     base = a_base(tmp_path)
-    if request.param is Versions:
+    if request.param == "alone":
         return Versions(root=tmp_path / "versions", base=base)
-    return SharedVersions(root=tmp_path / "versions", base=base, remote=opened(folder(tmp_path)))
+    return Versions(root=tmp_path / "versions", base=base, remote=opened(folder(tmp_path)))
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from afterwit.adapters import SHARED
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.versions import Versions, brought_back, taken_back, turns_in
+from afterwit.checkpoints.ancestry import brought_back, taken_back, turns_in
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionTaken
 from afterwit.version import Origin, Version
 
@@ -36,59 +36,53 @@ def roll_back(
     """
     versions.follow()
     if versions.adapter is None:
-        versions = versions.of(_adapter_of(target, versions))
+        named = versions.get(target) if target else None
+        versions = versions.of(SHARED if named is None else named.adapter)
     with versions.writing():
-        version = replace(_plan(versions, target, now, after), forgets=tuple(forgets), without=tuple(without))
+        chain = versions.all()
+        old = _checked(versions, chain, target, after)
+        version = Version(
+            number=versions.next(),
+            parent=chain[-1].number,
+            origin=Origin.ROLLBACK,
+            created=now,
+            restores=target,
+            reverts=taken_back(target, chain),
+            returns=brought_back(target, chain),
+            forgets=tuple(forgets),
+            without=tuple(without),
+            probe=old.probe,
+            adapter=versions.adapter or SHARED,
+        )
         source = versions.weights(target, state=True)
         versions.verify(target)
-        return versions.write(
-            version, lambda folder: None if source == versions.base else _restore(source, folder)
-        )
+
+        def restore(folder: Path) -> None:
+            for path in source.iterdir() if source != versions.base else ():
+                if path.is_file() and path.name != manifest.NAME:
+                    link(path.resolve(), folder / path.name)
+
+        return versions.write(version, restore)
 
 
-def _plan(versions: Versions, target: int, now: float, after: int | None) -> Version:
-    chain = versions.all()
+def _checked(versions: Versions, chain: Sequence[Version], target: int, after: int | None) -> Version:
+    """The version to return to. Raises as `roll_back` does."""
+    whose = "" if versions.adapter in (None, SHARED) else f" of the adapter {versions.adapter}"
     if not chain:
         raise SettingError("nothing has been learned here yet: there is no version to return from")
-    old = next((version for version in chain if version.number == target), None)
-    if old is None:
-        known = ", ".join(str(version.number) for version in chain)
-        raise SettingError(f"there is no version {target}{_whose(versions)}; there are: {known}")
-    newest = chain[-1].number
+    by_number, newest = {version.number: version for version in chain}, chain[-1].number
+    if target not in by_number:
+        raise SettingError(
+            f"there is no version {target}{whose}; there are: {', '.join(map(str, by_number))}"
+        )
     if after not in (None, newest):
         raise VersionTaken(f"version {newest} came behind version {after}")
     if target == newest:
-        raise SettingError(f"version {target} is the newest already{_whose(versions)}")
+        raise SettingError(f"version {target} is the newest already{whose}")
     gone = {turn for version in versions.of(None).history() for turn in version.without}
-    if gone & turns_in(target, {version.number: version for version in chain}):
+    if gone & turns_in(target, by_number):
         raise SettingError(f"version {target} holds what was forgotten since")
-    return Version(
-        number=versions.next(),
-        parent=newest,
-        origin=Origin.ROLLBACK,
-        created=now,
-        restores=target,
-        reverts=taken_back(target, chain),
-        returns=brought_back(target, chain),
-        probe=old.probe,
-        adapter=versions.adapter or SHARED,
-    )
-
-
-def _adapter_of(target: int, versions: Versions) -> str:
-    version = versions.get(target) if target else None
-    return SHARED if version is None else version.adapter
-
-
-def _whose(versions: Versions) -> str:
-    return "" if versions.adapter in (None, SHARED) else f" of the adapter {versions.adapter}"
-
-
-def _restore(source: Path, folder: Path) -> None:
-    """Every file of a version but its manifest."""
-    for path in source.iterdir():
-        if path.is_file() and path.name != manifest.NAME:
-            link(path.resolve(), folder / path.name)
+    return by_number[target]
 
 
 def link(source: Path, target: Path) -> None:

@@ -3,6 +3,10 @@
 Manifests stay, because they record which turns have trained; old weights are deleted. Version 0 is the base:
 its folder holds a manifest and no weights, and so does the folder of a rollback to it. Versions of all
 adapters share the folder and the numbers: a number names one version of one adapter.
+
+Machines can share versions at a `remote`. A version's files go there first, then its manifest, which is the
+commit; the folder on this disk follows. Files that are only there are copied here when they are needed. Each
+step may be killed: without its manifest nothing is a version, on either side.
 """
 
 from __future__ import annotations
@@ -11,23 +15,34 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
+from afterwit.checkpoints.ancestry import outdated, tainted, turns_in
 from afterwit.checkpoints.files import (
+    digest_of,
     draft,
     exclusive,
     first_damaged,
     hashes_of,
     is_learned,
+    is_state,
     is_weights,
     sync,
 )
-from afterwit.errors import SettingError, VersionDamaged, VersionTaken
-from afterwit.version import Origin, Version
+from afterwit.checkpoints.remote import Remote
+from afterwit.errors import (
+    AlreadyRunning,
+    SettingError,
+    VersionDamaged,
+    VersionsRefused,
+    VersionsUnavailable,
+    VersionTaken,
+)
+from afterwit.version import Version
 
 FOLDER = re.compile("[0-9]{6}")
 
@@ -37,12 +52,19 @@ SCRATCH = ".scratch-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """`root` is the folder of versions, `base` the folder of the model that was trained."""
+    """With a `remote`, methods raise VersionsUnavailable if it cannot be read or written now."""
 
     root: Path
+    """The folder of versions."""
     base: Path
+    """The folder of the model that was trained."""
     adapter: str | None = None
     """List this adapter's versions and the base only; None: those of all adapters."""
+    remote: Remote | None = None
+    state_every: int = 1
+    """Versions from one to the next whose optimiser state goes to `remote`."""
+    _listed: list[Mapping[str, int]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The files of `remote` as last listed; []: they may have changed since."""
 
     def of(self, adapter: str | None) -> Versions:
         """The same folder, limited to an adapter; None: not limited."""
@@ -85,14 +107,11 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """Every version's number, ascending. One whose manifest cannot be read is in every adapter's list."""
-        return [number for number in self._numbers() if self._is_listed(number)]
+        return [number for number in list(self._downwards())[::-1] if self._is_listed(number)]
 
     def next(self) -> int:
         """The number of the version that is written next, whichever adapter it is of."""
         return next(self._downwards(), 0) + 1
-
-    def _numbers(self) -> list[int]:
-        return list(self._downwards())[::-1]
 
     def _downwards(self) -> Iterator[int]:
         """Every version's number, descending. Lazy: looks into no more folders than needed."""
@@ -119,34 +138,9 @@ class Versions:
         """The version's own folder, which may not exist."""
         return self.root / f"{number:06d}"
 
-    def follow(self) -> None:
-        """Read the versions that other machines wrote."""
-
-    def share(self) -> None:
-        """Give other machines the versions that only this disk has. Call it while `learning`."""
-
-    def weights(self, number: int, *, state: bool = False) -> Path:
-        """The folder with the version's weights, whole or an adapter; the model's folder if it is the base.
-
-        With `state`, the optimiser's state is there too, if it still exists. SettingError if the weights are
-        gone.
-        """
-        if self._is_base(number):
-            return self.base
-        if not self.has_weights(number):
-            others = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
-            raise SettingError(
-                f"the weights of version {number} are not in {self._where}; those of {others} are"
-            )
-        return self.place(number)
-
-    @property
-    def _where(self) -> str:
-        return str(self.root)
-
     def has_weights(self, number: int) -> bool:
-        """Whether the version can be served."""
-        return self.on_disk(number) or self._is_base(number)
+        """Whether the version can be served. A remote that does not answer has nothing."""
+        return self.on_disk(number) or self._is_base(number) or self._there(number, is_weights)
 
     def on_disk(self, number: int) -> bool:
         """Whether weights of the version's own are on this disk."""
@@ -154,42 +148,43 @@ class Versions:
 
     def resumes(self, number: int) -> bool:
         """Whether a learner can continue from the version exactly."""
-        return self.has_weights(number)
+        if self._is_base(number):
+            return True
+        if not self.has_weights(number):
+            return False
+        place, states = self.place(number), filter(is_state, self._read(number).files)
+        return all((place / name).exists() for name in states) or self._there(number, is_state)
 
     def holds(self, number: int) -> bool:
         """Whether anything that the version learned still exists."""
-        return self._here(number, is_learned)
+        if self._here(number, is_learned):
+            return True
+        if self.remote is None or (version := self.get(number)) is None:
+            return False
+        there = self._files_of(self.remote)
+        return any(digest in there for name, digest in version.files.items() if is_learned(name))
 
     def _here(self, number: int, kind: Callable[[str], bool]) -> bool:
         """Whether the version has a file of a kind on this disk."""
         place = self.place(number)
         return (place / manifest.NAME).exists() and any(kind(path.name) for path in place.iterdir())
 
-    def verify(self, number: int) -> None:
-        """Compare the version's files with the hashes in its manifest; reads them all.
+    def _there(self, number: int, kind: Callable[[str], bool]) -> bool:
+        """Whether all files of a kind are at the remote, which has none if it does not answer."""
+        if self.remote is None or (version := self.get(number)) is None:
+            return False
+        digests = [digest for name, digest in version.files.items() if kind(name)]
+        try:
+            return bool(digests) and all(digest in self._files_of(self.remote) for digest in digests)
+        except VersionsUnavailable:
+            self._listed.append({})
+            return False
 
-        Raises VersionDamaged for the first file that differs, with the remedy. The base has no hashes. Pass a
-        version that `has_weights`.
-        """
-        if (problem := self._damage(number)) is not None:
-            raise VersionDamaged(f"{problem}; {self._remedy(number)}")
-
-    def _damage(self, number: int) -> str | None:
-        version = self.get(number)
-        if version is None or self._is_base(number):
-            return None
-        return first_damaged(self.place(number), self._expected(version))
-
-    def _expected(self, version: Version) -> Mapping[str, str]:
-        """The files that must be on this disk, each with its hash."""
-        return version.files
-
-    def _remedy(self, damaged: int) -> str:
-        """Return to the adapter's newest intact version before it. The base always is."""
-        chain = self.of(manifest.adapter_in(self._manifest(damaged)))
-        earlier = (n for n in reversed(chain.numbers()) if n < damaged and self.has_weights(n))
-        whole = next((n for n in earlier if self._damage(n) is None), 0)
-        return f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
+    def _files_of(self, remote: Remote) -> Mapping[str, int]:
+        """Listed once."""
+        if not self._listed:
+            self._listed.append(remote.files())
+        return self._listed[0]
 
     def _is_base(self, number: int) -> bool:
         """Whether it is version 0 or a rollback to it, directly or through other rollbacks."""
@@ -199,6 +194,84 @@ class Versions:
                 return False
             number = version.restores
         return True
+
+    def weights(self, number: int, *, state: bool = False) -> Path:
+        """The folder with the version's weights, whole or an adapter; the model's folder if it is the base.
+        Missing files are copied from the remote first.
+
+        With `state`, the optimiser's state is there too, if it still exists. SettingError if the weights are
+        gone, VersionDamaged if a file of the remote is not as it was written.
+        """
+        if self._is_base(number):
+            return self.base
+        if not self.has_weights(number):
+            where = str(self.root) if self.remote is None else f"{self.root} or at {self.remote.place}"
+            others = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
+            raise SettingError(f"the weights of version {number} are not in {where}; those of {others} are")
+        if self.remote is not None:
+            self._bring(self._read(number), self.remote, state=state)
+        return self.place(number)
+
+    def _bring(self, version: Version, remote: Remote, *, state: bool) -> None:
+        """Copy the version's missing files to this disk; the optimiser's only with `state`.
+
+        Each is compared with its digest before it gets its name. One process of a machine copies at a time.
+        """
+        folder, drafts = self.place(version.number), self.root / ".brought"
+
+        def missing() -> list[tuple[str, str]]:
+            wanted = ((name, digest) for name, digest in version.files.items() if state or not is_state(name))
+            return [(name, digest) for name, digest in wanted if not (folder / name).exists()]
+
+        if not missing():
+            return
+        there = remote.files()
+        with exclusive(self.root / ".bring.lock", purpose="a version is being brought", wait=True):
+            shutil.rmtree(drafts, ignore_errors=True)
+            drafts.mkdir(mode=0o700)
+            try:
+                for name, digest in sorted(missing(), key=lambda item: is_weights(item[0])):  # weights last
+                    if digest not in there:
+                        continue
+                    remote.get(digest, drafts / name)
+                    if digest_of(drafts / name) != digest:
+                        raise VersionDamaged(
+                            f"{folder.name}/{name} is damaged at {remote.place} (files/{digest}): its hash is"
+                            " another"
+                        )
+                    sync(drafts / name)
+                    (drafts / name).rename(folder / name)
+                sync(folder)
+            finally:
+                shutil.rmtree(drafts, ignore_errors=True)
+
+    def verify(self, number: int) -> None:
+        """Compare the version's files with the hashes in its manifest; reads them all.
+
+        Raises VersionDamaged for the first file that differs, with the remedy: bring it again, or return to
+        the adapter's newest intact version before it. The base has no hashes, and is always intact. Pass a
+        version that `has_weights`.
+        """
+        if (problem := self._damage(number)) is None:
+            return
+        if self.remote is not None and self._there(number, is_weights):
+            raise VersionDamaged(f"{problem}; delete that file: it is brought again from {self.remote.place}")
+        chain = self.of(manifest.adapter_in(self._manifest(number)))
+        earlier = (n for n in reversed(chain.numbers()) if n < number and self.has_weights(n))
+        whole = next((n for n in earlier if self._damage(n) is None), 0)
+        remedy = f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
+        raise VersionDamaged(f"{problem}; {remedy}")
+
+    def _damage(self, number: int) -> str | None:
+        version, place = self.get(number), self.place(number)
+        if version is None or self._is_base(number):
+            return None
+        expected = {  # the optimiser's state may be missing if a remote keeps the versions
+            name: digest
+            for name, digest in version.files.items()
+            if self.remote is None or not is_state(name) or (place / name).exists()
+        }
+        return first_damaged(place, expected)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -225,8 +298,10 @@ class Versions:
     def writing(self) -> Iterator[None]:
         """The lock under which versions are written. Waits for it, then removes unfinished versions."""
         with exclusive(self._lock, purpose="a version is being written", wait=True):
-            self._sweep()
+            self._listed.clear()
+            self._adopt()
             yield
+            self._listed.clear()
 
     def write(self, version: Version, fill: Callable[[Path], None]) -> Version:
         """Write `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
@@ -241,25 +316,95 @@ class Versions:
             folder.mkdir(mode=0o700, parents=True)
             fill(folder)
             written = replace(version, files=hashes_of(folder))
-            self._commit(written, folder)
+            if self.remote is not None:
+                self._send(written, self.remote, set(self.remote.files()))
+            drafted = draft(folder, text := manifest.dump(written))
+            if self.remote is not None:
+                self.remote.commit(version.number, text)
+            drafted.rename(folder / manifest.NAME)
+            sync(folder)
+            if self.remote is not None:  # again what another process took for leftovers meanwhile
+                self._send(written, self.remote, set(self.remote.files()))
         except BaseException:
             if not (folder / manifest.NAME).exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         return written
 
-    def _commit(self, version: Version, folder: Path) -> None:
-        """Flush the files, then rename the manifest into place."""
-        draft(folder, manifest.dump(version)).rename(folder / manifest.NAME)
-        sync(folder)
+    def _send(self, version: Version, remote: Remote, there: set[str]) -> None:
+        """Copy the version's files to the remote, except those `there`, to which they are added."""
+        folder, state = self.place(version.number), version.number % self.state_every == 0
+        for name, digest in version.files.items():
+            if digest not in there and (state or not is_state(name)) and (folder / name).exists():
+                remote.put(digest, folder / name)
+                there.add(digest)
+
+    def share(self) -> None:
+        """Give other machines the versions that only this disk has. Call it while `learning`.
+
+        VersionsRefused if the remote cannot be written.
+        """
+        if self.remote is None:
+            return
+        with self.writing():
+            self.remote.check()
+            committed, files = set(self.remote.numbers()), set(self.remote.files())
+            for version in self.of(None).all():
+                self._send(version, self.remote, files)
+                if version.number not in committed:
+                    self.remote.commit(version.number, self._manifest(version.number).read_text())
+
+    def follow(self) -> None:
+        """Read the versions that other machines wrote, unless another process of this machine writes.
+
+        VersionsRefused if the folder has not the versions that those of the others go on from.
+        """
+        self._listed.clear()
+        if self.remote is None or not self.remote.manifests([next(self._downwards(), -1) + 1]):
+            return
+        with suppress(AlreadyRunning), exclusive(self._lock, purpose="a version is written", wait=False):
+            self._adopt()
+
+    def _adopt(self) -> None:
+        """Remove unfinished versions, and write the manifests that are at the remote and not here."""
+        for number in self._folders():
+            if not self._manifest(number).exists():
+                shutil.rmtree(self.place(number))
+        if self.remote is None:
+            return
+        here, there = set(self._downwards()), self.remote.numbers()
+        common = max(here.intersection(there), default=None)
+        ours = None if common is None else self._manifest(common).read_text()
+        if common is not None and self.remote.manifests([common])[common] != ours:
+            raise VersionsRefused(
+                f"version {common} at {self.remote.place} is not the one in {self.root}: another home writes "
+                "there; name another place in versions.url, or begin with an empty home"
+            )
+        for number, text in self.remote.manifests([number for number in there if number not in here]).items():
+            try:
+                manifest.parse(text, number)
+            except ValueError as error:
+                raise VersionsRefused(
+                    f"the manifest of version {number} at {self.remote.place} is refused ({error}): bring it "
+                    "back from a copy, or remove it and those after it, and look who may write there"
+                ) from error
+            folder = self.place(number)
+            folder.mkdir(mode=0o700, parents=True)
+            draft(folder, text).rename(folder / manifest.NAME)
+            sync(folder)
 
     def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
         """Delete all weights but those of the newest `keep` versions, of `but`, of the ladder, and the base;
-        the numbers deleted."""
-        return self.remove_weights(outdated(self.numbers(), keep=keep, but=but))
+        the numbers deleted. With a remote, the ladder stays there, and this disk keeps only the newest."""
+        removed = self.remove_weights(outdated(self.numbers(), keep=keep, but=but))
+        self.trim(keep, but=but)
+        return removed
 
     def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
-        """Delete from this disk what other machines have, except the newest `keep` and `but`."""
+        """Delete from this disk what the remote has, except the newest `keep` of each adapter and `but`."""
+        for adapter, chain in self.chains().items() if self.remote is not None else ():
+            older = chain[1 : max(1, len(chain) - keep)] if self.adapter in (None, adapter) else []
+            self._unlink(number for number in older if number not in but and self._there(number, is_weights))
 
     def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Delete the weights of these versions, whose manifests stay; returns those that had any.
@@ -284,7 +429,14 @@ class Versions:
             self._remove(set(tainted(history, self.holds, turns)) - newest)
 
     def _remove(self, numbers: Collection[int]) -> tuple[int, ...]:
-        return self._unlink(numbers)
+        """From this disk and the remote; there also the files that no manifest names, which an abandoned or
+        killed update may have left."""
+        removed = self._unlink(numbers)
+        if self.remote is not None:
+            staying = (version for version in self.of(None).all() if version.number not in numbers)
+            named = {digest for version in staying for digest in version.files.values()}
+            self.remote.remove(sorted(self.remote.files().keys() - named))
+        return removed
 
     def _unlink(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Delete the weights of these versions from this disk."""
@@ -294,156 +446,3 @@ class Versions:
             for path in sorted(files, key=lambda path: is_learned(path.name), reverse=True):
                 path.unlink()
         return tuple(old)
-
-    def _sweep(self) -> None:
-        for number in self._folders():
-            if not self._manifest(number).exists():
-                shutil.rmtree(self.place(number))
-
-
-def is_rung(number: int, *, newest: int) -> bool:
-    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
-    adapter's versions count from 1 here, whatever their numbers.
-
-    A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
-    versions stay, and from any distance d back to 3 d there is one, or the base.
-    """
-    return newest - number < 2 * (number & -number)
-
-
-def outdated(numbers: Sequence[int], *, keep: int, but: Collection[int]) -> list[int]:
-    """Of an adapter's ascending numbers, those neither among the newest `keep`, nor in `but`, nor a rung."""
-    learned = [number for number in numbers if number > 0]
-    older = enumerate(learned[: max(0, len(learned) - keep)], start=1)
-    return [
-        number for place, number in older if number not in but and not is_rung(place, newest=len(learned))
-    ]
-
-
-def learned(number: int, versions: Mapping[int, Version]) -> frozenset[int]:
-    """The update versions whose steps are in the weights of `number`."""
-    found: set[int] = set()
-    for version in _back(number, versions):
-        if version.origin is Origin.UPDATE:
-            found.add(version.number)
-        found.update(version.replays)
-    return frozenset(found)
-
-
-def turns_in(number: int, versions: Mapping[int, Version]) -> frozenset[str]:
-    """The turns that the weights of `number` were trained on."""
-    steps = [versions[step] for step in learned(number, versions) if step in versions]
-    trained = {turn for step in steps for turn in (*step.turns, *step.replayed)}
-    return frozenset(trained.difference(*(version.without for version in _back(number, versions))))
-
-
-def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
-    """The version, and those that its weights came from, the newest first."""
-    at: int | None = number
-    while at is not None and at in versions:
-        version = versions[at]
-        yield version
-        source = {Origin.ROLLBACK: version.restores, Origin.REPLAY: version.begins}
-        at = source.get(version.origin, version.parent)
-
-
-def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
-    """The updates that a rollback to `target` reverts: in the newest weights, not in its own. `versions` are
-    those of one adapter."""
-    return _less(max(version.number for version in versions), target, versions)
-
-
-def brought_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
-    """The updates that a rollback to `target` brings back: in its weights, not in the newest."""
-    return _less(target, max(version.number for version in versions), versions)
-
-
-def _less(one: int, other: int, versions: Sequence[Version]) -> tuple[int, ...]:
-    by_number = {version.number: version for version in versions}
-    return tuple(sorted(learned(one, by_number) - learned(other, by_number)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """An update to run again, without the forgotten turns."""
-
-    version: Version
-    turns: tuple[str, ...]
-    replayed: tuple[str, ...]
-    whole: bool
-    """Whether nothing was left out, neither here nor in the updates before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The version to start from, and the updates to run again after it."""
-
-    newest: int
-    """The adapter's newest version: if another one comes, the plan is void."""
-    start: int
-    """The version whose weights and optimiser state come first."""
-    steps: tuple[Step, ...]
-    undone: tuple[int, ...]
-    """All updates of the newest weights that `start` does not hold."""
-
-
-def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[[int], bool]) -> Plan | None:
-    """How to free the newest weights of these turns; None: they do not hold any.
-
-    It begins as late as possible with a version that `resumes`. An update all of whose new turns are
-    forgotten is left out: without them it would not have begun.
-    """
-    by_number = {version.number: version for version in versions}
-    newest = max(by_number, default=0)
-    present = turns_in(newest, by_number)
-    if not present.intersection(turns):
-        return None
-    chain = sorted(learned(newest, by_number))
-    staying = present.difference(turns)
-    start, done = _start(chain, by_number, staying, resumes)
-    before = {turn for number in chain[:done] for turn in _turns(by_number[number])}
-    steps, whole = list[Step](), turns_in(start, by_number) == before
-    for version in (by_number[number] for number in chain[done:]):
-        whole = whole and staying >= set(_turns(version))
-        if (step := _step(version, staying, whole=whole)) is not None:
-            steps.append(step)
-    return Plan(newest=newest, start=start, steps=tuple(steps), undone=tuple(chain[done:]))
-
-
-def _turns(version: Version) -> tuple[str, ...]:
-    return (*version.turns, *version.replayed)
-
-
-def _start(
-    chain: Sequence[int],
-    versions: dict[int, Version],
-    staying: Collection[str],
-    resumes: Callable[[int], bool],
-) -> tuple[int, int]:
-    """The version that holds most of the chain's first updates, and nothing forgotten; and how many."""
-    found = (0, 0)
-    for number in sorted(versions):
-        inside = learned(number, versions)
-        fits = inside == set(chain[: len(inside)]) and turns_in(number, versions) <= set(staying)
-        if fits and len(inside) >= found[1] and resumes(number):
-            found = number, len(inside)
-    return found
-
-
-def _step(version: Version, staying: Collection[str], *, whole: bool) -> Step | None:
-    new = tuple(turn for turn in version.turns if turn in staying)
-    replayed = tuple(turn for turn in version.replayed if turn in staying)
-    if not (new or replayed) or (version.turns and not new):
-        return None
-    return Step(version=version, turns=new, replayed=replayed, whole=whole)
-
-
-def tainted(
-    versions: Sequence[Version], holds: Callable[[int], bool], turns: Collection[str] = ()
-) -> tuple[int, ...]:
-    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is staying."""
-    by_number = {version.number: version for version in versions}
-    gone = {turn for version in versions for turn in version.without}.union(turns)
-    if not gone:
-        return ()
-    return tuple(number for number in by_number if holds(number) and gone & turns_in(number, by_number))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from afterwit import build
 from afterwit.checkpoints.files import exclusive
-from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.remote import Remote
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
@@ -118,9 +118,11 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
 def check_versions(versions: Versions) -> Iterator[Finding]:
     """The place where machines share versions, and the files of every version whose weights are on this
     disk."""
-    if isinstance(versions, SharedVersions):
+    if versions.remote is not None:
         yield tested(
-            "versions.url", partial(_shared, versions), remedy="nothing is learned until this is done"
+            "versions.url",
+            partial(_shared, versions, versions.remote),
+            remedy="nothing is learned until this is done",
         )
     for number in filter(versions.on_disk, versions.numbers()):
         yield tested(
@@ -130,10 +132,10 @@ def check_versions(versions: Versions) -> Iterator[Finding]:
         )
 
 
-def _shared(versions: SharedVersions) -> str:
-    versions.remote.check()
+def _shared(versions: Versions, remote: Remote) -> str:
+    remote.check()
     versions.follow()
-    return f"{versions.remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
+    return f"{remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
 
 
 def _verified(versions: Versions, number: int) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.build import versions_of
-from afterwit.checkpoints.shared import SharedVersions
 from afterwit.config import Settings
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS
 from afterwit.lifecycle import State
@@ -83,7 +82,7 @@ def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[i
 def _shared(home: Path, settings: Settings) -> Iterator[Usage]:
     """The files at `versions.url`, which take no space on this disk."""
     versions = versions_of(home, home, settings.versions)
-    if isinstance(versions, SharedVersions):
+    if versions.remote is not None:
         versions.follow()
         there = versions.remote.files()
         yield Usage(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from afterwit.checkpoints.ancestry import Plan, Step, plan
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Plan, Step, plan
 from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionTaken
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.phase import Phase, Progress

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from afterwit.adapters import SHARED
+from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.files import is_state
-from afterwit.checkpoints.versions import Step, Versions
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement, Rendering
 from afterwit.learning.batch import Item, TurnLimits, build_items

@@ -11,7 +11,8 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.adapters import SHARED
-from afterwit.checkpoints.versions import Step, Versions
+from afterwit.checkpoints.ancestry import Step
+from afterwit.checkpoints.versions import Versions
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts

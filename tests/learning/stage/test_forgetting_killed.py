@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from afterwit.checkpoints.versions import tainted
+from afterwit.checkpoints.ancestry import tainted
 from afterwit.errors import TurnNotFound
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason

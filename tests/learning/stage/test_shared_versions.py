@@ -19,7 +19,7 @@ import pytest
 
 from afterwit.checkpoints.files import STATE
 from afterwit.checkpoints.remote import VersionsSettings
-from afterwit.checkpoints.shared import SharedVersions
+from afterwit.checkpoints.versions import Versions
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import State
 from afterwit.turn import JudgedTurn
@@ -51,11 +51,11 @@ def alone(place: Place, samples: Samples, tmp_path: Path) -> Place:
     return alone
 
 
-def other(place: Place, tmp_path: Path) -> SharedVersions:
+def other(place: Place, tmp_path: Path) -> Versions:
     """What another machine sees, which begins with an empty disk."""
     shutil.rmtree(tmp_path / "other", ignore_errors=True)
     versions = replace(place, home=tmp_path / "other").versions
-    assert isinstance(versions, SharedVersions)
+    assert versions.remote is not None
     versions.follow()
     return versions
 

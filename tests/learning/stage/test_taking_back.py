@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.files import MODEL
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Step, Versions
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError
 from afterwit.learning.claims import Claims
 from afterwit.learning.forgetting import Forgetter

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from afterwit.build import store_of_home, versions_of
 from afterwit.checkpoints.files import exclusive
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.shared import SharedVersions
 from afterwit.checkpoints.versions import Versions
 from afterwit.cli.app import app
 from afterwit.config import versions_settings
@@ -337,7 +336,7 @@ def test_weights_that_are_at_a_shared_place_alone_are_in_the_backup(learned: Pat
     write_version(learned, 2, ("cjudged",))
     before = contents(learned)
     versions = versions_of(learned, learned, versions_settings(learned))
-    assert isinstance(versions, SharedVersions)
+    assert versions.remote is not None
     versions.share()
     versions.trim(1)
     assert not versions.on_disk(1)

@@ -9,7 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints.versions import Step, Versions
+from afterwit.checkpoints.ancestry import Step
+from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable
 from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.ranks import Ranks
