@@ -5,7 +5,7 @@ A model whose attention is set to `NAME` attends as with `sdpa` unless it is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.agreement import MULTIPLE
-from afterwit.packing.flash import Gradients, Inputs, Kernel, kernel_for
+from afterwit.packing.flash import Inputs, Kernel, kernel_for, precise
 from afterwit.packing.pack import Block, Path, inputs, pack
 
 NAME = "afterwit_tree"
@@ -60,17 +60,7 @@ def tree_attention(
 
 
 AttentionInterface.register(NAME, tree_attention)
-
-
 AttentionMaskInterface.register(NAME, sdpa_mask)
-
-
-class Blockwise(NamedTuple):
-    """How a packed sequence is attended to."""
-
-    blocks: Sequence[Block]
-    scale: float
-    kernel: Kernel
 
 
 def attend(
@@ -87,10 +77,40 @@ def attend(
     return out_GHLE.permute(2, 1, 0, 3).reshape(1, tokens, heads, width)
 
 
+class Blockwise(NamedTuple):
+    """How a packed sequence is attended to."""
+
+    blocks: Sequence[Block]
+    scale: float
+    kernel: Kernel
+
+    def cut(self, query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[Block, slice, slice, Inputs]]:
+        """Each block with its queries, its keys and its inputs. Causal blocks, which cover all queries, come
+        first. Keys and values are expanded to the query groups, without a copy."""
+        key, value = (shared.expand(len(query), -1, -1, -1) for shared in (key, value))
+        for block in sorted(self.blocks, key=lambda block: not block.causal):
+            rows, seen = slice(block.begin, block.end), slice(block.key_begin, block.key_end)
+            part = query[:, :, rows], key[:, :, seen], value[:, :, seen]
+            yield block, rows, seen, Inputs(*part, block.causal, self.scale)
+
+
 class _Attention(Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, how: Blockwise) -> Tensor:
-        out, lse = _forward(query, *_by_group(query, key, value), how)
+        groups, heads, tokens, width = query.shape
+        exact = precise(query)
+        out = query.new_empty((tokens, heads, groups, width), dtype=exact).permute(2, 1, 0, 3)
+        lse = query.new_empty((groups, heads, tokens), dtype=exact)
+        for block, rows, _, given in how.cut(query, key, value):
+            part, part_lse = how.kernel.forward(given)
+            if block.causal:
+                out[:, :, rows], lse[:, :, rows] = part, part_lse
+                continue
+            total = torch.logaddexp(lse[:, :, rows], part_lse)
+            out[:, :, rows].mul_((lse[:, :, rows] - total).exp_()[..., None])
+            out[:, :, rows].addcmul_(part.to(exact), (part_lse - total).exp_()[..., None])
+            lse[:, :, rows] = total
+        out = out.to(query.dtype)
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.how = how
         return out
@@ -99,62 +119,14 @@ class _Attention(Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
-        gradients = _backward(d_out, (query, *_by_group(query, key, value)), out, lse, ctx.how)
-        return *(gradient.to(query.dtype) for gradient in gradients), None
-
-
-def _by_group(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values once per query group, without a copy."""
-    return key.expand(len(query), -1, -1, -1), value.expand(len(query), -1, -1, -1)
-
-
-def _inputs(tensors: tuple[Tensor, Tensor, Tensor], block: Block, scale: float) -> Inputs:
-    query, key, value = tensors
-    rows, seen = _slices(block)
-    return Inputs(query[:, :, rows], key[:, :, seen], value[:, :, seen], block.causal, scale)
-
-
-def _slices(block: Block) -> tuple[slice, slice]:
-    return slice(block.begin, block.end), slice(block.key_begin, block.key_end)
-
-
-def _forward(query: Tensor, key: Tensor, value: Tensor, how: Blockwise) -> tuple[Tensor, Tensor]:
-    groups, heads, tokens, width = query.shape
-    precise = torch.float64 if query.dtype is torch.float64 else torch.float32
-    out = query.new_empty((tokens, heads, groups, width), dtype=precise).permute(2, 1, 0, 3)
-    lse = query.new_empty((groups, heads, tokens), dtype=precise)
-    for block in sorted(how.blocks, key=lambda block: not block.causal):  # causal blocks cover every query
-        rows, _ = _slices(block)
-        part, part_lse = how.kernel.forward(_inputs((query, key, value), block, how.scale))
-        if block.causal:
-            out[:, :, rows], lse[:, :, rows] = part, part_lse
-        else:
-            _merge(out[:, :, rows], lse[:, :, rows], part, part_lse)
-    return out.to(query.dtype), lse
-
-
-def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
-    """Add, in place, what was found among other keys."""
-    total = torch.logaddexp(lse, part_lse)
-    out.mul_((lse - total).exp_()[..., None])
-    out.addcmul_(part.to(out.dtype), (part_lse - total).exp_()[..., None])
-    lse.copy_(total)
-
-
-def _backward(
-    d_out: Tensor, tensors: tuple[Tensor, Tensor, Tensor], out: Tensor, lse: Tensor, how: Blockwise
-) -> Gradients:
-    query, key, _ = tensors
-    d_query = torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
-    d_key, d_value = (torch.zeros((1, *key.shape[1:]), dtype=lse.dtype, device=key.device) for _ in range(2))
-    for block in how.blocks:
-        rows, seen = _slices(block)
-        inputs = _inputs(tensors, block, how.scale)
-        found = how.kernel.backward(d_out[:, :, rows], inputs, out[:, :, rows], lse[:, :, rows])
-        d_query[:, :, rows] += found[0]
-        d_key[:, :, seen] += found[1].sum(dim=0, keepdim=True)
-        d_value[:, :, seen] += found[2].sum(dim=0, keepdim=True)
-    return d_query, d_key, d_value
+        d_query = torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
+        d_key, d_value = (torch.zeros(key.shape, dtype=lse.dtype, device=key.device) for _ in range(2))
+        for _, rows, seen, given in ctx.how.cut(query, key, value):
+            found = ctx.how.kernel.backward(d_out[:, :, rows], given, out[:, :, rows], lse[:, :, rows])
+            d_query[:, :, rows] += found[0]
+            d_key[:, :, seen] += found[1].sum(dim=0, keepdim=True)
+            d_value[:, :, seen] += found[2].sum(dim=0, keepdim=True)
+        return *(gradient.to(query.dtype) for gradient in (d_query, d_key, d_value)), None
 
 
 def unsupported_reason(
@@ -188,7 +160,8 @@ def _reason_in_config(model: PreTrainedModel) -> str | None:
 
 
 def _reason_in_test(model: PreTrainedModel, attention: str, widened: Widened) -> str | None:
-    """How packing changes the logits of `ROWS`; None if by no more than rounding."""
+    """How packing changes the logits of `ROWS`; None if by no more than rounding: three times the error of
+    single rows, if that was measured."""
     before = model.config._attn_implementation
     alone = _alone(model)
     with widened(model):
@@ -197,32 +170,25 @@ def _reason_in_test(model: PreTrainedModel, attention: str, widened: Widened) ->
     model.set_attn_implementation(attention)
     try:
         logits_LV = _logits(model, inputs(packed, model.device))
-        reason = _difference([logits_LV[at] for at in packed.at], alone, exact)
     except (RuntimeError, TypeError, ValueError) as error:  # a foreign model may raise anything here
-        reason = f"packed rows fail: {error}"
-    if reason is not None:
         model.set_attn_implementation(before)
-    return reason
-
-
-@torch.no_grad()
-def _logits(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
-    logits: Tensor = model(**given).logits[0]
-    return logits
+        return f"packed rows fail: {error}"
+    off, noise = _apart([logits_LV[at] for at in packed.at], exact), _apart(alone, exact)
+    rounding = torch.finfo(alone[0].dtype).eps ** 0.5 * max(float(each.abs().max()) for each in alone)
+    if off <= (MULTIPLE * noise if noise else rounding):
+        return None
+    model.set_attn_implementation(before)
+    return f"packed rows give other logits than single ones: {off:.2g} off, single ones {noise:.2g}"
 
 
 def _alone(model: PreTrainedModel) -> list[Tensor]:
     return [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
 
 
-def _difference(packed: Sequence[Tensor], alone: Sequence[Tensor], exact: Sequence[Tensor]) -> str | None:
-    """The error of packed rows, if it is more than rounding: three times that of single ones, where that was
-    measured."""
-    off, noise = _apart(packed, exact), _apart(alone, exact)
-    rounding = torch.finfo(alone[0].dtype).eps ** 0.5 * max(float(each.abs().max()) for each in alone)
-    if off <= (MULTIPLE * noise if noise else rounding):
-        return None
-    return f"packed rows give other logits than single ones: {off:.2g} off, single ones {noise:.2g}"
+@torch.no_grad()
+def _logits(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
+    logits: Tensor = model(**given).logits[0]
+    return logits
 
 
 def _apart(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:

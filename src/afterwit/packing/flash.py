@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,11 +13,32 @@ AMPERE = (8, 0)
 """The compute capability from which CUDA has flash attention."""
 WIDEST = 192
 """The widest head whose backward every such device has."""
-
 CHUNK = 256
 """Queries whose scores the portable kernel holds at a time."""
+
 Gradients = tuple[Tensor, Tensor, Tensor]
 """Of query, key and value. Those of key and value by group, or summed over the groups."""
+
+
+class Inputs(NamedTuple):
+    """The inputs of one block. Queries [G, H, Lq, E], keys and values [G, H, Lk, E]."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    causal: bool
+    """The last query sees the last key, and each query no key after its own place."""
+    scale: float
+    """The factor of the scores."""
+
+
+class Kernel(NamedTuple):
+    """One way to compute a block."""
+
+    forward: Callable[[Inputs], tuple[Tensor, Tensor]]
+    """Returns the output [G, H, Lq, E] and the log-sum-exp of the scores [G, H, Lq]."""
+    backward: Callable[[Tensor, Inputs, Tensor, Tensor], Gradients]
+    """Takes the output's gradient, the inputs, the output and `lse` over all keys."""
 
 
 def kernel_for(query: Tensor) -> Kernel:
@@ -36,17 +57,15 @@ def flashes(dtype: torch.dtype, width: int, capability: tuple[int, int]) -> bool
 
 
 def _cpu_forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    query, key, value, causal, scale = inputs
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, scale=scale
+        *inputs[:3], 0.0, inputs.causal, scale=inputs.scale
     )
     return found
 
 
 def _cpu_backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) -> Gradients:
-    query, key, value, causal, scale = inputs
     found: Gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        d_out, query, key, value, out, lse, 0.0, causal, scale=scale
+        d_out, *inputs[:3], out, lse, 0.0, inputs.causal, scale=inputs.scale
     )
     return found
 
@@ -57,86 +76,56 @@ def grouped(forward_op: Callable[..., Any], backward_op: Callable[..., Any]) -> 
     They are `aten._scaled_dot_product_flash_attention` and its backward, or have the same arguments.
     """
 
+    def flat(of_groups: Tensor) -> Tensor:
+        """[G, H, L, ...] as [1, H*G, L, ...], in the order in which models number their query heads."""
+        return of_groups.transpose(0, 1).flatten(0, 1).unsqueeze(0)
+
+    def by_group(of_heads: Tensor, groups: int) -> Tensor:
+        """The inverse of `flat`."""
+        return of_heads.view(-1, groups, *of_heads.shape[2:]).transpose(0, 1)
+
     def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
         query, key, value, causal, scale = inputs
-        out, lse, *_ = forward_op(_flat(query), key[:1], value[:1], 0.0, causal, False, scale=scale)
-        return _by_group(out, len(query)), _by_group(lse, len(query))
+        out, lse, *_ = forward_op(flat(query), key[:1], value[:1], 0.0, causal, False, scale=scale)
+        return by_group(out, len(query)), by_group(lse, len(query))
 
     def backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) -> Gradients:
         query, key, value, causal, scale = inputs
         no_dropout = torch.empty(2, dtype=torch.uint64, device=query.device)
         d_query, d_key, d_value = backward_op(
-            *(_flat(d_out), _flat(query), key[:1], value[:1], _flat(out), _flat(lse).contiguous()),
+            *(flat(d_out), flat(query), key[:1], value[:1], flat(out), flat(lse).contiguous()),
             *(None, None, query.shape[-2], key.shape[-2]),
             *(0.0, causal, no_dropout, no_dropout),
             scale=scale,
         )
-        return _by_group(d_query, len(query)), d_key, d_value
+        return by_group(d_query, len(query)), d_key, d_value
 
     return Kernel(forward, backward)
 
 
-def _flat(of_groups: Tensor) -> Tensor:
-    """[G, H, L, ...] as [1, H*G, L, ...], in the order in which models number their query heads."""
-    return of_groups.transpose(0, 1).flatten(0, 1).unsqueeze(0)
+def precise(tensor: Tensor) -> torch.dtype:
+    """The precision of scores and sums."""
+    return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
-def _by_group(of_heads: Tensor, groups: int) -> Tensor:
-    """The inverse of `_flat`."""
-    return of_heads.view(-1, groups, *of_heads.shape[2:]).transpose(0, 1)
-
-
-class Kernel(NamedTuple):
-    """One way to compute a block."""
-
-    forward: Callable[[Inputs], tuple[Tensor, Tensor]]
-    """Returns the output [G, H, Lq, E] and the log-sum-exp of the scores [G, H, Lq]."""
-    backward: Callable[[Tensor, Inputs, Tensor, Tensor], Gradients]
-    """Takes the output's gradient, the inputs, the output and `lse` over all keys."""
-
-
-FLASH_CPU = Kernel(_cpu_forward, _cpu_backward)
-FLASH_CUDA = grouped(
-    torch.ops.aten._scaled_dot_product_flash_attention,
-    torch.ops.aten._scaled_dot_product_flash_attention_backward,
-)
-
-
-class Inputs(NamedTuple):
-    """The inputs of one block. Queries [G, H, Lq, E], keys and values [G, H, Lk, E]."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    causal: bool
-    """The last query sees the last key, and each query no key after its own place."""
-    scale: float
-    """The factor of the scores."""
-
-
-def _chunks(tokens: int, causal: bool, keys: int) -> list[tuple[slice, slice]]:
-    """Slices of the queries, each with the keys that any of its queries sees."""
-    return [
-        (slice(start, min(start + CHUNK, tokens)), slice(0, min(start + CHUNK, tokens) if causal else keys))
-        for start in range(0, tokens, CHUNK)
-    ]
-
-
-def _scores(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
-    """Scaled scores; minus infinity for keys that a query does not see."""
-    scores = (query @ key.transpose(-1, -2)).to(_precise(query)) * scale
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
-        scores.masked_fill_(hidden.triu(1 + key.shape[-2] - query.shape[-2]), -torch.inf)
-    return scores
+def _scores(inputs: Inputs) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Chunks of the queries, the keys that any of them sees, and the scaled scores, -inf for unseen keys."""
+    query, key, _, causal, scale = inputs
+    for start in range(0, query.shape[-2], CHUNK):
+        rows = slice(start, min(start + CHUNK, query.shape[-2]))
+        seen = slice(0, rows.stop if causal else key.shape[-2])
+        scores = (query[:, :, rows] @ key[:, :, seen].transpose(-1, -2)).to(precise(query)) * scale
+        if causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+            scores.masked_fill_(hidden.triu(1 + start), -torch.inf)
+        yield rows, seen, scores
 
 
 def _portable_forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    query, key, value, causal, scale = inputs
+    query, value = inputs.query, inputs.value
     out = torch.empty_like(query)
-    lse = query.new_empty(query.shape[:-1], dtype=_precise(query))
-    for rows, seen in _chunks(query.shape[-2], causal, key.shape[-2]):
-        scores = _scores(query[:, :, rows], key[:, :, seen], causal, scale)
+    lse = query.new_empty(query.shape[:-1], dtype=precise(query))
+    for rows, seen, scores in _scores(inputs):
         lse[:, :, rows] = scores.logsumexp(dim=-1)
         weights = (scores - lse[:, :, rows, None]).exp_().to(query.dtype)
         out[:, :, rows] = weights @ value[:, :, seen]
@@ -148,24 +137,24 @@ def _portable_backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) 
 
     FlashAttention (Dao et al. 2022, arXiv:2205.14135), algorithm 4, with P = exp(S - lse).
     """
-    query, key, value, causal, scale = inputs
-    precise = _precise(query)
+    query, key, value, _, scale = inputs
+    exact = precise(query)
     d_query = torch.empty_like(query)
-    d_key, d_value = (torch.zeros(key.shape, dtype=precise, device=key.device) for _ in range(2))
-    mean = (d_out.to(precise) * out.to(precise)).sum(dim=-1, keepdim=True)
-    for rows, seen in _chunks(query.shape[-2], causal, key.shape[-2]):
-        scores = _scores(query[:, :, rows], key[:, :, seen], causal, scale)
+    d_key, d_value = (torch.zeros(key.shape, dtype=exact, device=key.device) for _ in range(2))
+    mean = (d_out.to(exact) * out.to(exact)).sum(dim=-1, keepdim=True)
+    for rows, seen, scores in _scores(inputs):
         weights = (scores - lse[:, :, rows, None]).exp_()
         d_value[:, :, seen] += weights.to(d_out.dtype).transpose(-1, -2) @ d_out[:, :, rows]
-        d_weights = (d_out[:, :, rows] @ value[:, :, seen].transpose(-1, -2)).to(precise)
+        d_weights = (d_out[:, :, rows] @ value[:, :, seen].transpose(-1, -2)).to(exact)
         d_scores = (weights * (d_weights - mean[:, :, rows]) * scale).to(query.dtype)
         d_query[:, :, rows] = d_scores @ key[:, :, seen]
         d_key[:, :, seen] += d_scores.transpose(-1, -2) @ query[:, :, rows]
     return d_query, d_key, d_value
 
 
-def _precise(tensor: Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype is torch.float64 else torch.float32
-
-
+FLASH_CPU = Kernel(_cpu_forward, _cpu_backward)
+FLASH_CUDA = grouped(
+    torch.ops.aten._scaled_dot_product_flash_attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_backward,
+)
 PORTABLE = Kernel(_portable_forward, _portable_backward)

@@ -9,8 +9,10 @@ mask.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -69,93 +71,41 @@ class Pack:
 
 def pack(paths: Sequence[Path]) -> Pack:
     """The paths as one sequence. Duplicates, and prefixes of other paths, cost nothing."""
-    root, leaves = grow([path.ids for path in paths])
-    layout = _Layout()
-    for child in root.children:
-        layout.place(child)
+    ids: list[int] = []
+    depths: list[int] = []
+    blocks: list[Block] = []
+    at: list[list[int]] = [[] for _ in paths]
+
+    def place(rows: Iterable[int], depth: int) -> None:
+        """Append rows in lexicographic order, of which the first `depth` tokens have their places."""
+        rows = list(rows)
+        trunk, begin = max((paths[row].ids for row in rows), key=len), len(ids)
+        ids.extend(trunk[depth:])
+        depths.extend(range(depth, len(trunk)))
+        blocks.append(Block(begin, len(ids), begin, len(ids)))
+        branches: dict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            path, leaves = paths[row], shared(paths[row].ids, trunk)
+            at[row].extend(range(begin + max(path.first - depth, 0), begin + leaves - depth))
+            if leaves < len(path.ids):
+                branches[leaves].append(row)
+        for leaves, side_by_side in sorted(branches.items()):
+            here = len(ids)
+            place_apart(side_by_side, leaves)
+            blocks.append(Block(here, len(ids), begin, begin + leaves - depth))
+
+    def place_apart(rows: Iterable[int], depth: int) -> None:
+        """Append rows that may differ from this depth on, one branch after the other."""
+        for _, branch in groupby(rows, key=lambda row: paths[row].ids[depth]):
+            place(branch, depth)
+
+    place_apart(sorted(range(len(paths)), key=lambda row: paths[row].ids), 0)
     return Pack(
-        ids=layout.ids,
-        depths=layout.depths,
-        blocks=tuple(layout.blocks),
-        at=[layout.positions(leaf, path.first) for leaf, path in zip(leaves, paths, strict=True)],
-        tokens=sum(len(path.ids) for path in paths),
+        ids=ids, depths=depths, blocks=tuple(blocks), at=at, tokens=sum(len(path.ids) for path in paths)
     )
 
 
-@dataclass(slots=True)
-class _Layout:
-    """A packed sequence while it is built."""
-
-    ids: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    offsets: dict[Node, int] = field(default_factory=dict)
-
-    def place(self, node: Node) -> None:
-        """Append the trunk that begins with the node, then its branches, node by node."""
-        begin, trunk = len(self.ids), list(_trunk(node))
-        for part in trunk:
-            self.offsets[part] = len(self.ids)
-            self.ids += part.ids
-            self.depths += range(part.begin, part.end)
-        self.blocks.append(Block(begin, len(self.ids), begin, len(self.ids)))
-        for part in trunk:
-            here = len(self.ids)
-            for child in part.children:
-                if child not in self.offsets:
-                    self.place(child)
-            if len(self.ids) > here:
-                until = self.offsets[part] + len(part.ids)
-                self.blocks.append(Block(here, len(self.ids), begin, until))
-
-    def positions(self, leaf: Node, first: int) -> list[int]:
-        """The places of the tokens from depth `first` to the leaf's end."""
-        found: list[range] = []
-        node: Node | None = leaf
-        while node is not None and node.end > first:
-            offset = self.offsets[node] - node.begin
-            found.append(range(offset + max(first, node.begin), offset + node.end))
-            node = node.parent
-        return [position for stretch in reversed(found) for position in stretch]
-
-
-def _trunk(node: Node) -> Iterator[Node]:
-    """The nodes of the longest path down."""
-    yield node
-    while node.children:
-        node = max(node.children, key=lambda child: child.deepest)
-        yield node
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """`ids` are at the depths from `begin` on, after those of its parents."""
-
-    begin: int
-    ids: Ids
-    parent: Node | None
-    children: list[Node] = field(default_factory=list)
-    deepest: int = 0
-    """The end of the longest row that passes through it."""
-
-    @property
-    def end(self) -> int:
-        return self.begin + len(self.ids)
-
-
-def grow(rows: Sequence[Ids]) -> tuple[Node, list[Node]]:
-    """The trie's empty root, and for each row the node at whose end it ends."""
-    root = Node(0, (), None)
-    spine, leaves = [root], [root] * len(rows)
-    previous: Ids = ()
-    for index in sorted(range(len(rows)), key=rows.__getitem__):
-        ids = rows[index]
-        leaves[index] = _insert(spine, ids, shared(previous, ids))
-        previous = ids
-    return root, leaves
-
-
-def shared(one: Ids, other: Ids) -> int:
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
     """The length of the common prefix. Bisected, because comparing slices is far faster than single ids."""
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
@@ -167,28 +117,6 @@ def shared(one: Ids, other: Ids) -> int:
         else:
             high = middle
     return low
-
-
-def _insert(spine: list[Node], ids: Ids, common: int) -> Node:
-    """Hang the next row in lexicographic order below `spine`, the nodes of the row before it."""
-    while len(spine) > 1 and spine[-1].begin >= common:
-        spine.pop()
-    if spine[-1].end > common:
-        spine.append(_split(spine.pop(), spine[-1], common))
-    if len(ids) > common:
-        spine.append(Node(common, ids[common:], spine[-1]))
-        spine[-2].children.append(spine[-1])
-    for node in spine:
-        node.deepest = max(node.deepest, len(ids))
-    return spine[-1]
-
-
-def _split(node: Node, parent: Node, depth: int) -> Node:
-    """A new parent for the node, with its ids before `depth`."""
-    head = Node(node.begin, node.ids[: depth - node.begin], parent, [node], node.deepest)
-    node.begin, node.ids, node.parent = depth, node.ids[depth - node.begin :], head
-    parent.children[-1] = head
-    return head
 
 
 def ratio(rows: Sequence[Ids]) -> float:
