@@ -21,8 +21,7 @@ from afterwit.engines.embedded import cache as kept_row
 from afterwit.engines.embedded.cache import Batch
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.load import Staging, attend_in_slots, prefill_budget
-from afterwit.engines.embedded.runner import Runners
+from afterwit.engines.embedded.load import attend_in_slots, prefill_budget
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Facts, Generate
 from afterwit.turn import Sampling
@@ -117,10 +116,15 @@ def engine_of(
     )
     attend_in_slots(module)
     budget = prefill_budget(module, module.config, EmbeddedSettings(), torch.device("cpu"))
-    runners = Runners(
-        module, slots=slots, context_length=context_length, budget=budget, cache_bytes=cache_bytes
+    return EmbeddedEngine(
+        module,
+        facts,
+        load=lambda folder: module,
+        load_own=lambda folder, rows: None,
+        slots=slots,
+        budget=budget,
+        cache_bytes=cache_bytes,
     )
-    return EmbeddedEngine(runners, Staging(module, runners.rows, load=lambda _: module), facts)
 
 
 async def _say(made: EmbeddedEngine, batch: int, tokens: int) -> None:

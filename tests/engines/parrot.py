@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from afterwit.engines.embedded.cache import PrefixCache
-from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.load import Staging
-from afterwit.engines.embedded.runner import ModelRunner, Runners
+from afterwit.engines.embedded.runner import ModelRunner, PrefillBudget
 from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.port import Facts, Generate
 from afterwit.turn import Sampling
@@ -67,10 +65,16 @@ def parrot_engine(
     module: nn.Module | None = None, *, slots: int = 16, budget: PrefillBudget = BUDGET
 ) -> EmbeddedEngine:
     """An engine of parrots: the version staged from folder `.../n` says n. No token ends a turn."""
-    module = module or Parrot(0)
-    runners = Runners(module, slots=slots, context_length=CONTEXT, budget=budget, cache_bytes=CACHE_BYTES)
-    staging = Staging(module, runners.rows, load=lambda folder: Parrot(int(Path(folder).name)))
-    return EmbeddedEngine(runners, staging, FACTS, seed=0)
+    return EmbeddedEngine(
+        module or Parrot(0),
+        FACTS,
+        load=lambda folder: Parrot(int(Path(folder).name)),
+        load_own=lambda folder, rows: None,
+        slots=slots,
+        budget=budget,
+        cache_bytes=CACHE_BYTES,
+        seed=0,
+    )
 
 
 def runner_of(module: nn.Module, *, budget: PrefillBudget = BUDGET) -> ModelRunner:

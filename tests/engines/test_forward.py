@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.embedded.forward import decode, prefill, score, with_beginnings
-from afterwit.engines.embedded.load import attend_in_slots, check_attention, load_module, reads_in_place
+from afterwit.engines.embedded.load import attend_in_slots, check_attention, load_module
 from afterwit.packing.flash import FLASH_CPU, PORTABLE, Kernel
 from tests.engines.talk import plain_logits
 
@@ -223,14 +223,13 @@ def load_toy(kind: str = "llama", *, seed: int = 0, **more: object) -> torch.nn.
 )
 def test_models_with_standard_attention_pass_the_check_at_start(kind: str) -> None:
     module = load_toy(kind)
-    check_attention(module, 128)
     attend_in_slots(module)
-    assert reads_in_place(module, 128) == module._supports_attention_backend
+    assert check_attention(module, 128) == module._supports_attention_backend
     assert module._supports_attention_backend == (kind != "stablelm")
 
 
 def test_a_model_whose_attention_is_its_own_gets_copies() -> None:
-    assert not reads_in_place(load_toy(), 128), "transformers' SDPA knows nothing of beginnings"
+    assert not check_attention(load_toy(), 128), "transformers' SDPA knows nothing of beginnings"
 
 
 def test_a_mixture_of_experts_and_latent_attention_pass_the_check_at_start() -> None:

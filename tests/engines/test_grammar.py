@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.grammar import Grammars
+from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.port import Constraint
 from afterwit.errors import RequestRefused
 
@@ -19,9 +19,9 @@ def followed(grammars: Grammars, pattern: str, *, seed: int, most: int) -> int:
     chance = random.Random(seed)
     count = 0
     with suppress(RequestRefused):
-        grammar = grammars.compile(Constraint(schema=schema))
-        while count < most:
-            grammar.accept(chance.choice(grammar.allowed().nonzero()[:, 0].tolist()))
+        guide = Guide(Constraint(schema=schema), grammars)
+        while count < most and (allowed_V := guide.mask()) is not None:
+            guide.accept(chance.choice(allowed_V.nonzero()[:, 0].tolist()))
             count += 1
     return count
 

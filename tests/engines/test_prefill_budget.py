@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.decoding import LEAST, PrefillBudget
-from afterwit.engines.embedded.runner import ModelRunner
+from afterwit.engines.embedded.runner import LEAST, ModelRunner, PrefillBudget
 from afterwit.engines.port import Step
 from tests.engines.parrot import Parrot, runner_of, sequence_of
 

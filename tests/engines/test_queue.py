@@ -1,4 +1,4 @@
-"""Which request starts next, which prompt is read on, which runner steps."""
+"""Which request starts next, which prompt is read on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.decoding import BACKGROUND_EVERY, RequestQueue, next_prefill, runs_now
+from afterwit.engines.embedded.runner import BACKGROUND_EVERY, RequestQueue, next_prefill
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +85,3 @@ def test_foreground_prompts_are_read_first_and_background_ones_every_fourth_tick
     read = [next_prefill([BACKGROUND, FOREGROUND], tick) for tick in range(BACKGROUND_EVERY)]
     assert read.count(BACKGROUND) == 1
     assert next_prefill([BACKGROUND], 1) is BACKGROUND
-
-
-def test_background_work_alone_steps_every_fourth_tick_while_the_foreground_is_served() -> None:
-    steps = [
-        runs_now(background_only=True, foreground_elsewhere=True, tick=tick)
-        for tick in range(BACKGROUND_EVERY)
-    ]
-    assert steps.count(True) == 1
-    assert runs_now(background_only=True, foreground_elsewhere=False, tick=1)
-    assert runs_now(background_only=False, foreground_elsewhere=True, tick=1)

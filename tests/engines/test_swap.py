@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.runner import PrefillBudget
 from afterwit.engines.port import Step, Weights
 from afterwit.errors import EngineError
 from tests.engines.parrot import Parrot, parrot_engine, runner_of, sequence_of

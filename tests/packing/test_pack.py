@@ -1,8 +1,9 @@
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
-from afterwit.packing.pack import Block, Path, pack
+from afterwit.packing.pack import Block, Path, pack, shared
 from tests.packing.forests import forests, mask
 
 SESSION = (1, 2, 3, 4, 5, 6)
@@ -65,3 +66,12 @@ def test_a_thousand_branches_down_one_session_do_not_exhaust_the_stack() -> None
 def test_a_path_without_a_wanted_state_cannot_be_built(ids: tuple[int, ...], first: int) -> None:
     with pytest.raises(ValueError, match="states are wanted from"):
         Path(ids=ids, first=first)
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_a_common_prefix_ends_where_two_texts_first_differ(
+    common: list[int], one: list[int], other: list[int]
+) -> None:
+    left, right = [*common, *one], [*common, *other]
+    expected = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    assert shared(left, right) == (min(len(left), len(right)) if expected is None else expected)

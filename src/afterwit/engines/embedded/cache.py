@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.packing.pack import shared
 
 SMALLEST_LENGTH = 256
 WORTH = 16
@@ -69,7 +70,8 @@ class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checke
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> Layer:
         """Called by each attention layer: stores the new positions, returns all so far, [1, H, L, D]."""
-        return self._write(layer_idx, (key_states, value_states), len(self.ids), self._end)
+        self._write(layer_idx, (key_states, value_states), len(self.ids), self._end)
+        return self.layer(layer_idx, self._end)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Called by transformers: positions before those that this forward adds."""
@@ -104,23 +106,15 @@ class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checke
         row.extend(self.layers_between(0, length), self.ids[:length])
         return row
 
-    def _write(self, index: int, new: Layer, start: int, end: int) -> Layer:
-        keys, values = (
-            self._written(held, added, start, end)
-            for held, added in zip(self._held.get(index, (None, None)), new, strict=True)
-        )
-        self._held[index] = keys, values
-        return keys[:, :, :end], values[:, :, :end]
-
-    def _written(self, held: Tensor | None, added_1HQD: Tensor, start: int, end: int) -> Tensor:
-        """Storage with positions [start, end), and what `held` has before them."""
-        if held is None or held.shape[2] < end:
-            grown = self.allocate(added_1HQD, max(end, self.coming))
+    def _write(self, index: int, new: Layer, start: int, end: int) -> None:
+        """Store a layer's positions [start, end); what is held after them counts no more."""
+        held = self._held.get(index)
+        if held is None or held[0].shape[2] < end:
+            keys, values = (self.allocate(each, max(end, self.coming)) for each in new)
             if held is not None:
-                grown[:, :, :start] = held[:, :, :start]
-            held = grown
-        held[:, :, start:end] = added_1HQD
-        return held
+                keys[:, :, :start], values[:, :, :start] = self.layer(index, start)
+            held = self._held[index] = keys, values
+        held[0][:, :, start:end], held[1][:, :, start:end] = new
 
     def allocate(self, like_1HQD: Tensor, length: int) -> Tensor:
         """Storage for this many positions and an eighth more, so that growing texts are seldom copied."""
@@ -134,13 +128,6 @@ class Beginning(NamedTuple):
 
     row: Row
     length: int
-
-
-class Shared(NamedTuple):
-    """A beginning, and the rows of a forward that attend to it, [B]."""
-
-    beginning: Beginning
-    members_B: Tensor
 
 
 class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
@@ -158,9 +145,10 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
         self._held: dict[int, Layer] = {}
         self._first = self._length = 0
         self._rows_B = self._slots_B = torch.empty(0)
-        self._layer = 0
-        self.shared: list[Shared] = []
-        """Beginnings that this forward attends to in addition to the rows' own slots."""
+        self.layer = 0
+        """The layer that was updated last."""
+        self.shared: list[tuple[Beginning, Tensor]] = []
+        """Beginnings that this forward attends to besides the rows' own slots, with the rows of each."""
 
     def aim(
         self,
@@ -170,44 +158,32 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
         device: torch.device,
     ) -> Tensor:
         """The next forward extends row first + i at positions[i]. Returns the slots that it hides, [B, L]."""
-        slots = [
-            position - (beginning.length if beginning else 0)
-            for position, beginning in zip(positions, beginnings, strict=True)
-        ]
+        slots, members = list(positions), defaultdict[Beginning, list[int]](list)
+        for place, beginning in enumerate(beginnings):
+            if beginning is not None:
+                slots[place] -= beginning.length
+                members[beginning].append(place)
         self._first, self._length = first, max(slots) + 1
         self._slots_B = torch.tensor(slots, device=device)
         self._rows_B = torch.arange(first, first + len(slots), device=device)
-        members: dict[Beginning, list[int]] = defaultdict(list)
-        for place, beginning in enumerate(beginnings):
-            if beginning:
-                members[beginning].append(place)
-        self.shared = [
-            Shared(beginning, torch.tensor(places, device=device)) for beginning, places in members.items()
-        ]
+        self.shared = [(each, torch.tensor(places, device=device)) for each, places in members.items()]
         return torch.arange(self._length, device=device) > self._slots_B[:, None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> Layer:
         """Called by each attention layer: stores each row's new position, returns the rows, [B, H, L, D]."""
-        self._layer, rows = layer_idx, self._first + len(self._rows_B)
-        keys, values = self._held[layer_idx] = self._grown(
-            layer_idx, (key_states, value_states), rows, self._length
-        )
+        self.layer, end = layer_idx, self._first + len(self._rows_B)
+        keys, values = self._grown(layer_idx, (key_states, value_states), end, self._length)
         keys[self._rows_B, :, self._slots_B] = key_states[:, :, 0]
         values[self._rows_B, :, self._slots_B] = value_states[:, :, 0]
-        return keys[self._first : rows, :, : self._length], values[self._first : rows, :, : self._length]
-
-    def beginning(self, shared: Shared) -> Layer:
-        """Its keys and values in the layer that was updated last, [1, H, length, D] each."""
-        return shared.beginning.row.layer(self._layer, shared.beginning.length)
+        return keys[self._first : end, :, : self._length], values[self._first : end, :, : self._length]
 
     def put(self, row: int, layers: dict[int, Layer]) -> None:
         """Copy positions of one text into a row's slots, from slot 0 on."""
         for index, new in layers.items():
             length = new[0].shape[2]
-            self._held[index] = self._grown(index, new, row + 1, length)
-            for held, part in zip(self._held[index], new, strict=True):
+            for held, part in zip(self._grown(index, new, row + 1, length), new, strict=True):
                 held[row, :, :length] = part[0]
 
     def taken(self, row: int, start: int, end: int) -> dict[int, Layer]:
@@ -219,13 +195,15 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's first `length` slots over another row. 0: it was never written."""
-        for held in self._tensors() if length else ():
-            held[target, :, :length] = held[source, :, :length]
+        for pair in self._held.values() if length else ():
+            for held in pair:
+                held[target, :, :length] = held[source, :, :length]
 
     def wipe(self, row: int) -> None:
         """Zero a row after a failed forward: non-finite values spoil even masked slots."""
-        for held in self._tensors():
-            held[row : row + 1] = 0
+        for pair in self._held.values():
+            for held in pair:
+                held[row : row + 1] = 0
 
     def clear(self) -> None:
         """Free the storage."""
@@ -235,44 +213,31 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
         """Called by transformers: slots before those that this forward adds."""
         return self._length - 1
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of storage."""
-        return sum(held.nbytes for held in self._tensors())
-
-    def _tensors(self) -> list[Tensor]:
-        return [held for pair in self._held.values() for held in pair]
-
     def _grown(self, index: int, like: Layer, rows: int, length: int) -> Layer:
         """A layer's storage, grown to these rows and slots."""
-        if (held := self._held.get(index)) is None:
-            return self.allocate(like[0], rows, length), self.allocate(like[1], rows, length)
-        old_rows, old_length = held[0].shape[0], held[0].shape[2]
-        if old_rows >= rows and old_length >= length:
-            return held
-        keys, values = (self.allocate(old, max(rows, old_rows), max(length, old_length)) for old in held)
-        keys[:old_rows, :, :old_length], values[:old_rows, :, :old_length] = held
+        held = self._held.get(index)
+        if held is not None:
+            old_rows, old_length = held[0].shape[0], held[0].shape[2]
+            if old_rows >= rows and old_length >= length:
+                return held
+            like, rows, length = held, max(rows, old_rows), max(length, old_length)
+        keys, values = (self.allocate(each, rows, length) for each in like)
+        if held is not None:
+            keys[:old_rows, :, :old_length], values[:old_rows, :, :old_length] = held
+        self._held[index] = keys, values
         return keys, values
 
     def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
-        """Zeroed storage for this many rows and slots, both rounded up."""
+        """Zeroed storage for this many rows and slots, both rounded up by doubling."""
+
+        def doubled(size: int, needed: int, most: int) -> int:
+            while size < needed:
+                size *= 2
+            return min(size, most)
+
         _, heads, _, width = like_BHQD.shape
-        rows, length = _doubled(1, rows, self._slots), _doubled(SMALLEST_LENGTH, length, self._context_length)
+        rows, length = doubled(1, rows, self._slots), doubled(SMALLEST_LENGTH, length, self._context_length)
         return like_BHQD.new_zeros(rows, heads, length, width)
-
-
-def _doubled(start: int, needed: int, most: int) -> int:
-    size = start
-    while size < needed:
-        size *= 2
-    return min(size, most)
-
-
-class Found(NamedTuple):
-    """A row, and the number of a text's first tokens that it holds."""
-
-    row: Row
-    tokens: int
 
 
 class PrefixCache:
@@ -296,15 +261,16 @@ class PrefixCache:
         """Bytes of storage of all rows."""
         return sum(row.nbytes for row in self._owners)
 
-    def find(self, owner: object, ids: array[int]) -> Found | None:
-        """The row with the longest common prefix, the youngest of several; None if none is worth it."""
-        rows = [row for row, other in reversed(self._owners.items()) if other is owner]
-        found = max(
-            (Found(row, common_prefix(row.ids, ids)) for row in rows),
-            key=lambda one: one.tokens,
-            default=None,
-        )
-        return found if found is not None and found.tokens >= WORTH else None
+    def find(self, owner: object, ids: array[int]) -> tuple[Row, int] | None:
+        """The row with the longest common prefix, the youngest of several, and how many first ids it holds.
+
+        None if no row is worth it.
+        """
+        found = [
+            (row, shared(row.ids, ids)) for row, other in reversed(self._owners.items()) if other is owner
+        ]
+        best = max(found, key=lambda each: each[1], default=None)
+        return best if best is not None and best[1] >= WORTH else None
 
     def add(self, owner: object, row: Row) -> None:
         """Enter a row that a request begins to read."""
@@ -350,40 +316,18 @@ class PrefixCache:
         return tokens * max((row.bytes_per_position for row in self._owners), default=0.0)
 
 
-def common_prefix(one: array[int], other: array[int]) -> int:
-    """The number of ids that both begin with, by bisection."""
-    same, differ = 0, min(len(one), len(other))
-    if one[:differ] == other[:differ]:
-        return differ
-    while differ - same > 1:
-        middle = (same + differ) // 2
-        if one[same:middle] == other[same:middle]:
-            same = middle
-        else:
-            differ = middle
-    return same
+def budget_of(settings: EmbeddedSettings, device: torch.device, *, container: Path = CONTAINER) -> int:
+    """Bytes of the prefix cache: the setting, or a share of the device's memory.
 
-
-def budget_of(settings: EmbeddedSettings, device: torch.device) -> int:
-    """Bytes of the prefix cache."""
+    Apple's GPUs use the machine's own memory, which is that of its container if that is less.
+    """
     if settings.prefix_cache_gib is not None:
         return int(settings.prefix_cache_gib * GIB)
-    return memory_of(device) // SHARE
-
-
-def memory_of(device: torch.device) -> int:
-    """Bytes of the device's memory. Apple's GPUs use the machine's own."""
     if device.type == "cuda":
-        total: int = torch.cuda.get_device_properties(device).total_memory
-        return total
-    return machine_memory(CONTAINER)
-
-
-def machine_memory(container: Path) -> int:
-    """Bytes of the machine's memory, or of its container's if that is less."""
+        return int(torch.cuda.get_device_properties(device).total_memory) // SHARE
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = container.read_text().strip() if container.is_file() else "max"
-    return min(machine, int(limit)) if limit.isdigit() else machine
+    return (min(machine, int(limit)) if limit.isdigit() else machine) // SHARE
 
 
 def in_words(budget: int, token: int, context_length: int) -> str:

@@ -13,16 +13,16 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from afterwit.adapters import SHARED
-from afterwit.engines.embedded.cache import budget_of
-from afterwit.engines.embedded.decoding import IN_PLACE, runs_now
+from afterwit.engines.embedded.cache import PrefixCache, budget_of
 from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.load import (
-    Staging,
+    Staged,
     check_attention,
     context_of,
     device_and_dtype,
@@ -30,10 +30,10 @@ from afterwit.engines.embedded.load import (
     load_own,
     load_version,
     prefill_budget,
-    reads_in_place,
+    probed,
     refusal,
 )
-from afterwit.engines.embedded.runner import ModelRunner, Runners
+from afterwit.engines.embedded.runner import BACKGROUND_EVERY, IN_PLACE, ModelRunner, PrefillBudget
 from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -52,6 +52,7 @@ from afterwit.engines.port import (
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Basis
 from afterwit.weights.load import read_config
+from afterwit.weights.lora import Factors, RowAdapters
 
 CAPABILITIES = Capabilities(
     basis=Basis.PROCESSED,
@@ -59,6 +60,7 @@ CAPABILITIES = Capabilities(
     forced_prefix=True,
     whole_weights=True,
     adapters=True,
+    own_adapters=True,
     constraint=True,
     top_logprobs=20,
     scored_tau=True,
@@ -70,6 +72,7 @@ Script = Callable[[tuple[int, ...]], Sequence[int] | None]
 An end id is added if the response has none. Scripted ids are not flagged as forced: they count as sampled.
 """
 Events = asyncio.Queue[Step | Exception]
+Done = TypeVar("Done")
 
 log = logging.getLogger(__name__)
 
@@ -92,31 +95,51 @@ class EmbeddedEngine:
 
     def __init__(
         self,
-        runners: Runners,
-        staging: Staging,
+        module: nn.Module,
         facts: Facts,
         *,
+        load: Callable[[Path], nn.Module],
+        load_own: Callable[[Path, RowAdapters], Factors | None],
+        slots: int,
+        budget: PrefillBudget,
+        cache_bytes: int,
+        in_place: int | None = IN_PLACE,
         grammars: Grammars | None = None,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """Without `grammars` no constraint is supported. `seed` makes requests without one reproducible."""
+        """`module` has the base's weights. `load` reads a version's folder, `load_own` a personal adapter's.
+
+        The runners of the live weights, the base's, and personal adapters over the base share one prefix
+        cache. A quarter of the live one's slots is reserved for foreground requests. Without `grammars` no
+        constraint is supported. `seed` makes requests without one reproducible.
+        """
         self.facts = facts
         self.capabilities = replace(
-            CAPABILITIES,
-            constraint=grammars is not None,
-            scored_ids=facts.vocabulary,
-            own_adapters=staging.takes_own,
+            CAPABILITIES, constraint=grammars is not None, scored_ids=facts.vocabulary
         )
         self.grammars = grammars
-        self._runners = runners
-        self._staging = staging
+        self._base, self._rows = module, RowAdapters(module)
+        self._load, self._load_own = load, load_own
+        runner = partial(
+            ModelRunner,
+            slots=slots,
+            context_length=facts.context_length,
+            budget=budget,
+            cache=PrefixCache(cache_bytes),
+            in_place=in_place,
+        )
+        self.runners = {
+            Weights.LIVE: runner(module, reserve=slots // 4),
+            Weights.BASE: runner(module, reserve=0),
+        }
+        self._own = runner(self._rows.module, reserve=0, rows=self._rows.rows)
+        self._staged: Staged | None = None
         self._script = script
         self._seeds = random.Random(seed)
-        self._events = EventBuffer()
-        self._worker = Worker(tuple(runners), self._events)
         self._open = True
         self._scoring = asyncio.Lock()
+        self._worker = Worker((*self.runners.values(), self._own))
         self._worker.start()
 
     @classmethod
@@ -144,33 +167,27 @@ class EmbeddedEngine:
             vocabulary=config.vocab_size,
             dtype=str(dtype).removeprefix("torch."),
         )
-        try:
-            module = load_module(folder, device, dtype)
-        except EngineError as error:
-            raise SettingError(str(error)) from error
-        check_attention(module, facts.vocabulary)
-        runners = Runners(
+        module = load_module(folder, device, dtype)
+        return cls(
             module,
+            facts,
+            load=partial(load_version, base=module, root=folder, device=device, dtype=dtype),
+            load_own=partial(load_own, root=folder),
             slots=settings.slots,
-            context_length=facts.context_length,
             budget=prefill_budget(module, config, settings, device),
             cache_bytes=budget_of(settings, device),
-            in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
+            in_place=IN_PLACE if check_attention(module, facts.vocabulary) else None,
+            grammars=Grammars(folder, facts),
+            script=script,
+            seed=seed,
         )
-        staging = Staging(
-            module,
-            runners.rows,
-            load=partial(load_version, base=module, root=folder, device=device, dtype=dtype),
-            own=partial(load_own, base=folder),
-        )
-        return cls(runners, staging, facts, grammars=Grammars(folder, facts), script=script, seed=seed)
 
     @property
     def version(self) -> int:
-        return self._runners.whole(Weights.LIVE).version
+        return self.runners[Weights.LIVE].version
 
     def live(self, adapter: str) -> int | None:
-        return self._runners.live(adapter)
+        return self.version if adapter == SHARED else self._own.live(adapter)
 
     @property
     def fault(self) -> str | None:
@@ -181,9 +198,7 @@ class EmbeddedEngine:
 
         Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.
         """
-        self._check_open()
-        sequence, events = await self._sequence(request)
-        runner = self._runners.of(request)
+        runner, sequence, events = await self._prepared(request)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
@@ -201,7 +216,7 @@ class EmbeddedEngine:
         the same ids and log-probs each time, to the last bit.
         """
         self._check_open()
-        started = [(self._runners.of(request), *await self._sequence(request)) for request in requests]
+        started = [await self._prepared(request) for request in requests]
 
         def add() -> None:
             for runner, sequence, _ in started:
@@ -226,11 +241,10 @@ class EmbeddedEngine:
         """
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
-        runner, served = self._runners.whole(weights), list[tuple[Any, int]]()
+        runner = self.runners[weights]
         async with self._scoring:
             # read in the worker's thread: there they change together
-            await self._in_worker(lambda: served.append((runner.module, runner.version)))
-            module, version = served[0]
+            module, version = await self._in_worker(lambda: (runner.module, runner.version))
             try:
                 return await asyncio.to_thread(score_rows, module, version, tuple(rows), top=top)
             except Exception as error:  # a model is foreign code and may raise anything
@@ -238,40 +252,60 @@ class EmbeddedEngine:
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         self._check_open()
-        await self._staging.stage(version, folder, adapter)
+        self._staged = None
+        if adapter == SHARED:
+            module = await asyncio.to_thread(self._load, folder)
+            self._staged = Staged(adapter, version, folder, module)
+        else:
+            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
+            self._staged = Staged(adapter, version, folder, self._rows.module, factors)
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
-        return await self._staging.probe(ids, times)
+        staged = self._what_is_staged()
+        try:
+            return await asyncio.to_thread(probed, staged, self._base, self._rows, tuple(ids), times)
+        except Exception as error:  # a model is foreign code and may raise anything
+            raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
     async def promote(self) -> None:
         self._check_open()
-        await self._in_worker(partial(self._runners.promote, self._staging.staged))
-        self._staging.discard()
+        staged = self._what_is_staged()
+        if staged.adapter == SHARED:
+            swap = partial(self.runners[Weights.LIVE].swap, staged.module, staged.version)
+        else:
+            swap = partial(self._own.put, staged.adapter, staged.factors, staged.version)
+        await self._in_worker(swap)
+        self._staged = None
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
-        await self._in_worker(partial(self._runners.unload, adapter))
+        await self._in_worker(partial(self._own.take, adapter))
 
     async def discard(self) -> None:
-        self._staging.discard()
+        self._staged = None
 
     async def close(self) -> None:
         if not self._open:
             return
         self._open = False
-        self._staging.discard()
+        self._staged = None
         await self._in_worker(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
         if self.grammars is not None:
             self.grammars.close()
 
-    async def _in_worker(self, action: Callable[[], None]) -> None:
-        await asyncio.wrap_future(self._worker.call(action))
+    async def _in_worker(self, action: Callable[[], Done]) -> Done:
+        return await asyncio.wrap_future(self._worker.call(action))
 
-    async def _sequence(self, request: Generate) -> tuple[ResponseSequence, Events]:
-        """A request's sequence, and the queue that gets its steps. A schema is compiled in another thread."""
+    async def _prepared(self, request: Generate) -> tuple[ModelRunner, ResponseSequence, Events]:
+        """A request's runner, its sequence, and the queue that gets its steps. A schema is compiled in
+        another thread."""
+        self._check_open()
         check_fits(request, self.facts)
-        given = scripted(self._script, request.prompt_ids, self.facts.end_ids)
+        script = self._script(request.prompt_ids) if self._script else None
+        given, ends = tuple(script or ()), self.facts.end_ids
+        if script is not None and ends and not (given and given[-1] in ends):
+            given = (*given, min(ends))
         seed = self._seeds.getrandbits(63)
         loop, guide = asyncio.get_running_loop(), None
         if request.constraint is not None and not given:
@@ -279,17 +313,27 @@ class EmbeddedEngine:
                 raise RequestRefused("This engine follows no constraint.", field="constraint")
             make = partial(Guide, request.constraint, self.grammars)
             guide = await loop.run_in_executor(self.grammars.compilers, make)
-        self._check_open()
+            self._check_open()
         events: Events = asyncio.Queue()
-        deliver = partial(self._events.put, loop, events)
         sequence = ResponseSequence(
-            request, facts=self.facts, scripted=given, seed=seed, deliver=deliver, guide=guide
+            request,
+            facts=self.facts,
+            scripted=given,
+            seed=seed,
+            deliver=partial(self._worker.deliver, loop, events),
+            guide=guide,
         )
-        return sequence, events
+        own = request.weights is Weights.LIVE and request.adapter != SHARED
+        return self._own if own else self.runners[request.weights], sequence, events
+
+    def _what_is_staged(self) -> Staged:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
 
     def _check_open(self) -> None:
-        if not (self._open and self._worker.is_alive()):
-            raise EngineUnavailable("The engine was closed.")
+        if self.fault is not None:
+            raise EngineUnavailable(self.fault)
 
 
 async def _next(events: Events) -> Step:
@@ -299,64 +343,37 @@ async def _next(events: Events) -> Step:
     return event
 
 
-def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:
-    """The scripted ids, end id included; empty if the response is sampled."""
-    ids = script(prompt_ids) if script else None
-    if ids is None:
-        return ()
-    ended = bool(ids) and ids[-1] in end_ids
-    return (*ids, *(() if ended or not end_ids else (min(end_ids),)))
-
-
-class EventBuffer:
-    """A tick's events by event loop: each loop is woken once a tick, for all its sequences."""
-
-    def __init__(self) -> None:
-        self._events: dict[asyncio.AbstractEventLoop, list[tuple[Events, Any]]] = defaultdict(list)
-
-    def put(self, loop: asyncio.AbstractEventLoop, target: Events, event: Step | Exception) -> None:
-        self._events[loop].append((target, event))
-
-    def flush(self) -> None:
-        events, self._events = self._events, defaultdict(list)
-        for loop, batch in events.items():
-            try:
-                loop.call_soon_threadsafe(_deliver, batch)
-            except RuntimeError:  # the loop has closed, and its clients with it
-                log.debug("a client's event loop closed before its response ended")
-
-
-def _deliver(batch: list[tuple[Events, Any]]) -> None:
-    for target, event in batch:
-        target.put_nowait(event)
-
-
 class Worker(threading.Thread):
-    """Steps the runners until `end`. Actions posted from other threads run between two decode steps."""
+    """Steps the runners until `end`. Actions posted from other threads run between two decode steps.
 
-    def __init__(self, runners: tuple[ModelRunner, ...], events: EventBuffer) -> None:
+    A tick's events are kept by event loop: each loop is woken once a tick, for all its sequences.
+    """
+
+    def __init__(self, runners: tuple[ModelRunner, ...]) -> None:
         super().__init__(name="afterwit-engine", daemon=True)
         self._runners = runners
-        self._events = events
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._events: dict[asyncio.AbstractEventLoop, list[tuple[Events, Any]]] = defaultdict(list)
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._going = True
         self._tick = 0
 
-    def post(self, action: Callable[[], None]) -> None:
+    def deliver(self, loop: asyncio.AbstractEventLoop, target: Events, event: Step | Exception) -> None:
+        """Put an event into a queue of another thread's loop, after the tick."""
+        self._events[loop].append((target, event))
+
+    def post(self, action: Callable[[], object]) -> None:
         """Run `action` before the next decode step."""
         self._inbox.put(action)
 
-    def call(self, action: Callable[[], None]) -> Future[None]:
-        """As `post`. The future is done once the action has run."""
-        future: Future[None] = Future()
+    def call(self, action: Callable[[], Done]) -> Future[Done]:
+        """As `post`. The future has the action's result, or its error."""
+        future: Future[Done] = Future()
 
         def run() -> None:
             try:
-                action()
+                future.set_result(action())
             except Exception as error:  # for the caller, whatever it is
                 future.set_exception(error)
-            else:
-                future.set_result(None)
 
         self.post(run)
         return future
@@ -370,29 +387,38 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while self._going:
             try:
-                self._drain_inbox()
+                if all(runner.idle for runner in self._runners):
+                    self._inbox.get()()
+                while not self._inbox.empty():
+                    self._inbox.get()()
                 self._step()
             except Exception as error:  # not one request's fault: none of them can go on safely
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
-            self._events.flush()
-
-    def _drain_inbox(self) -> None:
-        """Run posted actions; sleep while there is nothing else to do."""
-        if self._going and all(runner.idle for runner in self._runners):
-            self._inbox.get()()
-        while not self._inbox.empty():
-            self._inbox.get()()
+            self._flush()
 
     def _step(self) -> None:
+        """A tick of each runner. While one serves the foreground, background work alone steps rarely."""
         self._tick += 1
-        foreground = any(runner.has_foreground for runner in self._runners)
+        foreground = [runner.has_foreground for runner in self._runners]
         decodes = any(runner.decodes for runner in self._runners)
-        for runner in self._runners:
-            background_only = not runner.has_foreground
-            if runs_now(background_only=background_only, foreground_elsewhere=foreground, tick=self._tick):
+        for runner, own in zip(self._runners, foreground, strict=True):
+            if own or not any(foreground) or self._tick % BACKGROUND_EVERY == 0:
                 runner.tick(self._tick, others_decode=decodes)
+
+    def _flush(self) -> None:
+        events, self._events = self._events, defaultdict(list)
+        for loop, batch in events.items():
+            try:
+                loop.call_soon_threadsafe(_put, batch)
+            except RuntimeError:  # the loop has closed, and its clients with it
+                log.debug("a client's event loop closed before its response ended")
 
     def _fail(self, error: Exception) -> None:
         for runner in self._runners:
             runner.fail(error)
+
+
+def _put(batch: list[tuple[Events, Any]]) -> None:
+    for target, event in batch:
+        target.put_nowait(event)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
@@ -108,21 +107,16 @@ def slot_attention(
     `tree` is given if rows with a common prefix are one packed sequence, `batch` if some rows have a
     beginning in another row. ValueError if the model then needs more than a mask and a scale.
     """
-    if tree is not None:
-        return tree_attention(
-            module, query, key, value, attention_mask, tree=tree, scaling=scaling, **options
-        )
     special = any(options.get(name) for name in OPTIONS)
     if batch is not None:
         if special or attention_mask is None:
             raise ValueError("this model's attention cannot be split into a beginning and the rest")
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return with_beginnings(query, key, value, attention_mask, scale, batch, kernel_for(query)), None
-    if query.device.type != "cpu" or attention_mask is None or special:
-        found: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **options
+    if tree is not None or query.device.type != "cpu" or attention_mask is None or special:
+        return tree_attention(
+            module, query, key, value, attention_mask, tree=tree, scaling=scaling, **options
         )
-        return found
     out = scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
     )
@@ -141,17 +135,16 @@ def with_beginnings(
     scores_BHGL = query_BHGD.float() @ key.float().transpose(-1, -2) * scale + mask_B11L
     lse_BHG = scores_BHGL.logsumexp(-1)
     out_BHGE = (scores_BHGL - lse_BHG[..., None]).exp_() @ value.float()
-    for shared in batch.shared:
-        of_members_BHGD = query_BHGD[shared.members_B]
+    for (row, length), members_B in batch.shared:
+        of_members_BHGD, own_BHG = query_BHGD[members_B], lse_BHG[members_B]
         members, _, groups, width = of_members_BHGD.shape
         flat_1HQD = of_members_BHGD.transpose(0, 1).reshape(1, heads, members * groups, width)
-        part, part_lse = kernel.forward(Inputs(flat_1HQD, *batch.beginning(shared), False, scale))
+        part, part_lse = kernel.forward(Inputs(flat_1HQD, *row.layer(batch.layer, length), False, scale))
         part_BHGE = part.view(heads, members, groups, -1).transpose(0, 1)
         part_BHG = part_lse.view(heads, members, groups).transpose(0, 1)
-        own_BHG = lse_BHG[shared.members_B]
         total_BHG = torch.logaddexp(own_BHG, part_BHG)
-        out_BHGE[shared.members_B] = (
-            out_BHGE[shared.members_B] * (own_BHG - total_BHG).exp_()[..., None]
+        out_BHGE[members_B] = (
+            out_BHGE[members_B] * (own_BHG - total_BHG).exp_()[..., None]
             + part_BHGE * (part_BHG - total_BHG).exp_()[..., None]
         )
     return out_BHGE.to(query.dtype).reshape(rows, 1, -1, value.shape[-1])

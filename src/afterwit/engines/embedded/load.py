@@ -1,11 +1,10 @@
-"""Loads the model and its versions into memory, stages the next one, and refuses models that cannot be
-served."""
+"""Loads the model and its versions into memory, probes them, and refuses models that cannot be served."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +16,8 @@ from transformers import PreTrainedModel
 from afterwit.adapters import SHARED
 from afterwit.engines.embedded import forward
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
-from afterwit.engines.embedded.decoding import PrefillBudget
 from afterwit.engines.embedded.forward import decode, prefill, score
+from afterwit.engines.embedded.runner import PrefillBudget
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError, SettingError
 from afterwit.weights.load import load_causal_lm
@@ -73,11 +72,8 @@ def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dt
 
 
 def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The folder's causal LM in evaluation mode, without gradients. EngineError if it cannot be loaded."""
-    try:
-        model = load_causal_lm(folder, dtype)
-    except SettingError as error:
-        raise EngineError(str(error)) from error
+    """The folder's causal LM in evaluation mode, without gradients. SettingError if it cannot be loaded."""
+    model = load_causal_lm(folder, dtype)
     attend_in_slots(model)
     ready: nn.Module = model.to(device).eval().requires_grad_(False)
     return ready
@@ -93,30 +89,40 @@ def load_version(
     folder: Path, base: nn.Module, root: Path, device: torch.device, dtype: torch.dtype
 ) -> nn.Module:
     """A version's weights: whole ones from its folder, or the adapter there on `base`. `root` is the base's
-    own folder. EngineError if they cannot be loaded."""
+    own folder. EngineError if they cannot be loaded, or are not weights of the same names and shapes."""
     if folder.resolve() == root.resolve():
         return base
+    with _adapter_errors(folder):
+        if (lora := lora_of(folder)) is not None:
+            return adapted(base, pairs_of(folder), lora.scale)
     try:
-        lora = lora_of(folder)
-        if lora is None:
-            return load_module(folder, device, dtype)
-        return adapted(base, pairs_of(folder), lora.scale)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+        module = load_module(folder, device, dtype)
+    except SettingError as error:
+        raise EngineError(str(error)) from error
+    theirs, ours = ({name: each.shape for name, each in m.named_parameters()} for m in (module, base))
+    if theirs != ours:
+        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
+    return module
 
 
-def load_own(folder: Path, rows: RowAdapters, base: Path) -> Factors | None:
+def load_own(folder: Path, rows: RowAdapters, root: Path) -> Factors | None:
     """A personal adapter over a model; None if the folder is that of the base.
 
     EngineError if it cannot be loaded.
     """
-    if folder.resolve() == base.resolve():
+    if folder.resolve() == root.resolve():
         return None
-    try:
-        lora = lora_of(folder)
-        if lora is None:
+    with _adapter_errors(folder):
+        if (lora := lora_of(folder)) is None:
             raise EngineError(f"{folder} holds no adapter: only adapters can be personal")
         return rows.fitted(pairs_of(folder), lora.scale)
+
+
+@contextmanager
+def _adapter_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, SafetensorError) as error:
         raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 
@@ -126,82 +132,24 @@ class Staged(NamedTuple):
 
     adapter: str
     version: int
-    module: nn.Module
     folder: Path
+    module: nn.Module
     factors: Factors | None = None
 
 
-class Staging:
-    """Loads and probes the next version in other threads, while the worker decodes."""
-
-    def __init__(
-        self,
-        base: nn.Module,
-        rows: RowAdapters,
-        *,
-        load: Callable[[Path], nn.Module],
-        own: Callable[[Path, RowAdapters], Factors | None] | None = None,
-    ) -> None:
-        """`load` reads a version's folder, `own` that of a personal adapter; None: there are none."""
-        self._base, self._rows, self._load, self._load_own = base, rows, load, own
-        self._staged: Staged | None = None
-
-    @property
-    def takes_own(self) -> bool:
-        """Whether personal adapters can be loaded."""
-        return self._load_own is not None
-
-    @property
-    def staged(self) -> Staged:
-        """EngineError if nothing is staged."""
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
-
-    async def stage(self, version: int, folder: Path, adapter: str) -> None:
-        """Replaces weights staged before. EngineError if the folder's weights do not fit."""
-        self.discard()
-        if adapter == SHARED:
-            module = await asyncio.to_thread(self._load, folder)
-            _check_shapes(module, self._base, folder)
-            self._staged = Staged(adapter, version, module, folder)
-        elif self._load_own is None:
-            raise EngineError("This engine has no personal adapters.")
-        else:
-            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
-            self._staged = Staged(adapter, version, self._rows.module, folder, factors)
-
-    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
-        """Log-probs of ids[1:] under the staged weights, their adapter scaled by `times`."""
-        staged = self.staged
-        try:
-            return await asyncio.to_thread(self._probed, staged, tuple(ids), times)
-        except Exception as error:  # a model is foreign code and may raise anything
-            raise EngineError(f"The staged weights cannot be probed: {error}") from error
-
-    def discard(self) -> None:
-        self._staged = None
-
-    def _probed(self, staged: Staged, ids: Sequence[int], times: float) -> list[float]:
-        lora = lora_of(staged.folder)
-        if times == 0.0 and (staged.factors is not None or lora is not None):
-            return score(self._base, ids)
-        module = staged.module
-        if times != 1.0 and staged.adapter == SHARED and lora is not None and not is_unmerged(module):
-            module = unmerged(self._base, pairs_of(staged.folder), lora.scale)
-        factors = None if staged.factors is None else staged.factors.times(times)
-        with self._rows.rows([factors]), scaled(module, times):
-            return score(module, ids)
-
-
-def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:
-    """EngineError unless both have the same weights by name and shape."""
-    theirs, ours = (
-        {name: tuple(weight.shape) for name, weight in m.named_parameters()} for m in (module, base)
-    )
-    if theirs != ours:
-        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
+def probed(
+    staged: Staged, base: nn.Module, rows: RowAdapters, ids: Sequence[int], times: float
+) -> list[float]:
+    """Log-probs of ids[1:] under staged weights, their adapter scaled by `times`."""
+    lora = lora_of(staged.folder)
+    if times == 0.0 and (staged.factors is not None or lora is not None):
+        return score(base, ids)
+    module = staged.module
+    if times != 1.0 and staged.adapter == SHARED and lora is not None and not is_unmerged(module):
+        module = unmerged(base, pairs_of(staged.folder), lora.scale)
+    factors = None if staged.factors is None else staged.factors.times(times)
+    with rows.rows([factors]), scaled(module, times):
+        return score(module, ids)
 
 
 def prefill_budget(
@@ -226,63 +174,43 @@ def prefill_budget(
     return PrefillBudget(chunk=settings.prefill_chunk, per_step=per_step, attention_span=span)
 
 
-@torch.inference_mode()
-def check_attention(module: nn.Module, vocabulary: int) -> None:
+def check_attention(module: nn.Module, vocabulary: int) -> bool:
     """SettingError unless pieces and a ragged batch give the logits of one plain forward.
 
-    This finds attention that `refusal` does not know by name.
+    This finds attention that `refusal` does not know by name. Returns whether responses can attend to the
+    beginning of their text in its row, and so share it; else each gets a copy, which only takes memory.
     """
-    try:
-        ours_BV, theirs_BV = _compared(module, vocabulary, in_place=False)
-    except Exception as error:  # a model is foreign code and may raise anything
-        raise SettingError(
-            f"The model does not run with the embedded engine's slots: {error}. {REMEDY}"
-        ) from error
-    off, most = _off(ours_BV, theirs_BV)
-    if not off <= most:
-        words = f"its logits from slots are off by {off:.3g}, at most {most:.3g} would do"
-        raise SettingError(f"The model's attention is not one the embedded engine can do: {words}. {REMEDY}")
+    if fault := _attention_fault(module, vocabulary, in_place=False):
+        raise SettingError(f"The model's attention is not one the embedded engine can do: {fault}. {REMEDY}")
+    if fault := _attention_fault(module, vocabulary, in_place=True):
+        log.info("long prompts are copied for each response: %s", fault)
+    return fault is None
 
 
 @torch.inference_mode()
-def reads_in_place(module: nn.Module, vocabulary: int) -> bool:
-    """Whether responses can attend to the beginning of their text in its row, and so share it.
-
-    If not, each gets a copy, which only takes memory.
-    """
-    try:
-        off, most = _off(*_compared(module, vocabulary, in_place=True))
-    except Exception as error:  # a model is foreign code and may raise anything
-        log.info("long prompts are copied for each response: %s", error)
-        return False
-    if not off <= most:
-        log.info("long prompts are copied for each response: in place, logits are off by %.3g", off)
-    return off <= most
-
-
-def _compared(module: nn.Module, vocabulary: int, *, in_place: bool) -> tuple[Tensor, Tensor]:
-    """Logits at `POSITIONS` from a row that is read in pieces and a ragged batch, and from a plain
-    forward."""
+def _attention_fault(module: nn.Module, vocabulary: int, *, in_place: bool) -> str | None:
+    """How a row read in pieces and a ragged batch differ from a plain forward, in logits at `POSITIONS`."""
     device = next(module.parameters()).device
     ids = [(7 * place + 3) % vocabulary for place in range(12)]
-    plain_TV = module(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
-    long, short = (Row(context_length=len(ids)) for _ in range(2))
-    prefill(module, long, ids[:5])
-    read_V = prefill(module, long, ids[5:9])[-1]
-    prefill(module, short, ids[:3])
-    beginning = Beginning(long, 8) if in_place else None
-    batch = Batch(slots=2, context_length=len(ids))
-    batch.put(0, long.layers_between(beginning.length if beginning else 0, 9))
-    batch.put(1, short.layers_between(0, 3))
-    ragged_BV = decode(module, batch, 0, [ids[9], ids[3]], [9, 3], [beginning, None])
-    return torch.stack([read_V, *ragged_BV]), plain_TV[list(POSITIONS)]
-
-
-def _off(ours_BV: Tensor, theirs_BV: Tensor) -> tuple[float, float]:
-    """The largest difference between logits, and its limit."""
+    try:
+        plain_TV: Tensor = module(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
+        long, short = (Row(context_length=len(ids)) for _ in range(2))
+        prefill(module, long, ids[:5])
+        read_V = prefill(module, long, ids[5:9])[-1]
+        prefill(module, short, ids[:3])
+        beginning = Beginning(long, 8) if in_place else None
+        batch = Batch(slots=2, context_length=len(ids))
+        batch.put(0, long.layers_between(8 if in_place else 0, 9))
+        batch.put(1, short.layers_between(0, 3))
+        ragged_BV = decode(module, batch, 0, [ids[9], ids[3]], [9, 3], [beginning, None])
+    except Exception as error:  # a model is foreign code and may raise anything
+        return f"it does not run with the engine's slots ({error})"
+    ours_BV, theirs_BV = torch.stack([read_V, *ragged_BV]), plain_TV[list(POSITIONS)]
     off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
     most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
-    return off, most
+    if off <= most:
+        return None
+    return f"its logits from slots are off by {off:.3g}, at most {most:.3g} would do"
 
 
 def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
@@ -305,19 +233,12 @@ def refusal(config: Mapping[str, Any], context: int) -> str | None:
     own = config.get("max_position_embeddings") or config.get("n_positions") or context
     if context > own:
         return f"context_length is {context}, but the model was made for {own}. Set it to at most {own}."
-    window = min(_windows(config), default=context)
+    used = layers or (["sliding_attention"] if config.get("use_sliding_window", True) else [])
+    reaches = [config.get(WINDOWS[layer]) for layer in used if layer in WINDOWS]
+    window = min(filter(None, reaches), default=context)
     if context > window:  # as long as the context, a window is standard attention
         return (
             f"{kind} looks back {window} tokens only (sliding-window attention), but the context is "
             f"{context}. Set context_length to at most {window}. {REMEDY}"
         )
     return None
-
-
-def _windows(config: Mapping[str, Any]) -> list[int]:
-    """The reach of the layers that do not see the whole context."""
-    sizes = {layer: config.get(name) for layer, name in WINDOWS.items()}
-    if layers := config.get("layer_types"):
-        return [size for layer in layers if (size := sizes.get(layer))]
-    window = sizes["sliding_attention"]
-    return [window] if window and config.get("use_sliding_window", True) else []

@@ -1,43 +1,133 @@
-"""Model runners: one module each, its slots, and the responses that are made with it."""
+"""Runs a module: gives requests their slots, reads prompts in pieces, decodes all responses together.
+
+The decisions (who starts, what is read on, how much) need no device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
-from afterwit.adapters import SHARED
-from afterwit.engines.embedded.cache import PrefixCache
-from afterwit.engines.embedded.decoding import (
-    IN_PLACE,
-    Decoding,
-    PrefillBudget,
-    Prompts,
-    RequestQueue,
-    Rows,
-    no_adapters,
-)
-from afterwit.engines.embedded.forward import prefill
-from afterwit.engines.embedded.load import Staged
-from afterwit.engines.embedded.sequence import Outcome, ResponseSequence, Served, failure_of, outcomes, row_of
-from afterwit.engines.port import Generate, Weights
+from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
+from afterwit.engines.embedded.forward import decode, prefill
+from afterwit.engines.embedded.sample import Draw, Drawn, draw
+from afterwit.engines.embedded.sequence import ResponseSequence, Served
 from afterwit.errors import EngineError
-from afterwit.weights.lora import Factors, RowAdapters
+from afterwit.packing.pack import shared
+from afterwit.weights.lora import Factors
+
+LATE_S = 0.05
+"""Seconds that a step waits for masks: a client's slow schema must not stop the others."""
+IN_PLACE = 1024
+"""Longer prompts stay in their row while the response decodes, and responses share them. Shorter ones are
+copied into the batch, where one call of the attention reads them all."""
+LOST = 4
+"""A row is taken over, rather than copied, if it then loses at most a fourth of what is reused."""
+LEAST = 8
+"""Tokens of the smallest piece: each forward reads all keys and values, however few its tokens."""
+BACKGROUND_EVERY = 4
+"""Waiting background work gets every 4th turn."""
+
+Outcome = Drawn | EngineError
+Rows = Callable[[Sequence[Factors | None]], AbstractContextManager[None]]
+"""Within the body, each row of a batch is computed with the adapter at its index."""
+
+log = logging.getLogger(__name__)
+
+
+class RequestQueue:
+    """Requests that wait for a slot: first come, first served, in two classes.
+
+    `reserve` slots are never given to background requests.
+    """
+
+    def __init__(self, *, slots: int, reserve: int) -> None:
+        self._slots, self._background_slots = slots, max(1, slots - reserve)
+        self.foreground: deque[ResponseSequence] = deque()
+        self._background: deque[ResponseSequence] = deque()
+        self._passed = 0
+        """Foreground requests that started while a background one could have."""
+
+    def __len__(self) -> int:
+        return len(self.foreground) + len(self._background)
+
+    def add(self, request: ResponseSequence) -> None:
+        (self._background if request.background else self.foreground).append(request)
+
+    def remove(self, request: ResponseSequence) -> bool:
+        """Take a request out; False if it did not wait here."""
+        queue = self._background if request.background else self.foreground
+        if request not in queue:
+            return False
+        queue.remove(request)
+        return True
+
+    def next(self, running: Sequence[ResponseSequence]) -> ResponseSequence | None:
+        """Take out the request that may start next to the running ones; None if no slot is free for one."""
+        if len(running) >= self._slots:
+            return None
+        in_background = sum(other.background for other in running)
+        admissible = bool(self._background) and in_background < self._background_slots
+        if self.foreground and not (admissible and self._passed >= BACKGROUND_EVERY):
+            self._passed += admissible
+            return self.foreground.popleft()
+        if not admissible:
+            return None
+        self._passed = 0
+        return self._background.popleft()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillBudget:
+    """The limits on reading prompts, in work: one unit is a token at an empty context."""
+
+    chunk: int
+    """Most work between two decode steps."""
+    per_step: int
+    """Work that all prompts may cost per decode step, on average, while other responses decode."""
+    attention_span: float = math.inf
+    """Positions of context whose attention costs as much as the rest of the forward, per token."""
+
+    def work(self, tokens: int, context: int) -> float:
+        """The work of a forward that reads this many tokens after `context` positions."""
+        spans = context / self.attention_span
+        return tokens + (tokens + LEAST) * spans
+
+    def tokens(self, work: float, context: int) -> int:
+        """The number of tokens that can be read after `context` positions with this much work; may be 0."""
+        spans = context / self.attention_span
+        return max(0, int((work - LEAST * spans) / (1 + spans)))
+
+
+def next_prefill(prompts: Sequence[ResponseSequence], tick: int) -> ResponseSequence:
+    """The prompt to read on: the one of which least is read, so that a long one never holds a short one.
+
+    Foreground prompts come first; in every BACKGROUND_EVERY-th tick, background prompts.
+    """
+    turn = tick % BACKGROUND_EVERY == 0
+    preferred = [prompt for prompt in prompts if prompt.background == turn]
+    return min(preferred or prompts, key=lambda prompt: prompt.read)
 
 
 class ModelRunner:
-    """Used from the worker's thread only.
+    """One module, its slots, and the responses that are made with it. Used from the worker's thread only.
 
-    A sequence reads its prompt into a `Row`, in pieces between decode steps. Then it decodes in a batch with
-    the others, one token per tick. When it ends, its ids are appended to the row, which is cached for
-    requests with the same beginning.
+    With a slot, a sequence waits while another one reads most of its prompt; it reads its own into a `Row`,
+    in pieces between decode steps; then it decodes in a batch with the others, one token per tick. When it
+    ends, its ids are appended to the row, which is cached for requests with the same beginning.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        version: int,
+        version: int = 0,
         *,
         slots: int,
         reserve: int,
@@ -45,20 +135,24 @@ class ModelRunner:
         budget: PrefillBudget,
         cache: PrefixCache,
         in_place: int | None = IN_PLACE,
-        rows: Rows = no_adapters,
+        rows: Rows = lambda adapters: nullcontext(),
     ) -> None:
         """Prompts of more than `in_place` tokens stay in their row; None: the attention does not support it.
 
         `rows` gives each row of a batch its adapter.
         """
-        self.module = module
-        self._rows = rows
+        self.module, self._rows = module, rows
         self._served = Served(version)
         self._own: dict[str, Served] = {}
         self.queue = RequestQueue(slots=slots, reserve=reserve)
         self._budget, self._cache = budget, cache
-        self._prompts = Prompts(cache, context_length=context_length, budget=budget)
-        self._decoding = Decoding(cache, slots=slots, context_length=context_length, in_place=in_place)
+        self._context_length, self._in_place = context_length, in_place
+        self._waiting: dict[ResponseSequence, tuple[ResponseSequence, int] | None] = {}
+        """Those without a row: the prompt that each waits for, and until how many of its tokens are read."""
+        self._reading: list[ResponseSequence] = []
+        self._decoding: list[ResponseSequence] = []
+        """Row r of the batch belongs to the sequence at r."""
+        self._batch = Batch(slots=slots, context_length=context_length)
 
     @property
     def version(self) -> int:
@@ -73,12 +167,12 @@ class ModelRunner:
     @property
     def running(self) -> list[ResponseSequence]:
         """Every sequence with a slot."""
-        return [*self._decoding.sequences, *self._prompts.sequences]
+        return [*self._decoding, *self._reading, *self._waiting]
 
     @property
     def decodes(self) -> bool:
         """Whether a response is past its prompt."""
-        return bool(self._decoding.sequences)
+        return bool(self._decoding)
 
     @property
     def idle(self) -> bool:
@@ -87,7 +181,7 @@ class ModelRunner:
     @property
     def has_foreground(self) -> bool:
         """Whether a foreground request runs or waits."""
-        return self.queue.foreground_waits or any(not sequence.background for sequence in self.running)
+        return bool(self.queue.foreground) or any(not sequence.background for sequence in self.running)
 
     def add(self, sequence: ResponseSequence) -> None:
         sequence.served = self._own.get(sequence.request.adapter, self._served)
@@ -105,9 +199,7 @@ class ModelRunner:
 
     def put(self, adapter: str, factors: Factors | None, version: int) -> None:
         """Go on with other weights of one adapter. Its responses that began with the module alone end so."""
-        if (served := self._own.get(adapter)) is None:
-            self._own[adapter] = Served(version, factors)
-            return
+        served = self._own.setdefault(adapter, Served(version))
         served.version, served.factors = version, factors
         self._cache.forget(served)
 
@@ -116,19 +208,6 @@ class ModelRunner:
         if (served := self._own.pop(adapter, None)) is not None:
             self._cache.forget(served)
 
-    def tick(self, number: int, *, others_decode: bool = False) -> None:
-        """One decode step of every response, then a limited piece of the prompts.
-
-        `others_decode`: another runner's responses wait for this one's work.
-        """
-        while sequence := self.queue.next(self.running):
-            self._prompts.add(sequence)
-        for sequence in self._prompts.startable():
-            self._start(sequence)
-        for sequence, outcome in self._decoding.step(self.module, self._rows):
-            self._deliver(sequence, outcome)
-        self._prefill(number, decoding=others_decode or self.decodes)
-
     def fail(self, error: Exception) -> None:
         """End every response with this error."""
         while sequence := self.queue.next(()):
@@ -136,58 +215,182 @@ class ModelRunner:
         running = self.running
         for sequence in running:
             sequence.deliver(error)
-        self._decoding.clear()
-        self._prompts.clear()
+        for sequences in (self._waiting, self._reading, self._decoding):
+            sequences.clear()
+        self._batch.clear()
         for served in {self._served, *self._own.values(), *(sequence.served for sequence in running)}:
             self._cache.forget(served)
 
+    def tick(self, number: int, *, others_decode: bool = False) -> None:
+        """One decode step of every response, then a limited piece of the prompts.
+
+        `others_decode`: another runner's responses wait for this one's work.
+        """
+        while sequence := self.queue.next(self.running):
+            self._waiting[sequence] = None
+        for sequence in list(self._waiting):
+            if not self._waits(sequence):
+                try:
+                    self._start(sequence)
+                except Exception as error:  # no memory for a copy, for one
+                    self._deliver(sequence, _failure(error))
+        for sequence, outcome in self._decode():
+            self._deliver(sequence, outcome)
+        self._prefill(number, decoding=others_decode or self.decodes)
+
+    def _waits(self, sequence: ResponseSequence) -> bool:
+        """Whether a prompt that is being read will soon share more of this one's beginning than any row."""
+
+        def reads(other: ResponseSequence, tokens: int) -> bool:
+            return other in self._reading and other.row in self._cache and other.cached < tokens
+
+        awaited = self._waiting[sequence]
+        if awaited is None or not reads(*awaited):
+            usable = sequence.prompt[:-1]
+            _, held = self._cache.find(sequence.served, usable) or (None, 0)
+            others = [
+                (other, shared(other.prompt, usable))
+                for other in self._reading
+                if other.served is sequence.served and (sequence.background or not other.background)
+                if other.row in self._cache
+            ]
+            other, tokens = max(others, key=lambda each: each[1], default=(sequence, 0))
+            awaited = (other, tokens) if tokens - held >= WORTH and reads(other, tokens) else None
+            self._waiting[sequence] = awaited
+        return awaited is not None
+
     def _start(self, sequence: ResponseSequence) -> None:
-        """Give a sequence a row. If its prompt was read for another, it decodes at once."""
+        """Give a sequence the row with most of its beginning, in which it reads on; else a new one.
+
+        A row that holds all but the last token is shared; then the sequence decodes at once. Another one is
+        cut if no request needs its rest and little is lost; else its beginning is copied.
+        """
+        length, usable = len(sequence.prompt), sequence.prompt[:-1]
+        row, tokens = self._cache.find(sequence.served, usable) or (None, 0)
+        if row is None:
+            self._cache.make_room(length)
+            row = Row(context_length=self._context_length, coming=length)
+            self._cache.add(sequence.served, row)
+        elif tokens < len(usable):
+            lost = len(row.ids) - tokens
+            if not row.users and (LOST * lost <= tokens or not self._cache.has_room(len(row.ids) + length)):
+                row.cut(tokens)
+                row.coming = length
+            else:
+                row = self._copied(row, tokens, sequence)
+        if tokens:
+            sequence.extend_cache(tokens)
+        self._cache.use(row)
+        sequence.row = row
+        del self._waiting[sequence]
+        self._reading.append(sequence)
+        if sequence.uncached <= 1:
+            self._join(sequence)
+
+    def _copied(self, row: Row, tokens: int, sequence: ResponseSequence) -> Row:
+        """A copy of a row's first tokens. The row stays while room is made for it."""
+        self._cache.use(row)
         try:
-            if not self._prompts.start(sequence):
-                self._join(sequence)
-        except Exception as error:  # no memory for a copy, for one
-            self._deliver(sequence, failure_of(error))
+            self._cache.make_room(len(sequence.prompt))
+            copy = row.first(tokens, coming=len(sequence.prompt))
+        finally:
+            self._cache.leave(row)
+        self._cache.add(sequence.served, copy)
+        return copy
 
     def _prefill(self, number: int, *, decoding: bool) -> None:
         """Read prompts on, by at most `budget.chunk` of work in all.
 
-        If responses are decoding, a prompt waits after a piece until decode steps have paid for it.
+        If responses are decoding, a prompt waits after a piece until decode steps have paid for it; prompts
+        pay back together.
         """
-        self._prompts.pay(decoding=decoding)
-        room = float(self._budget.chunk)
-        while piece := self._prompts.piece(number, room):
-            sequence, size = piece
-            work = self._budget.work(size, sequence.cached)
+        budget, owing = self._budget, sum(sequence.owed > 0 for sequence in self._reading)
+        for sequence in self._reading:
+            owed = sequence.owed - budget.per_step / owing if decoding and owing else 0.0
+            sequence.owed = max(0.0, owed)
+        room = float(budget.chunk)
+        while room > 0 and (ready := [sequence for sequence in self._reading if not sequence.owed]):
+            sequence = next_prefill(ready, number)
+            least = min(LEAST, sequence.uncached)
+            size = min(budget.tokens(room, sequence.cached), sequence.uncached)
+            if size < least and room < budget.chunk:
+                return
+            size = max(size, least)
+            work = budget.work(size, sequence.cached)
             room -= work
             sequence.owed = work if decoding else 0.0
-            try:
-                outcome = self._read(sequence, size)
-            except Exception as error:  # a model is foreign code and may raise anything
-                outcome = failure_of(error)
-            if outcome is not None:
-                self._deliver(sequence, outcome)
+            self._read(sequence, size)
 
-    def _read(self, sequence: ResponseSequence, size: int) -> Outcome | None:
-        """Read a piece of a prompt; once the prompt is read, draw the first id of the response."""
+    def _read(self, sequence: ResponseSequence, size: int) -> None:
+        """Read a piece of a prompt. Once all is read, the sequence decodes, and its first id is drawn."""
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
-        with self._rows([sequence.served.factors]):
-            logits_1V = prefill(self.module, row_of(sequence), ids)
-        sequence.read += size
-        sequence.extend_cache(size)
-        if sequence.uncached:
-            return None
-        if sequence.awaited is not None:
-            sequence.read_last_again()
+        try:
+            with self._rows([sequence.served.factors]):
+                logits_1V = prefill(self.module, _row_of(sequence), ids)
+            sequence.read += size
+            sequence.extend_cache(size)
+            if sequence.uncached:
+                return
+            if late := sequence.awaited is not None:
+                sequence.cached -= 1  # a decode step reads the last id again, and draws then
             self._join(sequence)
-            return None
-        self._join(sequence)
-        return outcomes(logits_1V, [sequence.draw()])[0]
+            if late:
+                return
+            (outcome,) = _outcomes(logits_1V, [sequence.draw()])
+        except Exception as error:  # a model is foreign code and may raise anything
+            outcome = _failure(error)
+        self._deliver(sequence, outcome)
 
     def _join(self, sequence: ResponseSequence) -> None:
-        """The prompt is read: decode from now on."""
-        self._decoding.join(sequence)
-        self._prompts.remove(sequence)
+        """The prompt is read: the sequence gets the row of the batch after the others."""
+        last = len(sequence.prompt) - 1
+        sequence.start = last if self._in_place is not None and last >= self._in_place else 0
+        self._batch.put(
+            len(self._decoding), _row_of(sequence).layers_between(sequence.start, sequence.cached)
+        )
+        self._decoding.append(sequence)
+        self._reading.remove(sequence)
+
+    def _decode(self) -> list[tuple[ResponseSequence, Outcome]]:
+        """The next token of each response, by the present weights.
+
+        If the forward fails, each row is tried alone, so that only those that fail end with an error.
+        """
+        sequences = list(self._decoding)
+        if not sequences:
+            return []
+        try:
+            return self._decode_rows(0, sequences)
+        except Exception:  # a model is foreign code and may raise anything
+            found: list[tuple[ResponseSequence, Outcome]] = []
+            for row, sequence in enumerate(sequences):
+                try:
+                    found += self._decode_rows(row, [sequence])
+                except Exception as error:
+                    found.append((sequence, _failure(error)))
+            return found
+
+    def _decode_rows(
+        self, first: int, sequences: Sequence[ResponseSequence]
+    ) -> list[tuple[ResponseSequence, Outcome]]:
+        """The next id of rows first.., all in one forward.
+
+        A response whose mask is late is left out, and its position is read again in the next step.
+        """
+        last = [sequence.last_id for sequence in sequences]
+        positions = [sequence.cached for sequence in sequences]
+        beginnings = [sequence.beginning for sequence in sequences]
+        with self._rows([sequence.served.factors for sequence in sequences]):
+            logits_BV = decode(self.module, self._batch, first, last, positions, beginnings)
+        awaited = {row: mask for row, each in enumerate(sequences) if (mask := each.awaited) is not None}
+        if awaited:
+            wait(awaited.values(), LATE_S)
+            ready = [row for row in range(len(sequences)) if row not in awaited or awaited[row].done()]
+            logits_BV, sequences = logits_BV[ready], [sequences[row] for row in ready]
+        found = _outcomes(logits_BV, [sequence.draw() for sequence in sequences])
+        for sequence in sequences:
+            sequence.extend_cache(1)
+        return list(zip(sequences, found, strict=True))
 
     def _deliver(self, sequence: ResponseSequence, outcome: Outcome) -> None:
         """Deliver the drawn id or the error. Free the slot of a response that has ended."""
@@ -203,72 +406,62 @@ class ModelRunner:
 
     def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
         """Free a sequence's slot, if it has one. A failed one is not cached."""
-        if not (self._prompts.remove(sequence) or sequence in self._decoding.sequences):
+        if sequence in self._decoding:
+            self._leave(sequence, failed=failed)
+        elif sequence in self._reading:
+            self._reading.remove(sequence)
+        elif sequence in self._waiting:
+            del self._waiting[sequence]
+        else:
             return
-        if sequence in self._decoding.sequences:
-            self._decoding.leave(sequence, failed=failed)
         if sequence.row is not None:
             if failed:
                 self._cache.drop(sequence.row)
             self._cache.leave(sequence.row)
 
-
-class Runners:
-    """A runner each for the live weights, the base's, and personal adapters over the base.
-
-    They share the prefix cache. A quarter of the live one's slots is reserved for foreground requests.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        slots: int,
-        context_length: int,
-        budget: PrefillBudget,
-        cache_bytes: int,
-        in_place: int | None = IN_PLACE,
-    ) -> None:
-        """`module` has the base's weights. The other arguments are those of `ModelRunner` and
-        `PrefixCache`."""
-        self.rows = RowAdapters(module)
-        runner = partial(
-            ModelRunner,
-            version=0,
-            slots=slots,
-            context_length=context_length,
-            budget=budget,
-            cache=PrefixCache(cache_bytes),
-            in_place=in_place,
-        )
-        self._whole = {
-            Weights.LIVE: runner(module, reserve=slots // 4),
-            Weights.BASE: runner(module, reserve=0),
-        }
-        self._own = runner(self.rows.module, reserve=0, rows=self.rows.rows)
-
-    def __iter__(self) -> Iterator[ModelRunner]:
-        yield from (*self._whole.values(), self._own)
-
-    def of(self, request: Generate) -> ModelRunner:
-        own = request.weights is Weights.LIVE and request.adapter != SHARED
-        return self._own if own else self._whole[request.weights]
-
-    def whole(self, weights: Weights) -> ModelRunner:
-        """The runner of the shared weights."""
-        return self._whole[weights]
-
-    def live(self, adapter: str) -> int | None:
-        """The version that answers an adapter's requests; None: it is not loaded."""
-        return self._whole[Weights.LIVE].version if adapter == SHARED else self._own.live(adapter)
-
-    def promote(self, staged: Staged) -> None:
-        """Called in the worker's thread, between two decode steps."""
-        if staged.adapter == SHARED:
-            self._whole[Weights.LIVE].swap(staged.module, staged.version)
+    def _leave(self, sequence: ResponseSequence, *, failed: bool) -> None:
+        """Remove a response from the batch. The last row fills the hole, so that rows stay adjacent."""
+        hole, last = self._decoding.index(sequence), len(self._decoding) - 1
+        if failed:
+            self._batch.wipe(hole)
         else:
-            self._own.put(staged.adapter, staged.factors, staged.version)
+            self._keep(sequence, hole)
+        if hole != last:
+            moved = self._decoding[hole] = self._decoding[last]
+            self._batch.move(last, hole, moved.cached - moved.start)
+        self._decoding.pop()
+        if not self._decoding:
+            self._batch.clear()
 
-    def unload(self, adapter: str) -> None:
-        """Called in the worker's thread."""
-        self._own.take(adapter)
+    def _keep(self, sequence: ResponseSequence, place: int) -> None:
+        """Append the response to the prompt in its row, unless the row has more of another text."""
+        row, text = _row_of(sequence), sequence.text
+        same = shared(row.ids, text)
+        lost = len(row.ids) - same
+        if row not in self._cache or (lost and (row.users > 1 or LOST * lost > same)):
+            return
+        row.cut(same)
+        start, end = same - sequence.start, len(text) - sequence.start
+        try:
+            row.extend(self._batch.taken(place, start, end), text[same:])
+        except Exception:  # no memory for more: the row stays as it was
+            log.exception("a response's keys and values could not be kept")
+
+
+def _row_of(sequence: ResponseSequence) -> Row:
+    assert sequence.row is not None, "a sequence has a row once it is started"
+    return sequence.row
+
+
+def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
+    """Each row's next id, or an error if its log-prob is not finite."""
+    return [
+        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
+        for drawn in draw(logits_BV, draws)
+    ]
+
+
+def _failure(error: Exception) -> EngineError:
+    failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,33 +37,39 @@ class Draw:
     """How many alternatives to return; None: none, nor the model's own log-prob."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class Drawn(NamedTuple):
     """One row's next id."""
 
     id: int
     logprob: float
     """Not finite if the logits are not."""
-    top: TopLogprobs | None = None
+    top: TopLogprobs | None
     """None unless the row requests it."""
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
     """Each row's next id."""
-    logits_BV = logits_BV.float()
-    masked_BV = _masked(logits_BV, draws)
-    scaled_BV = _truncated(_tempered(_penalised(masked_BV, draws), draws), draws)
+    logits_BV, device = logits_BV.float(), logits_BV.device
+    scaled_BV = _shaped(logits_BV, draws)
+    temperatures = [1.0 if row.sampling.greedy else row.sampling.temperature for row in draws]
+    if any(temperature != 1.0 for temperature in temperatures):
+        scaled_BV = scaled_BV / torch.tensor(temperatures, device=device)[:, None]
+    scaled_BV = _truncated(scaled_BV, draws)
     relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     # Apple's GPUs have no float64
-    precise = torch.float32 if relative_BV.device.type == "mps" else torch.float64
-    cdf_BV = relative_BV.exp().cumsum(-1, dtype=precise)
-    ids_B = _chosen(relative_BV, cdf_BV, draws)
+    cdf_BV = relative_BV.exp().cumsum(-1, dtype=torch.float32 if device.type == "mps" else torch.float64)
+    ids_B = _inverse_cdf(cdf_BV, [row.uniform for row in draws])
+    if any(row.sampling.greedy for row in draws):
+        greedy_B = torch.tensor([row.sampling.greedy for row in draws], device=device)
+        ids_B = torch.where(greedy_B, relative_BV.argmax(-1), ids_B)
+    for index, row in enumerate(draws):
+        if row.forced is not None:
+            ids_B[index] = row.forced
     logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
+    chosen = zip(ids_B.tolist(), logprobs_B.tolist(), logits_BV, draws, strict=True)
     return [
-        Drawn(id=index, logprob=logprob, top=_top(logits_V, index, row.top_logprobs))
-        for index, logprob, logits_V, row in zip(
-            ids_B.tolist(), logprobs_B.tolist(), logits_BV, draws, strict=True
-        )
+        Drawn(token, logprob, _top(logits_V, token, row.top_logprobs))
+        for token, logprob, logits_V, row in chosen
     ]
 
 
@@ -79,27 +86,30 @@ def _top(logits_V: Tensor, drawn: int, count: int | None) -> TopLogprobs | None:
     )
 
 
-def _masked(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """-inf for the ids that a row may not draw. Without a mask, the same tensor."""
-    masks = {index: row.mask() for index, row in enumerate(draws) if row.mask is not None}
-    if all(mask_V is None for mask_V in masks.values()):
+def _shaped(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """-inf for the ids that a row may not draw, then penalties and bias. The same tensor if there are none.
+
+    Repetition reads prompt and response; frequency and presence the response only (OpenAI).
+    """
+    masks_V = [None if row.mask is None else row.mask() for row in draws]
+    if all(mask_V is None and not row.sampling.penalised for mask_V, row in zip(masks_V, draws, strict=True)):
         return logits_BV
-    left_BV = logits_BV.clone()
-    for index, mask_V in masks.items():
+    shaped_BV, device = logits_BV.clone(), logits_BV.device
+    for logits_V, mask_V, row in zip(shaped_BV, masks_V, draws, strict=True):
+        sampling = row.sampling
         if mask_V is not None:
-            left_BV[index].masked_fill_(~mask_V.to(left_BV.device), -torch.inf)
-    return left_BV
-
-
-def _chosen(relative_BV: Tensor, cdf_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    ids_B = _inverse_cdf(cdf_BV, [row.uniform for row in draws])
-    if any(row.sampling.greedy for row in draws):
-        greedy_B = torch.tensor([row.sampling.greedy for row in draws], device=ids_B.device)
-        ids_B = torch.where(greedy_B, relative_BV.argmax(-1), ids_B)
-    for index, row in enumerate(draws):
-        if row.forced is not None:
-            ids_B[index] = row.forced
-    return ids_B
+            logits_V.masked_fill_(~mask_V.to(device), -torch.inf)
+        if (repetition := sampling.repetition_penalty) != 1.0:
+            seen = torch.tensor(sorted(row.prompt.union(row.counts)), dtype=torch.long, device=device)
+            old = logits_V[seen]
+            logits_V[seen] = torch.where(old < 0, old * repetition, old / repetition)
+        if row.counts and (sampling.frequency_penalty or sampling.presence_penalty):
+            ids = torch.tensor(list(row.counts), device=device)
+            counts = torch.tensor(list(row.counts.values()), dtype=torch.float32, device=device)
+            logits_V[ids] -= sampling.frequency_penalty * counts + sampling.presence_penalty
+        for token, bias in sampling.logit_bias:
+            logits_V[token] += bias
+    return shaped_BV
 
 
 def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
@@ -111,50 +121,16 @@ def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
     return found_B.clamp_(max=cdf_BV.shape[-1] - 1)
 
 
-def _tempered(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    temperatures = [1.0 if row.sampling.greedy else row.sampling.temperature for row in draws]
-    if all(temperature == 1.0 for temperature in temperatures):
-        return logits_BV
-    return logits_BV / torch.tensor(temperatures, device=logits_BV.device)[:, None]
-
-
-def _penalised(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    rows = [index for index, row in enumerate(draws) if row.sampling.penalised]
-    if not rows:
-        return logits_BV
-    changed_BV = logits_BV.clone()
-    for index in rows:
-        _penalise(changed_BV[index], draws[index])
-    return changed_BV
-
-
-def _penalise(logits_V: Tensor, row: Draw) -> None:
-    """In place. Repetition reads prompt and response; frequency and presence the response only (OpenAI)."""
-    sampling = row.sampling
-    if (repetition := sampling.repetition_penalty) != 1.0:
-        seen = torch.tensor(sorted(row.prompt.union(row.counts)), dtype=torch.long, device=logits_V.device)
-        old = logits_V[seen]
-        logits_V[seen] = torch.where(old < 0, old * repetition, old / repetition)
-    if row.counts and (sampling.frequency_penalty or sampling.presence_penalty):
-        ids = torch.tensor(list(row.counts), device=logits_V.device)
-        counts = torch.tensor(list(row.counts.values()), dtype=torch.float32, device=logits_V.device)
-        logits_V[ids] -= sampling.frequency_penalty * counts + sampling.presence_penalty
-    for token, bias in sampling.logit_bias:
-        logits_V[token] += bias
-
-
 def _truncated(scaled_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
     """Top-k, top-p and min-p, each over what the one before left."""
     rows = [index for index, row in enumerate(draws) if row.sampling.truncated and not row.sampling.greedy]
     if not rows:
         return scaled_BV
-    left_BV = scaled_BV[rows]
     settings = [draws[index].sampling for index in rows]
-    left_BV = top_k(left_BV, [sampling.top_k for sampling in settings])
+    left_BV = top_k(scaled_BV[rows], [sampling.top_k for sampling in settings])
     left_BV = top_p(left_BV, [sampling.top_p for sampling in settings])
-    left_BV = min_p(left_BV, [sampling.min_p for sampling in settings])
     kept_BV = scaled_BV.clone()
-    kept_BV[rows] = left_BV
+    kept_BV[rows] = min_p(left_BV, [sampling.min_p for sampling in settings])
     for index in rows:
         if (forced := draws[index].forced) is not None:
             kept_BV[index, forced] = scaled_BV[index, forced]

@@ -6,8 +6,7 @@ Axes: N response tokens of a pass, D width, V vocabulary, K most likely ids.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -16,26 +15,18 @@ from transformers import PreTrainedModel
 from afterwit.engines.embedded.forward import NAME
 from afterwit.engines.port import Score, Scored
 from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import Scores, score_logits, score_states
+from afterwit.fused_head.score import score_logits, score_states
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
 from afterwit.weights.widened import widened
 
 PASS_TOKENS = 16384
 """Tokens of one pass, in addition to its longest row."""
-
 CLOSE = 1e-3
 """Share of the largest logit by which a head's logits may differ from its model's, in fp32 and fp64."""
-
 CLOSE_IN_HALF = 0.02
+
 log = logging.getLogger(__name__)
-
-
-class Pass(NamedTuple):
-    """Indices of rows that go through the model together."""
-
-    rows: list[int]
-    packed: bool
 
 
 @torch.inference_mode()
@@ -45,23 +36,23 @@ def score_rows(
     """The log-probs of each row's response, in the order of the rows."""
     head = linear_head(module)
     found: dict[int, Scored] = {}
-    for chosen, packed in passes(module, rows, limit):
+    for chosen in passes(module, rows, limit):
         part = [rows[index] for index in chosen]
-        scores = _scores(module, head, part, top, packed=packed)
-        found |= zip(chosen, _by_row(scores, part, version), strict=True)
+        found |= zip(chosen, _scored(module, head, part, top, version), strict=True)
     return [found[index] for index in range(len(rows))]
 
 
-def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[Pass]:
-    """The rows in passes: packed if the model allows it and enough is shared, else one by one."""
+def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[list[int]]:
+    """Indices of rows to pack together: one by one unless the model allows more and enough is shared."""
     ids = [_inputs(row) for row in rows]
-    if len(rows) < 2 or ratio(ids) < WORTH:
-        return [Pass([index], False) for index in range(len(rows))]
-    if (reason := unsupported_reason(module, NAME, widened=widened)) is not None:
+    packs = len(rows) > 1 and ratio(ids) >= WORTH
+    if packs and (reason := unsupported_reason(module, NAME, widened=widened)) is not None:
         log.info("rows are scored one by one: %s", reason)
-        return [Pass([index], False) for index in range(len(rows))]
+        packs = False
+    if not packs:
+        return [[index] for index in range(len(rows))]
     order = sorted(range(len(rows)), key=ids.__getitem__)
-    return [Pass([order[at] for at in each], True) for each in groups([ids[at] for at in order], limit)]
+    return [[order[at] for at in each] for each in groups([ids[at] for at in order], limit)]
 
 
 def linear_head(module: PreTrainedModel) -> Head | None:
@@ -78,38 +69,36 @@ def linear_head(module: PreTrainedModel) -> Head | None:
     return head if float((ours_3V - theirs_3V).abs().max()) <= close * float(theirs_3V.abs().max()) else None
 
 
-def _scores(
-    module: PreTrainedModel, head: Head | None, rows: Sequence[Score], top: int, *, packed: bool
-) -> Scores:
-    """Scores, row after row. Without a head, the logits of all their responses are in memory at once."""
-    device = module.device
-    if packed:
+def _scored(
+    module: PreTrainedModel, head: Head | None, rows: Sequence[Score], top: int, version: int
+) -> list[Scored]:
+    """The rows of one pass. Without a head, the logits of all their responses are in memory at once."""
+    device, lengths = module.device, [len(row.response_ids) for row in rows]
+    if len(rows) > 1:
         tree = pack([Path(ids=_inputs(row), first=len(row.prompt_ids) - 1) for row in rows])
         given, places = inputs(tree, device), [place for each in tree.at for place in each]
     else:
-        (row,) = rows
-        given = {"input_ids": torch.tensor([_inputs(row)], device=device), "use_cache": False}
-        places = list(range(len(row.prompt_ids) - 1, len(row) - 1))
+        given = {"input_ids": torch.tensor([_inputs(rows[0])], device=device), "use_cache": False}
+        places = list(range(len(rows[0].prompt_ids) - 1, len(rows[0]) - 1))
     at_N = torch.tensor(places, device=device)
     taus = torch.tensor([row.tau for row in rows], dtype=torch.float64)
-    tau_N = taus.repeat_interleave(torch.tensor([len(row.response_ids) for row in rows])).to(device)
+    tau_N = taus.repeat_interleave(torch.tensor(lengths)).to(device)
     ids_N1 = torch.tensor([token for row in rows for token in row.response_ids], device=device)[:, None]
     if head is None:
-        return score_logits(module(**given, logits_to_keep=at_N).logits[0], tau_N, ids_N1, k=top)
-    return score_states(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
-
-
-def _by_row(scores: Scores, rows: Sequence[Score], version: int) -> Iterator[Scored]:
-    own, ids, tops = scores.at_NJ[:, 0].tolist(), scores.top_ids_NK.tolist(), scores.top_NK.tolist()
-    begin = 0
-    for row in rows:
-        part = slice(begin, begin := begin + len(row.response_ids))
-        yield Scored(
+        scores = score_logits(module(**given, logits_to_keep=at_N).logits[0], tau_N, ids_N1, k=top)
+    else:
+        states_ND = module.base_model(**given).last_hidden_state[0][at_N]
+        scores = score_states(head, states_ND, tau_N, ids_N1, k=top)
+    columns = (scores.at_NJ[:, 0], scores.top_ids_NK, scores.top_NK)
+    return [
+        Scored(
             version=version,
-            logprobs=tuple(own[part]),
-            top_ids=tuple(map(tuple, ids[part])),
-            top_logprobs=tuple(map(tuple, tops[part])),
+            logprobs=tuple(own.tolist()),
+            top_ids=tuple(map(tuple, ids.tolist())),
+            top_logprobs=tuple(map(tuple, tops.tolist())),
         )
+        for own, ids, tops in zip(*(torch.split(column.cpu(), lengths) for column in columns), strict=True)
+    ]
 
 
 def _inputs(row: Score) -> tuple[int, ...]:

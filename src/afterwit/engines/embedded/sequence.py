@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import random
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from afterwit.engines.embedded.cache import Beginning, Row
 from afterwit.engines.embedded.grammar import Guide
-from afterwit.engines.embedded.sample import Draw, Drawn, draw
+from afterwit.engines.embedded.sample import Draw, Drawn
 from afterwit.engines.port import Facts, Generate, Step
-from afterwit.errors import EngineError, RequestRefused
+from afterwit.errors import RequestRefused
 from afterwit.weights.lora import Factors
 
 Deliver = Callable[[Step | Exception], None]
-Outcome = Drawn | EngineError
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +52,7 @@ class ResponseSequence:
         """The request fits the model. `seed` is used if it has none. `guide` enforces its constraint."""
         sampling = request.sampling
         self.request = request
+        self.background = request.background
         self.deliver = deliver
         self.prompt = array("i", request.prompt_ids)
         self.response_ids: list[int] = []
@@ -83,10 +80,6 @@ class ResponseSequence:
         self._cache_version: int | None = None
 
     @property
-    def background(self) -> bool:
-        return self.request.background
-
-    @property
     def uncached(self) -> int:
         """Prompt tokens without keys and values."""
         return len(self.prompt) - self.cached
@@ -106,17 +99,8 @@ class ResponseSequence:
         """The ids of its cached positions."""
         return (self.prompt + array("i", self.response_ids))[: self.cached]
 
-    def reuse(self, tokens: int) -> None:
-        """Count positions of its prompt that were cached before, under its present weights."""
-        self.cached = tokens
-        self._cache_version = self.served.version
-
-    def read_last_again(self) -> None:
-        """Leave the last id of its prompt to a decode step: its first id cannot be drawn yet."""
-        self.cached -= 1
-
     def extend_cache(self, tokens: int) -> None:
-        """Count positions that were added to the cache under its present weights."""
+        """Count positions that were found or added in the cache under its present weights."""
         self.cached += tokens
         if self._cache_version is None:
             self._cache_version = self.served.version
@@ -133,25 +117,29 @@ class ResponseSequence:
 
     def draw(self) -> Draw:
         """How the next id is drawn. Takes one number from the sequence's generator."""
-        guide = None if self._given else self._guide
         return Draw(
             sampling=self.request.sampling,
             uniform=self._rng.random(),
             counts=self._counts,
             prompt=self._in_prompt,
             forced=self._given[0][0] if self._given else None,
-            mask=None if guide is None else guide.mask,
+            mask=None if self._given or self._guide is None else self._guide.mask,
             top_logprobs=self.request.top_logprobs,
         )
 
     def accept(self, drawn: Drawn) -> Step:
-        """Append the drawn id. Returns the step to deliver."""
-        token = drawn.id
-        forced = self._given.popleft()[1] if self._given else self._guided(token)
+        """Append the drawn id and advance the constraint. Returns the step to deliver."""
+        token, forced = drawn.id, False
+        stopped, full = token in self._end_ids, len(self.response_ids) + 1 >= self._limit
+        if self._given:
+            forced = self._given.popleft()[1]
+        elif self._guide is not None:
+            forced = self._guide.masks
+            if not stopped:
+                self._guide.accept(token)
         self.response_ids.append(token)
         if self.request.sampling.penalised:
             self._counts[token] += 1
-        stopped, full = token in self._end_ids, len(self.response_ids) >= self._limit
         return Step(
             ids=(token,),
             logprobs=(drawn.logprob,),
@@ -161,33 +149,3 @@ class ResponseSequence:
             cache_version=self._cache_version,
             ended="stop" if stopped else "length" if full else None,
         )
-
-    def _guided(self, token: int) -> bool:
-        """Advance the constraint. Whether it left a choice of fewer than all ids."""
-        if self._guide is None:
-            return False
-        masked = self._guide.masks
-        if token not in self._end_ids:
-            self._guide.accept(token)
-        return masked
-
-
-def row_of(sequence: ResponseSequence) -> Row:
-    """The row of a started sequence."""
-    assert sequence.row is not None, "a sequence has a row once it is started"
-    return sequence.row
-
-
-def outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
-    """Each row's next id, or an error if its log-prob is not finite."""
-    return [
-        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
-        for drawn in draw(logits_BV, draws)
-    ]
-
-
-def failure_of(error: Exception) -> EngineError:
-    """The error as an EngineError, with its cause."""
-    failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
