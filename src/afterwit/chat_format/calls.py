@@ -4,44 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Schemas = Mapping[str, Any]
 """The JSON schema of each tool's parameters, by the tool's name."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
-
 MOST_LOOKS = 8
 """Places in a call that are parsed as its arguments. Beyond these, the arguments are serialised again."""
-
-_STRUCTURE = re.compile(r'["{}[\]]')
-_STRING = re.compile(r'["\\]')
 
 MOST_VISITS = 64
 """Subschemas that are read for the types of one value; a schema of references may be endless."""
 
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
-"""Older templates, and their models, write values as Python prints them."""
-
-_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-
 DEEPEST = 64
 """Values within each other that are read."""
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<text>"{3}.*?"{3}|'{3}.*?'{3}|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
-    r"""|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
-    r"""|(?P<word>[^\W\d][\w.-]*)|(?P<sign>[][(){},=:]))""",
-    re.DOTALL,
-)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
-_ITSELF = "\\'\""
-_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+"""Older templates, and their models, write values as Python prints them."""
+
+_KINDS = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 class WrittenCall(NamedTuple):
@@ -69,19 +61,31 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 """Refuses NaN and Infinity, which are not JSON."""
+
+
+def _decoded(text: str) -> Any:
+    """The value of a JSON text; `...` if it is not JSON."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return ...
 
 
 def ends_in_a_string(text: str) -> bool:
     """Whether JSON text stops inside a string: then an end mark after it belongs to the string."""
     try:
-        DECODER.raw_decode(text.strip())
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
-    except (ValueError, RecursionError):
-        return False
+        _DECODER.raw_decode(text.strip())
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string")
     return False
+
+
+def object_text(text: str) -> str | None:
+    """The text without the white space around it if it is a JSON object, else None."""
+    text = text.strip()
+    return text if isinstance(_decoded(text), dict) else None
 
 
 def parse_call(text: str) -> list[WrittenCall]:
@@ -93,20 +97,26 @@ def parse_call(text: str) -> list[WrittenCall]:
 def parse_calls(text: str) -> list[WrittenCall]:
     """The calls that a text consists of, separated by space or semicolons; empty if it is anything else."""
     calls: list[WrittenCall] = []
-    place = _skip(text, 0)
+    place = _after_space(text, 0)
     while place < len(text):
         try:
-            data, end = DECODER.raw_decode(text, place)
+            data, end = _DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             return []
         call = _as_call(data, text[place:end])
         if not call:
             return []
         calls += call
-        place = _skip(text, end)
+        place = _after_space(text, end)
         if text.startswith(";", place):
-            place = _skip(text, place + 1)
+            place = _after_space(text, place + 1)
     return calls
+
+
+def _after_space(text: str, place: int) -> int:
+    while text[place : place + 1].isspace():
+        place += 1
+    return place
 
 
 def parse_array(text: str) -> list[WrittenCall]:
@@ -116,185 +126,96 @@ def parse_array(text: str) -> list[WrittenCall]:
     return [call for (call,) in calls] if all(calls) else []
 
 
-def object_text(text: str) -> str | None:
-    """The text without the white space around it if it is a JSON object, else None."""
-    text = text.strip()
-    return text if isinstance(_decoded(text), dict) else None
-
-
-def _decoded(text: str) -> Any:
-    """The value of a JSON text; `...` if it is not JSON."""
-    try:
-        return DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return ...
-
-
-def _skip(text: str, place: int) -> int:
-    while place < len(text) and text[place].isspace():
-        place += 1
-    return place
-
-
 def _as_call(data: Any, text: str) -> list[WrittenCall]:
+    """The call, whose arguments are the text that was sampled, if they are found in it."""
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         return []
     arguments = data.get("arguments", data.get("parameters", {}))
     if isinstance(arguments, str):
         return written(data["name"], object_text(arguments))
-    return written(data["name"], _as_written(text, arguments)) if isinstance(arguments, dict) else []
-
-
-def _as_written(call: str, arguments: dict[str, Any]) -> str:
-    """The arguments as the call writes them: the client receives the sampled text."""
-    for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
+    if not isinstance(arguments, dict):
+        return []
+    for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(text), strict=False):
         try:
-            parsed, end = DECODER.raw_decode(call, found.end())
+            parsed, end = _DECODER.raw_decode(text, found.end())
         except (ValueError, RecursionError):
             continue
         if parsed == arguments:
-            return call[found.end() : end]
-    return json.dumps(arguments)
-
-
-class JsonEnd:
-    """Finds the end of the JSON value after a name, and reads each character once.
-
-    The value is an array or object at the beginning of the text, or else the first object in it: a name
-    before the object may have square brackets.
-    """
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._named = False
-        self._depth = 0
-        self._quoted = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The place in this piece after the value's last character; None until it comes."""
-        place = 0
-        if not self._begun:
-            place = self._beginning(text)
-        while place < len(text):
-            if self._quoted:
-                place = self._in_string(text, place)
-                continue
-            found = _STRUCTURE.search(text, place)
-            if found is None:
-                return None
-            place = found.end()
-            if found[0] == '"':
-                self._quoted = True
-                continue
-            self._depth += 1 if found[0] in "{[" else -1
-            if self._depth == 0:
-                return place
-        return None
-
-    def _beginning(self, text: str) -> int:
-        """The place where the value begins in this piece; its length if it does not."""
-        place = len(text) - len(text.lstrip())
-        if not self._named and text[place : place + 1] == "[":
-            self._begun = True
-            return place
-        self._named = self._named or place < len(text)
-        place = text.find("{")
-        self._begun = place >= 0
-        return place if self._begun else len(text)
-
-    def _in_string(self, text: str, place: int) -> int:
-        """The place after the next quote or backslash, or after the character that a backslash escapes."""
-        if self._escaped:
-            self._escaped = False
-            return place + 1
-        found = _STRING.search(text, place)
-        if found is None:
-            return len(text)
-        self._escaped = found[0] == "\\"
-        self._quoted = self._escaped
-        return found.end()
+            return written(data["name"], text[found.end() : end])
+    return written(data["name"], json.dumps(arguments))
 
 
 def object_of(values: Iterable[tuple[str, str]], schema: Any) -> str:
     """The JSON object of parameters by name, each value as it was written."""
-    parts = [f"{_quoted(name)}: {typed(value, _property(schema, name), schema)}" for name, value in values]
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    known = properties if isinstance(properties, Mapping) else {}
+    parts = [f"{_quoted(name)}: {_typed(value, known.get(name), schema)}" for name, value in values]
     return "{" + ", ".join(parts) + "}"
 
 
-def typed(value: str, schema: Any, root: Any) -> str:
+def _typed(value: str, schema: Any, root: Any) -> str:
     """The JSON text of a value. `schema` is a part of `root`, which its references point into.
 
     A value that its schema does not allow is a text, which the check of the arguments reports. A value
     without a schema is JSON if it can be, unless it is a text in quotes.
     """
-    types = types_of(schema, root)
+    types = _types_of(schema, root)
     trimmed = value.strip()
     trimmed = _PYTHON.get(trimmed, trimmed)
     if "string" in types and not (trimmed == "null" and "null" in types):
         return _quoted(value)
-    kind = _kind(trimmed)
+    kind = _KINDS.get(type(_decoded(trimmed)), "")
     if kind in types or (kind == "integer" and "number" in types):
         return trimmed
     return trimmed if not types and kind not in ("string", "") else _quoted(value)
 
 
-def types_of(schema: Any, root: Any) -> frozenset[str]:
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _types_of(schema: Any, root: Any) -> set[str]:
     """The JSON types that a schema allows; empty if they are unknown."""
     types: set[str] = set()
     waiting, visits = [schema], 0
     while waiting:
         part, visits = waiting.pop(), visits + 1
         if not isinstance(part, Mapping) or visits > MOST_VISITS:
-            return frozenset()
+            return set()
         if "$ref" in part:
-            waiting.append(_target(root, part["$ref"]))
+            try:
+                waiting.append(target_of(root, part["$ref"]))
+            except LookupError:
+                return set()
             continue
-        found = _own_types(part)
-        choices = [choice for key in ("anyOf", "oneOf") for choice in _listed(part.get(key))]
+        named = part.get("type")
+        if isinstance(named, str):
+            types |= {named, "null"} if part.get("nullable") is True else {named}
+            continue
+        if isinstance(named, list):
+            found = {name for name in named if isinstance(name, str)}
+        else:
+            values = [part["const"]] if "const" in part else part.get("enum")
+            found = {_KINDS[type(value)] for value in values} if isinstance(values, list) else set()
+        lists = [part[key] for key in ("anyOf", "oneOf") if isinstance(part.get(key), list)]
+        choices = [choice for each in lists for choice in each]
         if not found and not choices:
-            return frozenset()
+            return set()
         types |= found
         waiting += [] if found else choices
-    return frozenset(types)
+    return types
 
 
-def _own_types(schema: Mapping[str, Any]) -> set[str]:
-    named = schema.get("type")
-    if isinstance(named, str):
-        return {named, "null"} if schema.get("nullable") is True else {named}
-    if isinstance(named, list):
-        return {name for name in named if isinstance(name, str)}
-    values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
-    return {_KINDS.get(type(value), "null") for value in values}
-
-
-def _property(schema: Any, name: str) -> Any:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    return properties.get(name) if isinstance(properties, Mapping) else None
-
-
-def _target(root: Any, reference: Any) -> Any:
-    """The target of a reference such as `#/$defs/a`; None if there is none."""
-    start, *steps = str(reference).split("/")
-    found = root if start == "#" and steps else None
-    for step in steps:
-        found = found.get(step) if isinstance(found, Mapping) else None
+def target_of(root: Any, reference: Any) -> Any:
+    """The target of a reference such as `#/$defs/a`. LookupError without one, or through a list."""
+    if not isinstance(reference, str) or "%" in reference or not f"{reference}/".startswith("#/"):
+        raise LookupError(reference)
+    found = root
+    for step in reference.split("/")[1:]:
+        if not isinstance(found, Mapping):
+            raise LookupError(reference)
+        found = found[step.replace("~1", "/").replace("~0", "~")]
     return found
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _kind(text: str) -> str:
-    """The type of a JSON text; empty if it is not JSON."""
-    value = _decoded(text)
-    return "null" if value is None else _KINDS.get(type(value), "")
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def parse_python(text: str) -> list[WrittenCall]:
@@ -303,6 +224,19 @@ def parse_python(text: str) -> list[WrittenCall]:
         return _PythonReader(text.strip()).calls()
     except (ValueError, KeyError):
         return []
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>"{3}.*?"{3}|'{3}.*?'{3}|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
+    r"""|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"""
+    r"""|(?P<word>[^\W\d][\w.-]*)|(?P<sign>[][(){},=:]))""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""} | {
+    sign: sign for sign in "\\'\""
+}
+_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 
 
 class _PythonReader:
@@ -314,76 +248,61 @@ class _PythonReader:
 
     def calls(self) -> list[WrittenCall]:
         calls: list[WrittenCall] = []
-        self._take("[")
-        while not self._closes("]"):
-            name = self._key("word")
-            self._take("(")
+        self._take("sign", "[")
+        for _ in self._items("]"):
+            name = self._take("word")
+            self._take("sign", "(")
             arguments = self._pairs("word", "=", ")", 0)
             calls += written(name, json.dumps(arguments, ensure_ascii=False, allow_nan=False))
-            self._comma("]")
-        if self._place != len(self._text):
+        if self._kind:
             raise ValueError("text after the list")
         return calls
 
     def _value(self, depth: int) -> Any:
-        kind, token = self._kind, self._token
         if depth > DEEPEST:
             raise ValueError("too deep")
-        self._next()
+        kind, token = self._kind, self._take(self._kind)
         if kind == "text":
             return _unquoted(token)
         if kind == "number":
             return float(token) if any(sign in token for sign in ".eE") else int(token)
         if kind == "word":
             return _WORDS[token]
-        if kind == "sign" and token == "{":
+        if token == "{":
             return self._pairs("text", ":", "}", depth + 1)
-        end, values = {"[": "]", "(": ")"}[token], []
-        while not self._closes(end):
-            values.append(self._value(depth + 1))
-            self._comma(end)
-        self._next()
-        return values
+        return [self._value(depth + 1) for _ in self._items({"[": "]", "(": ")"}[token])]
 
     def _pairs(self, kind: str, sign: str, end: str, depth: int) -> dict[str, Any]:
         pairs = {}
-        while not self._closes(end):
-            name = self._key(kind)
-            self._take(sign)
-            pairs[name] = self._value(depth)
-            self._comma(end)
-        self._next()
+        for _ in self._items(end):
+            name = self._take(kind)
+            self._take("sign", sign)
+            pairs[_unquoted(name) if kind == "text" else name] = self._value(depth)
         return pairs
 
-    def _key(self, kind: str) -> str:
-        """A word, or a text without its quotes."""
-        if self._kind != kind:
-            raise ValueError(self._token)
-        token = self._token
+    def _items(self, end: str) -> Iterator[None]:
+        """One step for each item up to the end, with the commas between them read."""
+        while (self._kind, self._token) != ("sign", end):
+            yield
+            if (self._kind, self._token) != ("sign", end):
+                self._take("sign", ",")
         self._next()
-        return _unquoted(token) if kind == "text" else token
 
-    def _closes(self, end: str) -> bool:
-        return self._kind == "sign" and self._token == end
-
-    def _comma(self, end: str) -> None:
-        if not self._closes(end):
-            self._take(",")
-
-    def _take(self, sign: str) -> None:
-        if self._kind != "sign" or self._token != sign:
-            raise ValueError(self._token)
+    def _take(self, kind: str, token: str | None = None) -> str:
+        """The current token, which must be this one."""
+        found = self._token
+        if self._kind != kind or (token is not None and found != token):
+            raise ValueError(found)
         self._next()
+        return found
 
     def _next(self) -> None:
-        if self._place == len(self._text):
-            self._kind, self._token = "", ""
-            return
         found = _TOKEN.match(self._text, self._place)
-        if found is None:
+        if found is None and self._place < len(self._text):
             raise ValueError("no token")
-        self._place, self._kind = found.end(), str(found.lastgroup)
-        self._token = found[self._kind]
+        self._kind = "" if found is None else str(found.lastgroup)
+        self._token = "" if found is None else found[self._kind]
+        self._place = len(self._text) if found is None else found.end()
 
 
 def _unquoted(token: str) -> str:
@@ -395,7 +314,4 @@ def _unquoted(token: str) -> str:
 
 def _unescaped(found: re.Match[str]) -> str:
     code = found[1] or found[2]
-    if code:
-        return chr(int(code, 16))
-    sign = found[3]
-    return _ESCAPES.get(sign, sign if sign in _ITSELF else found[0])
+    return chr(int(code, 16)) if code else _ESCAPES.get(found[3], found[0])

@@ -1,5 +1,4 @@
-"""The conventions in which families of models write reasoning and tool calls, and the choice of one by
-template.
+"""The table of conventions in which families of models write reasoning and tool calls.
 
 Most conventions are data: marks, and a pattern of the text before a call's JSON arguments. Gemma, GLM and
 Qwen's XML write arguments in notations of their own, which have a reader each.
@@ -15,7 +14,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Literal
 
-from afterwit.chat_format.arguments import NOT_AHEAD, Ahead, Head, JsonAhead, MarkedAhead, head_of
+from afterwit.chat_format.arguments import Ahead, Head, head_of, json_ahead, marked_ahead, never_ahead
 from afterwit.chat_format.calls import (
     Schemas,
     WrittenCall,
@@ -76,7 +75,7 @@ class Convention:
     """A response that starts with one of these is held back to its end, then read as calls."""
     read: Callable[[str, Schemas], list[WrittenCall]] = lambda text, schemas: []
     """The calls in the text between the marks, or in the whole response. Empty if it is anything else."""
-    ahead: Callable[[Schemas], Ahead] = lambda schemas: NOT_AHEAD
+    ahead: Callable[[Schemas], Ahead] = never_ahead
     """Reads the arguments of a call while it is being written, given the schemas of the tools."""
     opening: tuple[str, str] | None = None
     """The texts before and after a tool's name that force a call. None: calls cannot be forced."""
@@ -90,8 +89,7 @@ class Convention:
     @property
     def without_calls(self) -> Convention:
         """For a request without tools: only reasoning is separated from content."""
-        bare = Convention(name=self.name, taught_by=self.taught_by)
-        return replace(self, calls=(), wrappers=(), openings=(), read=bare.read, opening=None)
+        return replace(self, calls=(), wrappers=(), openings=(), read=NO_CALLS.read, opening=None)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -122,36 +120,16 @@ class Convention:
         return (thought.closing if thought else "") + before + ("" if name is None else name + after)
 
 
-Reader = Callable[[str, Schemas], list[WrittenCall]]
-
-
-def _read_after(head: re.Pattern[str], fence: str = "") -> Reader:
+def _read_after(
+    head: Callable[[str], Head | None], fence: str = ""
+) -> Callable[[str, Schemas], list[WrittenCall]]:
     """Reads a call whose name is in the head, the text before its JSON arguments; a fence may follow them."""
 
     def read(text: str, schemas: Schemas) -> list[WrittenCall]:
-        found = head_of(head)(text)
-        return (
-            written(found.name, object_text(text[found.place :].strip().removesuffix(fence))) if found else []
-        )
+        name, place = head(text) or ("", 0)
+        return written(name, object_text(text[place:].strip().removesuffix(fence)) if name else None)
 
     return read
-
-
-_JSON_HEAD = re.compile(
-    r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
-)
-"""The head of a call in JSON whose name comes first."""
-
-_HERMES = ("<tool_call>", "</tool_call>")
-HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
-    name="hermes",
-    taught_by=lambda template: _HERMES[0] in template,
-    calls=(CallMarks(begin=_HERMES[0], end=_HERMES[1]),),
-    read=lambda text, schemas: parse_call(text),
-    ahead=lambda schemas: JsonAhead(schemas, head_of(_JSON_HEAD)),
-    opening=(_HERMES[0] + '\n{"name": "', '", "arguments": {'),
-)
-"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
 
 def _in_json_string(text: str) -> bool:
@@ -160,23 +138,36 @@ def _in_json_string(text: str) -> bool:
     return arguments >= 0 and ends_in_a_string(text[arguments:])
 
 
+_JSON_HEAD = r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+"""The head of a call in JSON whose name comes first."""
+
+_HERMES = ("<tool_call>", "</tool_call>")
+HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
+    name="hermes",
+    taught_by=lambda template: _HERMES[0] in template,
+    calls=(CallMarks(begin=_HERMES[0], end=_HERMES[1]),),
+    read=lambda text, schemas: parse_call(text),
+    ahead=json_ahead(head_of(_JSON_HEAD)),
+    opening=(_HERMES[0] + '\n{"name": "', '", "arguments": {'),
+)
+"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _FENCE = "```json"
-_DEEPSEEK_HEAD = re.compile(
-    rf"\s*(?:function\s*{_SEPARATOR}([^{{`]+){_FENCE}|([^{{]*?){_SEPARATOR})\s*(?=\{{)"
-)
+_DEEPSEEK_HEAD = head_of(rf"\s*(?:function\s*{_SEPARATOR}([^{{`]+){_FENCE}|([^{{]*?){_SEPARATOR})\s*(?=\{{)")
 
 
 def _deepseek(name: str, *, fenced: bool) -> Convention:
-    begin = "".join((_DEEPSEEK[0], _DEEPSEEK_CALL))
+    begin = _DEEPSEEK[0] + _DEEPSEEK_CALL
     return Convention(
         name=name,
         taught_by=lambda template: _DEEPSEEK_CALL in template and (_FENCE in template) is fenced,
         calls=(CallMarks(begin=_DEEPSEEK_CALL, end=_DEEPSEEK_END, quotes_end=_in_json_string),),
         wrappers=_DEEPSEEK,
         read=_read_after(_DEEPSEEK_HEAD, fence="```"),
-        ahead=lambda schemas: JsonAhead(schemas, head_of(_DEEPSEEK_HEAD)),
+        ahead=json_ahead(_DEEPSEEK_HEAD),
         opening=(f"{begin}function{_SEPARATOR}", f"\n{_FENCE}\n{{") if fenced else (begin, f"{_SEPARATOR}{{"),
         inner=(_SEPARATOR,),
     )
@@ -188,21 +179,16 @@ DEEPSEEK_V31 = _deepseek("deepseek_v31", fenced=False)
 """V3.1: `name SEPARATOR {...}`."""
 
 _KIMI = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
-_KIMI_CALL, _KIMI_ARGUMENTS, _KIMI_END = (
-    "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>",
-)
-_KIMI_HEAD = re.compile(
-    rf"\s*(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)"
-)
+_KIMI_CALL, _KIMI_END = "<|tool_call_begin|>", "<|tool_call_end|>"
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+_KIMI_HEAD = head_of(rf"\s*(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)")
 KIMI = Convention(
     name="kimi",
     taught_by=lambda template: _KIMI[0] in template,
     calls=(CallMarks(begin=_KIMI_CALL, end=_KIMI_END, quotes_end=_in_json_string),),
     wrappers=_KIMI,
     read=_read_after(_KIMI_HEAD),
-    ahead=lambda schemas: JsonAhead(schemas, head_of(_KIMI_HEAD)),
+    ahead=json_ahead(_KIMI_HEAD),
     opening=(f"{_KIMI[0]}{_KIMI_CALL}functions.", ":"),
     inner=(_KIMI_ARGUMENTS,),
 )
@@ -210,14 +196,13 @@ KIMI = Convention(
 
 MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
 _MISTRAL, _MISTRAL_ARGUMENTS, _MISTRAL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-_MISTRAL_NAMED = re.compile(r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")
-_MISTRAL_HEAD = re.compile(f"(?:{_MISTRAL_NAMED.pattern}|{_JSON_HEAD.pattern})")
+_MISTRAL_NAMED = r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)"
+_MISTRAL_HEAD = head_of(f"(?:{_MISTRAL_NAMED}|{_JSON_HEAD})")
+_read_named = _read_after(head_of(_MISTRAL_NAMED))
 
 
 def _read_mistral(text: str, schemas: Schemas) -> list[WrittenCall]:
-    if _MISTRAL_NAMED.match(text) is not None:
-        return _read_after(_MISTRAL_NAMED)(text, schemas)
-    return parse_array(text) or parse_call(text)
+    return _read_named(text, schemas) or parse_array(text) or parse_call(text)
 
 
 def _mistral(name: str, opening: tuple[str, str], *, named: bool) -> Convention:
@@ -227,7 +212,7 @@ def _mistral(name: str, opening: tuple[str, str], *, named: bool) -> Convention:
         thoughts=(MAGISTRAL, THINK),
         calls=(CallMarks(begin=_MISTRAL),),
         read=_read_mistral,
-        ahead=lambda schemas: JsonAhead(schemas, head_of(_MISTRAL_HEAD)),
+        ahead=json_ahead(_MISTRAL_HEAD),
         opening=opening,
         inner=(_MISTRAL_ARGUMENTS, _MISTRAL_ID) if named else (),
     )
@@ -241,9 +226,7 @@ MISTRAL_ARGS = _mistral("mistral_args", (_MISTRAL, f"{_MISTRAL_ARGUMENTS}{{"), n
 _PYTHON_TAG, _PYTHON_START, _PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 _TAUGHT_LIST = re.compile(r"\[func_?(?:tion_)?name1?\(")
 """As in `[func_name1(params_name1=params_value1), func_name2(params)]`."""
-_LLAMA_HEAD = re.compile(
-    rf"(?:\s*(?:{re.escape(_PYTHON_TAG)}|{re.escape(_PYTHON_START)}))?{_JSON_HEAD.pattern}"
-)
+_LLAMA_HEAD = head_of(rf"(?:\s*(?:{re.escape(_PYTHON_TAG)}|{re.escape(_PYTHON_START)}))?{_JSON_HEAD}")
 
 
 def _read_list(text: str, schemas: Schemas) -> list[WrittenCall]:
@@ -257,7 +240,7 @@ LLAMA = Convention(
     ),
     openings=("{", _PYTHON_TAG),
     read=lambda text, schemas: parse_calls(text.strip().removeprefix(_PYTHON_TAG)),
-    ahead=lambda schemas: JsonAhead(schemas, head_of(_LLAMA_HEAD)),
+    ahead=json_ahead(_LLAMA_HEAD),
     opening=('{"name": "', '", "parameters": {'),
 )
 """Llama 3: the whole response is calls in JSON."""
@@ -268,7 +251,7 @@ LLAMA4 = Convention(
     read=lambda text, schemas: (
         _read_list(text, schemas) or parse_calls(text.replace(_PYTHON_START, "").replace(_PYTHON_END, ""))
     ),
-    ahead=lambda schemas: JsonAhead(schemas, head_of(_LLAMA_HEAD)),
+    ahead=json_ahead(_LLAMA_HEAD),
     opening=("[", "("),
     inner=(_PYTHON_END,),
 )
@@ -319,7 +302,7 @@ HARMONY = Convention(
     thoughts=(),
     calls=(CallMarks(begin=MESSAGE, end="<|call|>"),),
     read=_read_message,
-    ahead=lambda schemas: JsonAhead(schemas, _message_head),
+    ahead=json_ahead(_message_head),
     opening=(f"{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}{{"),
     inner=(CHANNEL, CONSTRAIN, MESSAGE, *ENDS),
     content_mark=f"{CHANNEL}final{MESSAGE}",
@@ -370,7 +353,7 @@ GEMMA = Convention(
         ),
     ),
     read=_read_gemma,
-    ahead=lambda schemas: MarkedAhead(schemas, _QUOTE, _begun_gemma),
+    ahead=marked_ahead(_QUOTE, _begun_gemma),
     opening=("<|tool_call>call:", "{"),
     inner=(_QUOTE,),
 )
@@ -431,7 +414,7 @@ def _glm(name: str, *, lines: bool) -> Convention:
         thoughts=(Thought(begin="<think>", end="</think>", closing="</think>\n" if lines else "</think>"),),
         calls=(marks,),
         read=_read_glm,
-        ahead=lambda schemas: MarkedAhead(schemas, _VALUE, _begun_glm),
+        ahead=marked_ahead(_VALUE, _begun_glm),
         opening=(_HERMES[0], "\n" if lines else ""),
     )
 
@@ -505,7 +488,7 @@ QWEN_XML = Convention(
         _qwen_marks(begin=_FUNCTION, end=_FUNCTION_END),
     ),
     read=_read_qwen,
-    ahead=lambda schemas: MarkedAhead(schemas, _PARAMETER, _begun_qwen),
+    ahead=marked_ahead(_PARAMETER, _begun_qwen),
     opening=(f"{_HERMES[0]}\n{_FUNCTION}", ">\n"),
 )
 """Qwen3-Coder, Qwen3.5 and later, Nemotron 3: `<function=name><parameter=key>value</parameter></function>`.
@@ -515,20 +498,8 @@ ends on one, and another parameter or the end of the call follows: any other mar
 """
 
 CONVENTIONS = (
-    HARMONY,
-    GEMMA,
-    DEEPSEEK_V3,
-    DEEPSEEK_V31,
-    KIMI,
-    GLM_LINES,
-    GLM,
-    QWEN_XML,
-    MISTRAL,
-    MISTRAL_ARGS,
-    HERMES,
-    PYTHONIC,
-    LLAMA4,
-    LLAMA,
+    *(HARMONY, GEMMA, DEEPSEEK_V3, DEEPSEEK_V31, KIMI, GLM_LINES, GLM, QWEN_XML),
+    *(MISTRAL, MISTRAL_ARGS, HERMES, PYTHONIC, LLAMA4, LLAMA),
 )
 """In the order in which `convention_of` tries them."""
 
@@ -536,14 +507,14 @@ NO_CALLS = Convention(name="none", taught_by=lambda template: True)
 """For a template that teaches no convention of the table."""
 
 AUTO = "auto"
+_NAMES = (AUTO, *(entry.name for entry in CONVENTIONS), NO_CALLS.name)
 
 
 def check_name(name: str) -> None:
     """ValueError, with the nearest name, unless a setting may have this name."""
-    names = (AUTO, *_names())
-    if name not in names:
-        near = get_close_matches(name, names, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(names)}"
+    if name not in _NAMES:
+        near = get_close_matches(name, _NAMES, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(_NAMES)}"
         raise ValueError(f"there is no tool call parser {name!r}: {meant}")
 
 
@@ -554,9 +525,7 @@ def convention_of(template: str, name: str = AUTO) -> Convention:
     """
     check_name(name)
     entries = (*CONVENTIONS, NO_CALLS)
-    if name == AUTO:
-        return next(entry for entry in entries if entry.taught_by(template))
-    return next(entry for entry in entries if entry.name == name)
+    return next(one for one in entries if one.name == name or (name == AUTO and one.taught_by(template)))
 
 
 def unknown_template(template: str) -> str:
@@ -566,12 +535,8 @@ def unknown_template(template: str) -> str:
         remedy = "if the model can call tools, give it a template that does"
     else:
         missing = "the chat template offers tools in no convention that is known here"
-        remedy = f"set gateway.tool_call_parser to the one of {', '.join(_names())} that it writes"
+        remedy = f"set gateway.tool_call_parser to the one of {', '.join(_NAMES[1:])} that it writes"
     return f"{missing}: calls stay text, and none can be forced; {remedy}"
-
-
-def _names() -> tuple[str, ...]:
-    return tuple(entry.name for entry in (*CONVENTIONS, NO_CALLS))
 
 
 _BEGUN = re.compile(

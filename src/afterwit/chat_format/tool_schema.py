@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import jsonschema_rs
 import orjson
 
-from afterwit.chat_format.calls import schemas_of
+from afterwit.chat_format.calls import schemas_of, target_of
 from afterwit.chat_format.families import holds_unread_call
 from afterwit.message import Message, ToolCall
 from afterwit.text import without_halves
@@ -23,25 +23,13 @@ _OF_THE_VALUE = frozenset(
 """Keywords whose schemas are applied to the value itself."""
 
 _OF_EACH_PART = frozenset(
-    {
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-        "patternProperties",
-        "additionalProperties",
-        "unevaluatedProperties",
-        "propertyNames",
-    }
+    {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "patternProperties"}
+    | {"additionalProperties", "unevaluatedProperties", "propertyNames"}
 )
 """Keywords whose schemas are applied to some parts of the value, counted as all parts."""
 
 _MAPPINGS = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-
-Visit = tuple[Any, Any]
-"""A subschema and the value that it is applied to."""
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
@@ -58,6 +46,11 @@ def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str |
 
 
 def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
+    """The call's error. A schema that cannot be applied accepts everything.
+
+    Any client can send a schema: references are not fetched, patterns match in linear time, and a schema that
+    could take very long is not applied.
+    """
     if call.name not in schemas:
         return f"there is no tool {call.name}"
     try:
@@ -66,16 +59,8 @@ def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
         return f"the arguments of {call.name} are not JSON"
     if not isinstance(arguments, dict):
         return f"the arguments of {call.name} are not a JSON object"
-    return _refusal(call.name, arguments, schemas[call.name])
-
-
-def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
-    """The schema's error, or None. A schema that cannot be applied accepts everything.
-
-    Any client can send a schema: references are not fetched, patterns match in linear time, and a schema that
-    could take very long is not applied.
-    """
-    if not schema or not is_bounded(schema, arguments):
+    schema = schemas[call.name]
+    if not schema or not _is_bounded(schema, arguments):
         return None
     try:
         validator = jsonschema_rs.validator_for(
@@ -84,23 +69,21 @@ def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None
         error = next(iter(validator.iter_errors(arguments)), None)
     except (ValueError, jsonschema_rs.ReferencingError):
         return None
-    return None if error is None else f"the arguments of {name} do not fit its schema: {error.message}"
+    return None if error is None else f"the arguments of {call.name} do not fit its schema: {error.message}"
 
 
-def is_bounded(schema: Any, value: Any) -> bool:
+def _is_bounded(schema: Any, value: Any) -> bool:
     """Whether the schema can be applied to the value in at most MOST_VISITS visits.
 
     Also False if a reference is anything but a JSON pointer into the schema.
     """
-    waiting: list[Visit] = [(schema, value)]
+    waiting = [(schema, value)]
     for _ in range(MOST_VISITS):
         if not waiting:
             return True
         visited, part = waiting.pop()
-        if not isinstance(visited, Mapping):
-            continue
         try:
-            for visit in _next(schema, visited, part):
+            for visit in _visits(schema, visited, part):
                 waiting.append(visit)
                 if len(waiting) > MOST_VISITS:
                     return False
@@ -109,40 +92,24 @@ def is_bounded(schema: Any, value: Any) -> bool:
     return not waiting
 
 
-def _next(root: Any, visited: Mapping[str, Any], value: Any) -> Iterator[Visit]:
-    """The visits that one visit leads to. LookupError if a reference cannot be followed."""
+def _visits(root: Any, visited: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+    """The subschemas that one leads to, each with its value. LookupError for a reference without a target."""
+    if not isinstance(visited, Mapping):
+        return
     if "$id" in visited and visited is not root:
         raise LookupError("references below are relative to another schema")
     for key, held in visited.items():
         if key in _REFERENCES:
-            yield _target(root, held), value
-        elif key in _OF_THE_VALUE:
-            yield from ((schema, value) for schema in _schemas(key, held))
-        elif key in _OF_EACH_PART:
-            yield from product(_schemas(key, held), _parts(value))
-        elif key == "properties" and isinstance(held, Mapping) and isinstance(value, Mapping):
-            yield from ((held[name], part) for name, part in value.items() if name in held)
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-def _schemas(key: str, held: Any) -> tuple[Any, ...]:
-    if key in _MAPPINGS and isinstance(held, Mapping):
-        return tuple(held.values())
-    return tuple(held) if isinstance(held, list) else (held,)
-
-
-def _target(root: Any, reference: Any) -> Any:
-    """The target of a reference such as `#/$defs/a`. LookupError without one, or through a list."""
-    if not isinstance(reference, str) or "%" in reference or not f"{reference}/".startswith("#/"):
-        raise LookupError(reference)
-    found = root
-    for step in reference.split("/")[1:]:
-        if not isinstance(found, Mapping):
-            raise LookupError(reference)
-        found = found[step.replace("~1", "/").replace("~0", "~")]
-    return found
+            yield target_of(root, held), value
+        elif key == "properties":
+            if isinstance(held, Mapping) and isinstance(value, Mapping):
+                yield from ((held[name], part) for name, part in value.items() if name in held)
+        elif key in _OF_THE_VALUE or key in _OF_EACH_PART:
+            if key in _MAPPINGS and isinstance(held, Mapping):
+                schemas = list(held.values())
+            else:
+                schemas = held if isinstance(held, list) else [held]
+            parts = [value]
+            if key in _OF_EACH_PART:
+                parts = list(value.values()) if isinstance(value, Mapping) else value
+            yield from product(schemas, parts if isinstance(parts, list) else [])
