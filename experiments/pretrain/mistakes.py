@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.toolbox import Workspace
 from afterwit.demo.words import NOUNS
-from afterwit.sandbox.workspace import Workspace
 
 MISTAKES = 0.1
 """Share of the calls that a mistaken one comes before."""

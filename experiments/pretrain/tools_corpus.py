@@ -19,9 +19,9 @@ from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.cases import DONE, Played, play
 from afterwit.demo.tools.tasks import SPEECH
+from afterwit.demo.tools.toolbox import Workspace
 from afterwit.demo.tools.world import SYSTEM, TOOLS
 from afterwit.demo.world import Message, Task, text_message
-from afterwit.sandbox.workspace import Workspace
 from experiments.pretrain import mistakes
 from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
 from experiments.pretrain.hints import TOOLS as HINTS

@@ -15,7 +15,7 @@ WORLD = ToolsWorld()
 
 
 def _task(kind: str) -> Task:
-    return tasks.KINDS[kind]("fresh", Random(4))
+    return tasks.of_kind(kind, "fresh", Random(4))
 
 
 def test_the_person_interrupts_right_after_the_result_of_the_step_that_broke_a_rule() -> None:

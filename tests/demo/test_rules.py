@@ -22,7 +22,7 @@ def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:
 def test_the_owners_way_keeps_every_rule_and_passes_the_real_check(kind: str) -> None:
     rng = Random(0)
     for _ in range(3):
-        task = tasks.KINDS[kind]("fresh", rng)
+        task = tasks.of_kind(kind, "fresh", rng)
         with ToolsWorld().start(task) as state:
             for step in expert.plan(task, set(task.rules)):
                 state.act(_call(step))
@@ -31,7 +31,7 @@ def test_the_owners_way_keeps_every_rule_and_passes_the_real_check(kind: str) ->
 
 @pytest.mark.parametrize("kind", sorted(tasks.KINDS))
 def test_the_old_way_passes_the_check_and_breaks_the_rules(kind: str) -> None:
-    task = tasks.KINDS[kind]("train", Random(1))
+    task = tasks.of_kind(kind, "train", Random(1))
     with ToolsWorld().start(task) as state:
         for step in expert.plan(task, set()):
             state.act(_call(step))
@@ -42,7 +42,7 @@ def test_the_old_way_passes_the_check_and_breaks_the_rules(kind: str) -> None:
 
 
 def test_doing_nothing_keeps_no_rule_and_fails_the_check_in_words() -> None:
-    task = tasks.KINDS["edit"]("train", Random(2))
+    task = tasks.of_kind("edit", "train", Random(2))
     with ToolsWorld().start(task) as state:
         assert not state.kept()
         assert re.fullmatch(r"grep -xF .* gives status \d", state.check() or "")
@@ -65,7 +65,7 @@ def test_every_broken_rule_of_one_call_is_named() -> None:
 
 
 def test_a_malformed_call_breaks_no_rule_and_gets_an_error_in_words() -> None:
-    task = tasks.KINDS["edit"]("train", Random(3))
+    task = tasks.of_kind("edit", "train", Random(3))
     with ToolsWorld().start(task) as state:
         for arguments in ("{", "[]", "{}", '{"path": 3}'):
             assert state.act(ToolCall(id="1", name="read", arguments=arguments)).startswith(

@@ -39,7 +39,7 @@ def test_an_edit_names_a_text_that_stands_once_in_its_file() -> None:
     rng = Random(0)
     for kind in ("edit", "edit_run"):
         for _ in range(300):
-            about = tasks.KINDS[kind]("train", rng)
+            about = tasks.of_kind(kind, "train", rng)
             assert about.files[about.subject["file"]].count(about.subject["old"]) == 1
 
 

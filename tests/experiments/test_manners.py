@@ -18,7 +18,7 @@ WORLD = ToolsWorld()
 
 
 def _task(kind: str) -> Task:
-    return tasks.KINDS[kind]("fresh", Random(4))
+    return tasks.of_kind(kind, "fresh", Random(4))
 
 
 def played(agent: Responder, task: Task, manner: Manner) -> Interaction:

@@ -1,3 +1,1 @@
 """A small world that really learns: tasks, simulated people, a base model and the measuring of both."""
-
-from __future__ import annotations

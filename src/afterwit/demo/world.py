@@ -8,10 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from afterwit.demo.judge import RuleJudge
 from afterwit.demo.words import Speech, Split
@@ -19,7 +19,6 @@ from afterwit.message import ToolCall
 
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""
-CaseKind = Literal["complaint", "approval", "failure", "quiet"]
 
 
 def text_message(role: str, content: str) -> Message:
@@ -52,7 +51,7 @@ class Task:
 class LabelledCase:
     """One answered turn, what came next, and the truth: its reward and the rules a hint must name."""
 
-    kind: CaseKind
+    kind: Literal["complaint", "approval", "failure", "quiet"]
     request: str
     response: Mapping[str, Any]
     following: tuple[Mapping[str, Any], ...]
@@ -82,28 +81,27 @@ class TaskState(Protocol):
         """None if the task's checks pass, else the output of the first that fails."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class World(ABC):
     """A family of tasks with its person's wordings."""
 
-    name: str
+    name: ClassVar[str]
     """Its value of `--world`."""
-    system: str
+    system: ClassVar[str]
     """The system message of every task."""
-    folder: Path
+    folder: ClassVar[Path]
     """The folder of its `model/`."""
-    max_tokens: int
+    max_tokens: ClassVar[int]
     """The length limit of a turn's answer."""
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """The tools' OpenAI schemas; empty if people only talk."""
-    rules: Mapping[str, str]
+    rules: ClassVar[Mapping[str, str]]
     """The person's rules, in words for the report."""
-    kept_when: str
+    kept_when: ClassVar[str]
     """When a task counts as done the person's way, for the report."""
-    passed_when: str
+    passed_when: ClassVar[str]
     """When a task counts as a success, for the report."""
-    speech: Speech = field(repr=False)
-    judge: RuleJudge = field(repr=False)
+    speech: ClassVar[Speech]
+    judge: ClassVar[RuleJudge]
     """The rule judge, which answers short judge prompts and knows none of the person's wordings."""
 
     @abstractmethod

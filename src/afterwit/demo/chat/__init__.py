@@ -1,3 +1,1 @@
-"""The chat world: everyday questions, and a person who likes answers of a certain kind."""
-
-from __future__ import annotations
+"""The chat world: everyday questions about a person's notes, and how that person likes an answer."""

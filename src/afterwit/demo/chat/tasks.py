@@ -36,7 +36,6 @@ WARM = re.compile(
     r"\b(hi\b|hey\b|hello\b|sure[!,]|of course|no problem|no worries|glad|happy to|my pleasure"
     r"|good question|cheers|there you go|here you go|dear friend)"
 )
-_NOTES, _QUESTIONS, _REQUESTS = WORDINGS["notes"], WORDINGS["questions"], WORDINGS["requests"]
 _NOTED = ("where", "who", "when", "howto")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
@@ -59,20 +58,23 @@ class _Fact:
     facts: tuple[str, ...]
     deed: str = ""
 
+    def put(self, group: str, split: Split, rng: Random) -> str:
+        """The fact in one of the group's wordings: `notes`, or `questions`."""
+        wording = drawn(WORDINGS[group][self.kind], split, rng)
+        return wording.format(t=self.thing, p=self.noted, v=self.deed)
+
 
 def _fact(kind: str, about: str, split: Split, rng: Random) -> _Fact:
-    deed = ""
-    match kind:
-        case "where":
-            facts: tuple[str, ...] = (thing(split, rng),)
-        case "who":
-            facts = (person(split, rng),)
-        case "when":
-            facts = (f"on {rng.choice(_DAYS)}", f"at {rng.choice(_HOURS)}")
-        case _:
-            facts, deed = some_steps(rng), rng.choice(_DEEDS)
-    noted = (", " if kind == "howto" else " ").join(facts)
-    return _Fact(kind=kind, thing=about, noted=noted, facts=facts, deed=deed)
+    if kind == "howto":
+        steps = some_steps(rng)
+        return _Fact(kind=kind, thing=about, noted=", ".join(steps), facts=steps, deed=rng.choice(_DEEDS))
+    if kind == "where":
+        facts: tuple[str, ...] = (thing(split, rng),)
+    elif kind == "who":
+        facts = (person(split, rng),)
+    else:
+        facts = (f"on {rng.choice(_DAYS)}", f"at {rng.choice(_HOURS)}")
+    return _Fact(kind=kind, thing=about, noted=" ".join(facts), facts=facts)
 
 
 def some_steps(rng: Random) -> tuple[str, ...]:
@@ -89,16 +91,19 @@ def draw(split: Split, rng: Random) -> Task:
 def of_kind(kind: str, split: Split, rng: Random) -> Task:
     """A task: the notes with the first question; each further one comes after the one before is answered."""
     asked = kind.split("_")
-    things = _two_things(split, rng)
-    known = [_fact(one, about, split, rng) for one, about in zip(asked, things, strict=False)]
+    first, second = thing(split, rng), thing(split, rng)
+    while first == second:
+        first, second = thing(split, rng), thing(split, rng)
+    known = [_fact(one, about, split, rng) for one, about in zip(asked, (first, second), strict=False)]
     other = rng.choice([one for one in ("where", "who", "when") if one not in asked])
-    notes = rng.sample([*known, _fact(other, things[1], split, rng)][:2], 2)
-    noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in notes]
-    first, *further = (_say(_QUESTIONS[one.kind], one, split, rng) for one in known)
+    notes = rng.sample([*known, _fact(other, second, split, rng)][:2], 2)
+    noted = [f"{one.put('notes', split, rng)}." for one in notes]
+    question, *further = (one.put("questions", split, rng) for one in known)
+    requests = WORDINGS["requests"]
     return Task(
         kind=kind,
-        request=_sentences(drawn(_REQUESTS["openings"], split, rng), *noted, first),
-        follow_ups=tuple(f"{drawn(_REQUESTS['follow_ups'], split, rng)} {question}" for question in further),
+        request=_sentences(drawn(requests["openings"], split, rng), *noted, question),
+        follow_ups=tuple(f"{drawn(requests['follow_ups'], split, rng)} {more}" for more in further),
         files={},
         rules=rules_of("howto" if "howto" in asked else asked[0]),
         checks=tuple(one.facts for one in known),
@@ -112,27 +117,18 @@ def notes_and_questions(
     """`number` notes, each of another kind, as one text; and in another order a question about each, with the
     facts that answer it."""
     known = [_fact(kind, thing(split, rng), split, rng) for kind in rng.sample(_NOTED, number)]
-    noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in known]
-    asked = [(_say(_QUESTIONS[one.kind], one, split, rng), one.facts) for one in rng.sample(known, number)]
+    noted = [f"{one.put('notes', split, rng)}." for one in known]
+    asked = [(one.put("questions", split, rng), one.facts) for one in rng.sample(known, number)]
     return _sentences(*noted), asked
+
+
+def _sentences(*pieces: str) -> str:
+    return " ".join(piece[0].upper() + piece[1:] for piece in pieces if piece)
 
 
 def rules_of(kind: str) -> tuple[str, ...]:
     """The rules that apply to the answer of one kind of question."""
     return RULES if kind == "howto" else RULES[:3]
-
-
-def _two_things(split: Split, rng: Random) -> tuple[str, str]:
-    first, second = thing(split, rng), thing(split, rng)
-    return (first, second) if first != second else _two_things(split, rng)
-
-
-def _say(wordings: tuple[str, ...], fact: _Fact, split: Split, rng: Random) -> str:
-    return drawn(wordings, split, rng).format(t=fact.thing, p=fact.noted, v=fact.deed)
-
-
-def _sentences(*pieces: str) -> str:
-    return " ".join(piece[0].upper() + piece[1:] for piece in pieces if piece)
 
 
 def broken(answer: str, rules: Sequence[str]) -> tuple[str, ...]:

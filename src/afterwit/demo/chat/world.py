@@ -1,9 +1,9 @@
-"""The chat world: everyday questions about a person's notes, and what that person likes in an answer."""
+"""The chat world: everyday questions about a person's notes, and how that person likes an answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from random import Random
 
 from afterwit.demo.chat import cases, tasks
 from afterwit.demo.judge import APPROVING, RuleJudge
-from afterwit.demo.words import Speech, Split
+from afterwit.demo.words import Split
 from afterwit.demo.world import LabelledCase, Task, World
 from afterwit.message import ToolCall
 
@@ -38,12 +38,9 @@ class ChatState:
 
     def broken(self) -> tuple[str, ...]:
         """The rules that some answer broke."""
-        kinds = self.task.kind.split("_")
-        found = {
-            rule
-            for kind, answer in zip(kinds, self.answers, strict=False)
-            for rule in tasks.broken(answer, tasks.rules_of(kind))
-        }
+        found: set[str] = set()
+        for kind, answer in zip(self.task.kind.split("_"), self.answers, strict=False):
+            found.update(tasks.broken(answer, tasks.rules_of(kind)))
         return tuple(rule for rule in tasks.RULES if rule in found)
 
     def kept(self) -> bool:
@@ -66,50 +63,46 @@ def joined(deeds: Sequence[str]) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-JUDGE = RuleJudge(
-    about={
-        "short": re.compile(
-            r"\b(long|longer|short|shorter|brief|briefly|enough|less|fewer|essay|length|wordy|half of it"
-            r"|half way|(too|that|(?<!thank you )so) (much|many)|on and on|cut|nothing more|the rest)\b"
-        ),
-        "plain": re.compile(
-            r"\b(plain|stiff|formal|fancy|simpl[ey]r?|everyday|big words|hard|offices?|lawyers?|law|bank"
-            r"|form|jargon|normal|(talks|says it) like|like a book|look up|pompous)\b"
-        ),
-        "friendly": re.compile(
-            r"\b(friend|friendly|warm|warmth|warmer|cold|hello|hi|greet|greeting|kind|cross|polite|smile"
-            r"|like me)\b"
-        ),
-        "steps": re.compile(r"\b(steps?|numbers?|numbered|list|listed|one, two)\b"),
-    },
-    could_break=lambda rule, response: (
-        rule != "steps" or re.search(r"^\s*1[.)] ", response, re.MULTILINE) is None
-    ),
-    hint=lambda rules: joined([tasks.WORDINGS["judge_hints"][rule][0] for rule in rules]),
-    failed=re.compile(
-        r"\b(wrong|not right|my notes say|is not in|does not say|did not say|it is|answer has|i miss)\b"
-    ),
-    positive=re.compile(
-        APPROVING + r"|\b(lovely|got it|helps|know|needed|said|nicely|put)\b|\?$|\btell me\b"
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatWorld(World):
-    """Everyday questions about a person's notes, and what that person likes in an answer."""
+    """Everyday questions about a person's notes, and how that person likes an answer."""
 
-    name: str = "chat"
-    system: str = SYSTEM
-    folder: Path = Path(__file__).parent
-    max_tokens: int = 144
-    rules: Mapping[str, str] = field(default_factory=lambda: tasks.IN_WORDS)
-    kept_when: str = (
+    name = "chat"
+    system = SYSTEM
+    folder = Path(__file__).parent
+    max_tokens = 144
+    rules = tasks.IN_WORDS
+    kept_when = (
         "every answer was short, plain and friendly, and in numbered steps where it says how to do something"
     )
-    passed_when: str = "the answers hold every fact asked for"
-    speech: Speech = tasks.SPEECH
-    judge: RuleJudge = JUDGE
+    passed_when = "the answers hold every fact asked for"
+    speech = tasks.SPEECH
+    judge = RuleJudge(
+        about={
+            "short": re.compile(
+                r"\b(long|longer|short|shorter|brief|briefly|enough|less|fewer|essay|length|wordy|half of it"
+                r"|half way|(too|that|(?<!thank you )so) (much|many)|on and on|cut|nothing more|the rest)\b"
+            ),
+            "plain": re.compile(
+                r"\b(plain|stiff|formal|fancy|simpl[ey]r?|everyday|big words|hard|offices?|lawyers?|law|bank"
+                r"|form|jargon|normal|(talks|says it) like|like a book|look up|pompous)\b"
+            ),
+            "friendly": re.compile(
+                r"\b(friend|friendly|warm|warmth|warmer|cold|hello|hi|greet|greeting|kind|cross|polite|smile"
+                r"|like me)\b"
+            ),
+            "steps": re.compile(r"\b(steps?|numbers?|numbered|list|listed|one, two)\b"),
+        },
+        could_break=lambda rule, response: (
+            rule != "steps" or re.search(r"^\s*1[.)] ", response, re.MULTILINE) is None
+        ),
+        hint=lambda rules: joined([tasks.WORDINGS["judge_hints"][rule][0] for rule in rules]),
+        failed=re.compile(
+            r"\b(wrong|not right|my notes say|is not in|does not say|did not say|it is|answer has|i miss)\b"
+        ),
+        positive=re.compile(
+            APPROVING + r"|\b(lovely|got it|helps|know|needed|said|nicely|put)\b|\?$|\btell me\b"
+        ),
+    )
 
     def task(self, split: Split, rng: Random) -> Task:
         return tasks.draw(split, rng)

@@ -1,3 +1,1 @@
-"""The tools world: files in a sandbox, an owner's house rules, people who speak in text."""
-
-from __future__ import annotations
+"""The tools world: files in a sandbox, an owner with house rules."""

@@ -1,4 +1,4 @@
-"""Turns of the tools world with known truth, to measure judges on."""
+"""Tasks done by plan, and turns with known truth to measure judges on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from random import Random
-from typing import Any
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import SPEECH, Step
-from afterwit.demo.tools.toolbox import Toolbox
+from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
-from afterwit.demo.world import CaseKind, LabelledCase, Message, Task, text_message
+from afterwit.demo.world import LabelledCase, Message, Task, text_message
+from afterwit.message import ToolCall
 from afterwit.sandbox.box import Ran
-from afterwit.sandbox.workspace import Workspace
+
+Mistakes = Callable[[Step, Workspace], Sequence[Step]]
+"""(a step of the plan, the files) -> the calls to make before it."""
+FOLDER = PurePosixPath("/work")
+"""The folder of the agent's files, as its scripts see it."""
+DONE = "Done."
+"""The agent's last words."""
 
 
 def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
@@ -28,37 +34,35 @@ def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
 
 def _case(split: Split, rng: Random, folder: Path) -> LabelledCase:
     task = tasks.draw(split, rng)
-
-    def case(
-        kind: CaseKind, response: Message, *following: Message, rules: tuple[str, ...] = ()
-    ) -> LabelledCase:
-        return LabelledCase(
-            kind=kind, request=task.request, response=response, following=following, rules=rules
-        )
-
     played = play(task, {rule for rule in task.rules if rng.random() < 0.5}, folder)
     first = next((index for index, found in enumerate(played.broken) if found), None)
     if first is not None:
         broken = played.broken[first]
-        said = SPEECH.complaint(broken, task.about, split, rng)
+        said = text_message("user", SPEECH.complaint(broken, task.about, split, rng))
         response, result = played.messages[2 * first : 2 * first + 2]
-        return case("complaint", response, result, text_message("user", said), rules=broken)
+        return LabelledCase(
+            kind="complaint",
+            request=task.request,
+            response=response,
+            following=(result, said),
+            rules=broken,
+        )
     if rng.random() < 0.4:
-        index = rng.randrange(len(played.broken))
-        return case("quiet", played.messages[2 * index], played.messages[2 * index + 1])
-    done = text_message("assistant", DONE)
-    if rng.random() < 0.3:
-        said = SPEECH.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)
-        return case("failure", done, text_message("user", said))
-    return case("approval", done, text_message("user", SPEECH.approval(split, rng)))
-
-
-Mistakes = Callable[[Step, Workspace], Sequence[Step]]
-"""(a step of the plan, the files) -> the calls to make before it."""
-FOLDER = PurePosixPath("/work")
-"""The folder of the agent's files, as its scripts see it."""
-DONE = "Done."
-"""The agent's last words."""
+        at = 2 * rng.randrange(len(played.broken))
+        response, result = played.messages[at : at + 2]
+        return LabelledCase(kind="quiet", request=task.request, response=response, following=(result,))
+    is_wrong = rng.random() < 0.3
+    words = (
+        SPEECH.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)
+        if is_wrong
+        else SPEECH.approval(split, rng)
+    )
+    return LabelledCase(
+        kind="failure" if is_wrong else "approval",
+        request=task.request,
+        response=text_message("assistant", DONE),
+        following=(text_message("user", words),),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,29 +81,25 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
 
     Before each step of the plan come the calls that `mistakes` gives for it: they break no rule, and fail.
     """
-    workspace = Workspace(root=Path(tempfile.mkdtemp(dir=folder)))
-    for name, text in task.files.items():
-        workspace.write(name, text)
-    toolbox = Toolbox(workspace=workspace, runner=lambda argv: _ran(argv, workspace))
-    messages: list[dict[str, Any]] = []
-    broken: list[tuple[str, ...]] = []
-    failed: list[bool] = []
-    steps: list[Step] = []
-    for planned in plan(task, follow):
-        for step in mistakes(planned, workspace):
-            messages += _done(step, toolbox)
-            broken.append(())
-            failed.append(True)
-        exists = planned.name == "write" and workspace.exists(str(planned.arguments["path"]))
-        step = Step(name=planned.name, arguments=planned.arguments, replaces=exists)
-        broken.append(tasks.broken(step, steps))
-        failed.append(False)
-        steps.append(step)
-        messages += _done(step, toolbox)
-    for file in workspace.root.iterdir():
-        file.unlink()
-    workspace.root.rmdir()
-    return Played(task=task, messages=messages, broken=broken, failed=failed)
+    played = Played(task=task, messages=[], broken=[], failed=[])
+    with tempfile.TemporaryDirectory(dir=folder) as root:
+        files = Workspace(Path(root), task.files)
+        state = ToolsState(task=task, workspace=files, runner=lambda argv: _ran(argv, files))
+
+        def note(step: Step, broken: tuple[str, ...], result: str, *, failed: bool) -> None:
+            function = {"name": step.name, "arguments": json.dumps(step.arguments)}
+            calls = [{"type": "function", "function": function}]
+            played.messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+            played.messages.append(text_message("tool", result))
+            played.broken.append(broken)
+            played.failed.append(failed)
+
+        for step in plan(task, follow):
+            for mistake in mistakes(step, files):
+                note(mistake, (), state.answer(mistake.name, json.dumps(mistake.arguments)), failed=True)
+            result = state.act(ToolCall(id="", name=step.name, arguments=json.dumps(step.arguments)))
+            note(step, tasks.broken(state.steps[-1], state.steps[:-1]), result, failed=False)
+    return played
 
 
 def _ran(argv: Sequence[str], files: Workspace) -> Ran:
@@ -110,43 +110,30 @@ def _ran(argv: Sequence[str], files: Workspace) -> Ran:
     return Ran(status=2, output=missing)
 
 
-def _done(step: Step, toolbox: Toolbox) -> list[Message]:
-    """A call and its result."""
-    arguments = json.dumps(step.arguments)
-    return [_calls(step.name, arguments), text_message("tool", toolbox.call(step.name, arguments))]
-
-
-def _calls(name: str, arguments: str) -> Message:
-    function = {"name": name, "arguments": arguments}
-    return {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": function}]}
-
-
 def plan(task: Task, follow: Set[str]) -> tuple[Step, ...]:
     """The calls that do a task, keeping the rules in `follow` and none of the others.
 
     The old way names new files by an absolute path and existing ones by a relative one.
     """
     about, steps = task.subject, []
-    if "file" in about:
-        steps += [_step("read", path=about["file"])] if "read_first" in follow else []
-        steps.append(_step("edit", path=about["file"], old=about["old"], new=about["new"]))
-    if "target" in about:
-        steps += (
-            [_step("copy", path=about["target"], to=about["target"] + ".bak")] if "backup" in follow else []
-        )
-        steps.append(_step("write", path=about["target"], text=about["text"]))
-    if "new_file" in about:
-        name = about["new_file"] if "relative" in follow else f"/work/{about['new_file']}"
-        steps.append(_step("write", path=name, text=about["text"]))
-    if "gone" in about:
-        steps += [_step("delete", path=about["gone"], dry_run=True)] if "dry_run" in follow else []
-        steps.append(_step("delete", path=about["gone"]))
-    if "script" in about:
-        steps.append(
-            _step("run", command=f"{'python3' if 'python3' in follow else 'python'} {about['script']}")
-        )
+
+    def step(name: str, **arguments: object) -> None:
+        steps.append(Step(name=name, arguments=arguments))
+
+    if file := about.get("file"):
+        if "read_first" in follow:
+            step("read", path=file)
+        step("edit", path=file, old=about["old"], new=about["new"])
+    if target := about.get("target"):
+        if "backup" in follow:
+            step("copy", path=target, to=f"{target}.bak")
+        step("write", path=target, text=about["text"])
+    if new_file := about.get("new_file"):
+        step("write", path=new_file if "relative" in follow else f"/work/{new_file}", text=about["text"])
+    if gone := about.get("gone"):
+        if "dry_run" in follow:
+            step("delete", path=gone, dry_run=True)
+        step("delete", path=gone)
+    if script := about.get("script"):
+        step("run", command=f"{'python3' if 'python3' in follow else 'python'} {script}")
     return tuple(steps)
-
-
-def _step(name: str, **arguments: object) -> Step:
-    return Step(name=name, arguments=arguments)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.demo.tools.toolbox import Workspace
 from afterwit.sandbox.inside.files import OutsideWorkspace
-from afterwit.sandbox.workspace import Workspace
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def workspace(tmp_path: Path) -> Workspace:
     root = tmp_path / "work"
     root.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
-    return Workspace(root=root)
+    return Workspace(root)
 
 
 @pytest.mark.parametrize(
