@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from starlette.types import ASGIApp, Message
 
-from afterwit.demo.people import MODEL, TEMPERATURE, Answer, Ask, Script, request_body
+from afterwit.demo.people import Answer, Ask, Script, request_body
 from afterwit.demo.world import World
 
 T = TypeVar("T")
@@ -58,9 +58,7 @@ class Client:
     async def _answer(self, ask: Ask, one: Conversation[Any], *, seed: int) -> Answer:
         # the last answer is not read, but its request carries the person's reaction to the one before
         max_tokens = 1 if ask.last else ask.max_tokens
-        body = request_body(
-            self.world, ask.messages, model=MODEL, temperature=TEMPERATURE, max_tokens=max_tokens
-        )
+        body = request_body(self.world, ask.messages, max_tokens)
         completion = await _post(self.app, body | {"seed": seed}, one.headers)
         said = completion["choices"][0]["message"]
         shown = {name: said[name] for name in ("role", "content", "tool_calls") if name in said}

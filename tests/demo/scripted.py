@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.demo.people import Answer
+from afterwit.demo.people import Answer, Interaction, Responder, interaction, play
 from afterwit.demo.tools import cases as expert
 from afterwit.demo.world import Task, World
 
@@ -27,3 +27,8 @@ class Scripted:
         call = {"id": f"call{done}", "type": "function", "function": function}
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
         return Answer(message=message, turn=f"turn{len(self.asked)}")
+
+
+def run_interaction(agent: Responder, world: World, *given: Any, **options: Any) -> Interaction:
+    """Play one `interaction` with an agent."""
+    return play(agent, world, interaction(world, *given, **options))

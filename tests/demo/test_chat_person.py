@@ -8,9 +8,10 @@ from afterwit.demo.chat import cases as expert
 from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.people import Answer, Interaction, evaluate, run_interaction
+from afterwit.demo.people import Answer, Interaction, evaluate
 from afterwit.demo.words import part
 from afterwit.demo.world import Task, World
+from tests.demo.scripted import run_interaction
 
 WORLD = ChatWorld()
 ALL = frozenset(rules.RULES)

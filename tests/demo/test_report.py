@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
@@ -12,84 +12,77 @@ import pytest
 from afterwit.demo.chart import LINE, Curve, chart
 from afterwit.demo.live import Measurement
 from afterwit.demo.people import Score, Trial
-from afterwit.demo.report import (
-    Conversation,
-    Decision,
-    Example,
-    Judged,
-    Report,
-    RuleLearned,
-    Step,
-    examples,
-    rules_learned,
-    write,
-)
+from afterwit.demo.report import Facts, examples, rules_learned, summary, write
 from afterwit.demo.worlds import WORLDS
 
 
-def _judged(*, reward: int, hint: str | None = None, version: int | None = None) -> Judged:
+def _judged(*, reward: int, hint: str | None = None, version: int | None = None) -> Facts:
     ended = None if version else "held_back"
-    return Judged(turn=f"t{reward}", reward=reward, hint=hint, version=version, ended=ended)
+    return {"turn": f"t{reward}", "reward": reward, "hint": hint, "version": version, "ended": ended}
 
 
-def _report(**changes: object) -> Report:
-    points = tuple(
-        Measurement(interactions=n, seconds=float(n), preference=p, task_success=0.99)
-        for n, p in ((0, 0.05), (36, 0.8), (96, 0.9))
-    )
-    hostile = "<script>alert(1)</script>"
-    report = Report(
-        world="tools",
-        kept_when="every rule was kept",
-        passed_when="the check passes",
-        seed=3,
-        objective="hybrid",
-        judge="base model",
-        judge_accuracy=0.97,
-        interactions=96,
-        seconds=120.04,
-        points=points,
-        settings={"lr": 5e-4},
-        rules=(
-            RuleLearned(
-                rule="r",
-                words="Do so.",
-                tasks=9,
-                broken=(8, 3, 1),
-                taught_in=tuple(range(2, 11)),
-                said="no!",
-            ),
-        ),
-        examples=(
-            Example(
-                request=hostile,
-                before=hostile,
-                after="x",
-                kept_before=False,
-                kept_after=True,
-                passed_before=True,
-                passed_after=True,
-            ),
-        ),
-        conversations=(
-            Conversation(
-                number=2,
-                request="r",
-                reaction=hostile,
-                mood="complaint",
-                steps=(
-                    Step(speaker="person", text="r"),
-                    Step(speaker="agent", text="reads", judged=_judged(reward=1, version=1)),
-                    Step(speaker="tool", text="ok"),
-                    Step(speaker="agent", text="deletes", judged=_judged(reward=-1, hint="Ask first.")),
-                    Step(speaker="person", text=hostile),
-                    Step(speaker="agent", text="Sorry."),
-                ),
-                rules=("r",),
-            ),
-        ),
-    )
-    return replace(report, **changes)  # type: ignore[arg-type]
+def _step(speaker: str, text: str, judged: Facts | None = None) -> Facts:
+    return {"speaker": speaker, "text": text, "judged": judged}
+
+
+HOSTILE = "<script>alert(1)</script>"
+POINTS = [
+    Measurement(interactions=n, seconds=float(n), preference=p, task_success=0.99)
+    for n, p in ((0, 0.05), (36, 0.8), (96, 0.9))
+]
+RULE = {
+    "rule": "r",
+    "words": "Do so.",
+    "tasks": 9,
+    "broken": [8, 3, 1],
+    "taught_in": list(range(2, 11)),
+    "said": "no!",
+}
+TALK = {
+    "number": 2,
+    "request": "r",
+    "reaction": HOSTILE,
+    "mood": "complaint",
+    "steps": [
+        _step("person", "r"),
+        _step("agent", "reads", _judged(reward=1, version=1)),
+        _step("tool", "ok"),
+        _step("agent", "deletes", _judged(reward=-1, hint="Ask first.")),
+        _step("person", HOSTILE),
+        _step("agent", "Sorry."),
+    ],
+    "rules": ["r"],
+}
+EXAMPLE = {
+    "request": HOSTILE,
+    "before": HOSTILE,
+    "after": "x",
+    "kept_before": False,
+    "kept_after": True,
+    "passed_before": True,
+    "passed_after": True,
+}
+
+
+def _report(*decisions: Facts, **changes: object) -> Facts:
+    return {
+        **summary(POINTS, [TALK], decisions),
+        "world": "tools",
+        "kept_when": "every rule was kept",
+        "passed_when": "the check passes",
+        "seed": 3,
+        "objective": "hybrid",
+        "judge": "base model",
+        "judge_accuracy": 0.97,
+        "interactions": 96,
+        "seconds": 120.0,
+        "curve": [asdict(point) for point in POINTS],
+        "settings": {"lr": 5e-4},
+        "rules": [RULE],
+        "examples": [EXAMPLE],
+        "versions": 7,
+        **changes,
+    }
 
 
 def test_the_json_has_before_after_and_the_curve(tmp_path: Path) -> None:
@@ -122,7 +115,7 @@ def test_texts_of_conversations_are_escaped_in_the_page(tmp_path: Path) -> None:
 
 def test_one_measurement_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="1 measurements"):
-        _report(points=(Measurement(interactions=0, seconds=0.0, preference=0.0, task_success=1.0),))
+        summary(POINTS[:1], [], [])
 
 
 def test_a_rule_links_to_the_conversations_that_taught_it(tmp_path: Path) -> None:
@@ -145,15 +138,15 @@ def test_a_rule_has_a_curve_of_how_often_it_was_kept(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_applied_to_no_task_has_no_curve(tmp_path: Path) -> None:
-    rule = replace(_report().rules[0], tasks=0, broken=(0, 0, 0), taught_in=(), said=None)
-    write(_report(rules=(rule,)), tmp_path)
+    rule = RULE | {"tasks": 0, "broken": [0, 0, 0], "taught_in": [], "said": None}
+    write(_report(rules=[rule]), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "how often it was kept" not in page
     assert "No conversation taught it." in page
 
 
 def test_what_the_person_said_stands_where_it_was_said(tmp_path: Path) -> None:
-    write(_report(examples=()), tmp_path)
+    write(_report(examples=[]), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert page.count("&lt;script&gt;") == 1
     said = [page.index(text) for text in (">reads<", ">deletes<", "Ask first.", "&lt;script&gt;", ">Sorry.<")]
@@ -172,9 +165,9 @@ def test_reward_hint_and_version_stand_beside_their_turn(tmp_path: Path) -> None
 
 
 def test_held_versions_are_named_and_marked_in_the_picture(tmp_path: Path) -> None:
-    held = Decision(after=20, kind="hold", words="It lost 3 of 4 of delete.")
-    sure = Decision(after=30, kind="confirm", words="Version 2 is confirmed.")
-    write(_report(decisions=(held, sure), versions=7), tmp_path)
+    held = {"after": 20, "kind": "hold", "words": "It lost 3 of 4 of delete."}
+    sure = {"after": 30, "kind": "confirm", "words": "Version 2 is confirmed."}
+    write(_report(held, sure), tmp_path)
     facts, page = json.loads((tmp_path / "report.json").read_text()), (tmp_path / "report.html").read_text()
     assert (facts["versions"], facts["held"], facts["alarms"]) == (7, 1, 0)
     assert page.count("It lost 3 of 4 of delete.") == 2
@@ -214,13 +207,13 @@ def test_the_first_example_is_a_task_that_is_done_right_only_now_and_a_failure_i
     before = _score(WRONG, RIGHT, WRONG, WRONG, WRONG)
     after = _score(WRONG, RIGHT, UNDONE, RIGHT, RIGHT)
     shown = examples(before, after)
-    assert [(one.kept_before, one.kept_after, one.passed_after) for one in shown] == [
+    assert [(one["kept_before"], one["kept_after"], one["passed_after"]) for one in shown] == [
         (False, True, True),
         (False, True, True),
         (False, False, True),
         (False, True, False),
     ]
-    assert (shown[0].request, shown[2].request) == (
+    assert (shown[0]["request"], shown[2]["request"]) == (
         before.trials[3].task.request,
         before.trials[0].task.request,
     )
@@ -228,8 +221,7 @@ def test_the_first_example_is_a_task_that_is_done_right_only_now_and_a_failure_i
 
 def test_a_rule_is_counted_in_the_tasks_that_it_applies_to() -> None:
     before, after = _score(WRONG, RIGHT, WRONG), _score(RIGHT, RIGHT, WRONG)
-    talk = _report().conversations[0]
-    talks = [replace(talk, rules=("dry_run",)), replace(talk, number=5, rules=("backup",))]
+    talks = [TALK | {"rules": ["dry_run"]}, TALK | {"number": 5, "rules": ["backup"]}]
     one, other = rules_learned({"dry_run": "Try it dry.", "backup": "Copy it."}, [before, after], talks)
-    assert (one.tasks, one.broken, one.taught_in) == (3, (2, 1), (2,))
-    assert (other.tasks, other.broken, other.taught_in) == (0, (0, 0), (5,))
+    assert (one["tasks"], one["broken"], one["taught_in"]) == (3, [2, 1], [2])
+    assert (other["tasks"], other["broken"], other["taught_in"]) == (0, [0, 0], [5])

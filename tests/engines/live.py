@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.demo.live import Measurement, Run, live
-from afterwit.demo.people import MEASURE, PEOPLE, SEED, Interaction, held_out
+from afterwit.demo.people import MEASURE, SEED, Interaction, held_out
 from afterwit.demo.settings import choose
 from afterwit.demo.worlds import world_named
 
@@ -46,7 +46,6 @@ def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_o
         run = Run(
             system=system,
             world=WORLD,
-            split=PEOPLE,
             held_out=held_out(WORLD, MEASURE, measured_on, SEED),
             seed=0,
             measured=(),

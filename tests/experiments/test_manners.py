@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.people import Interaction, Responder, run_interaction
+from afterwit.demo.people import Interaction, Responder
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import Task, World
 from afterwit.judging import short_prompts as judge_short
 from experiments.simulation.manners import Manner, displeased
-from tests.demo.scripted import Scripted
+from tests.demo.scripted import Scripted, run_interaction
 
 WORLD = ToolsWorld()
 

@@ -15,7 +15,7 @@ import torch
 from openai import OpenAI
 from starlette.types import Receive, Scope, Send
 
-from afterwit.demo.people import MODEL, REPLY_TOKENS, Agent, interaction, run_interaction
+from afterwit.demo.people import REPLY_TOKENS, Agent, interaction
 from afterwit.demo.worlds import REHEARSED, WORLDS
 from afterwit.engines.port import Generate, Step
 from afterwit.errors import SettingError
@@ -26,6 +26,7 @@ from experiments.simulation.lockstep import LockstepEngine
 from experiments.simulation.plan import Plan, Point, RunResult, key
 from experiments.simulation.run import run
 from experiments.simulation.system import simulation
+from tests.demo.scripted import run_interaction
 
 torch.set_num_threads(1)
 BRIEF = Plan(world="tools", seed=3, interactions=10, measured=(0, 10), tasks=16)
@@ -127,7 +128,7 @@ def test_an_agent_of_a_live_run_and_one_of_a_simulation_send_the_same_request() 
     with OpenAI(
         api_key="x", base_url="http://x/v1", http_client=httpx.Client(transport=httpx.MockTransport(record))
     ) as client:
-        agent = Agent(client=client, model=MODEL, headers={})
+        agent = Agent(client=client, headers={})
         one = run_interaction(agent, world, task, "dev", Random(4))
     script = interaction(world, task, "dev", Random(4))
     (other,) = asyncio.run(Client(app=app, world=world).play([Conversation(script=script, name="p")]))

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from afterwit.demo.display import Display
-from afterwit.demo.live import Run, judge_accuracy, live
-from afterwit.demo.people import MEASURE, PEOPLE, SEED, held_out
-from afterwit.demo.report import (
-    Conversation,
-    Decision,
-    Report,
-    conversations_of,
-    examples,
-    rules_learned,
-    write,
-)
+from afterwit.demo import report
+from afterwit.demo.live import LiveSystem, Measurement, Run, judge_accuracy, live
+from afterwit.demo.people import MEASURE, SEED, Interaction, held_out
 from afterwit.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.demo.worlds import world_named
 from afterwit.engines.server.settings import ServerSettings
@@ -32,6 +30,7 @@ from afterwit.running.up import engine_process
 HELD_OUT = 100
 MEASURED = (12, 36, 96, 200, 350, 500)
 """Interactions after which the policy is measured, in addition to the start and the end."""
+BAR = 30
 
 
 def run(
@@ -45,12 +44,12 @@ def run(
     pairs: Sequence[str] = (),
     direct: Mapping[str, Any] | None = None,
     measured: Sequence[int] = MEASURED,
-) -> Report:
+) -> None:
     """Play the demo and leave its report in `out`. SettingError for an unknown choice.
 
     `pairs` are settings as `--set` takes them, `direct` settings by name.
     """
-    began, home, console = time.monotonic(), out / "home", Console()
+    began, home, console = time.monotonic(), out / "home", Console(highlight=False)
     quiet()
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
@@ -60,8 +59,7 @@ def run(
     announce(console, chosen, title=recipe or "")
     server = None
     if isinstance(chosen.settings.engine, ServerSettings) and not (direct or {}).get("engine.url"):
-        kind = chosen.settings.engine.kind
-        console.print(f"starting a {kind} server; its log is in {home}", highlight=False)
+        console.print(f"starting a {chosen.settings.engine.kind} server; its log is in {home}")
         server = engine_process(chosen.settings, home)
     rules = played_in.judge if chosen.judge == "rules" else None
     with live(chosen.settings, home, rules=rules, server=server) as system:
@@ -69,7 +67,6 @@ def run(
             played = Run(
                 system=system,
                 world=played_in,
-                split=PEOPLE,
                 held_out=held_out(played_in, MEASURE, HELD_OUT, SEED + seed),
                 seed=seed,
                 measured=measured,
@@ -77,58 +74,130 @@ def run(
                 observer=display,
             )
             played.play(interactions)
-        talks = conversations_of(system, played_in, played.interactions)
-        versions = system.store(lambda store: sum(row.trained > 0 for row in store.versions()))
-    written = _report(chosen, played, talks, versions, began)
-    write(written, out)
-    display.summary(written, out)
-    return written
+        facts = _learned(system, played)
+    facts |= _played(chosen, played)
+    report.write(facts, out)
+    console.print(measurements(played.points))
+    console.print(f"judge: {facts['judge']}, right in {facts['judge_accuracy']:.0%} of held-out cases")
+    console.print(f"{interactions} tasks in {facts['seconds']:.0f} s; report: {out / 'report.html'}")
 
 
-def _report(
-    chosen: Chosen, played: Run, talks: Sequence[Conversation], versions: int, began: float
-) -> Report:
-    world, settings, first, last = played.world, chosen.settings, played.scores[0], played.scores[-1]
+def _learned(system: LiveSystem, played: Run) -> dict[str, Any]:
+    """The part of the report that is read from the store."""
+    seen = played.interactions
+    records = system.store(lambda store: [[store.turn(turn) for turn in one.turns] for one in seen])
+    talks = [
+        report.conversation(number, one, played.world, its)
+        for number, (one, its) in enumerate(zip(seen, records, strict=True), start=1)
+    ]
+    decisions = [
+        {"after": after, "kind": event.kind.value, "words": event.words} for after, event in played.decisions
+    ]
+    return {
+        **report.summary(played.points, talks, decisions),
+        "rules": report.rules_learned(played.world.rules, played.scores, talks),
+        "versions": system.store(lambda store: sum(row.trained > 0 for row in store.versions())),
+    }
+
+
+def _played(chosen: Chosen, played: Run) -> dict[str, Any]:
+    """The part of the report that says what was played, and how well."""
+    world, settings = played.world, chosen.settings
     accuracies = judge_accuracy(settings, world, seed=played.seed, rules=chosen.judge == "rules")
-    return Report(
-        world=world.name,
-        kept_when=world.kept_when,
-        passed_when=world.passed_when,
-        seed=played.seed,
-        objective=settings.objective.objective,
-        judge=JUDGES[chosen.judge],
-        judge_accuracy=accuracies["all"],
-        judge_accuracies=accuracies,
-        interactions=len(played.interactions),
-        seconds=time.monotonic() - began,
-        points=tuple(played.points),
-        rules=rules_learned(world.rules, played.scores, talks),
-        examples=examples(first, last),
-        conversations=tuple(talks),
-        versions=versions,
-        decisions=tuple(
-            Decision(after=after, kind=event.kind.value, words=event.words)
-            for after, event in played.decisions
-        ),
-        settings=settings.model_dump(
+    return {
+        "world": world.name,
+        "kept_when": world.kept_when,
+        "passed_when": world.passed_when,
+        "seed": played.seed,
+        "objective": settings.objective.objective,
+        "judge": JUDGES[chosen.judge],
+        "judge_accuracy": accuracies["all"],
+        "judge_accuracies": accuracies,
+        "interactions": len(played.interactions),
+        "seconds": round(time.monotonic() - played.began, 1),
+        "curve": [dataclasses.asdict(point) for point in played.points],
+        "examples": report.examples(played.scores[0], played.scores[-1]),
+        "settings": settings.model_dump(
             mode="json", include={"objective", "learner", "judge", "gateway", "promotion"}
         ),
-    )
+    }
 
 
 def announce(console: Console, chosen: Chosen, *, title: str) -> None:
     """Print the settings in which the demo differs from its recipe."""
-    if not chosen.overrides:
-        return
-    console.print(f"[bold]{title}[/bold], but for what a tiny model needs:")
-    for each in chosen.overrides:
-        console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
+    if chosen.overrides:
+        console.print(f"[bold]{title}[/bold], but for what a tiny model needs:")
+        for name, (published, here) in chosen.overrides.items():
+            console.print(f"  {name}: {published} -> {here}", highlight=False)
 
 
 def _write_home(home: Path, chosen: Chosen, console: Console) -> None:
     """The demo's own home, without the files of an earlier run."""
     if (home / "store.db").exists():
-        console.print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
+        console.print(f"replacing what an earlier demo left in {home}; --out keeps both")
         shutil.rmtree(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
+
+
+class Display:
+    """A live view on a terminal: progress, the last conversation, and the measurements so far. Elsewhere a
+    line for each measurement."""
+
+    def __init__(self, console: Console, interactions: int) -> None:
+        self._console = console
+        columns = TextColumn("people's tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("", total=interactions)
+        self._points: list[Measurement] = []
+        starting = "starting the gateway, the engine, the judge and the learner"
+        self._talk: RenderableType = Text(starting, style="dim")
+        self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def measuring(self) -> None:
+        self._live.update(self._view("measuring on held-out tasks, without hints ..."))
+
+    def measured(self, point: Measurement, version: int) -> None:
+        self._points.append(point)
+        if not self._console.is_terminal:
+            self._console.print(
+                f"{point.seconds:6.0f} s  after {point.interactions:3d} tasks, version {version}: "
+                f"preference {point.preference:.2f}, task success {point.task_success:.2f}",
+            )
+        self._live.update(self._view())
+
+    def task_done(self, number: int, interaction: Interaction, version: int) -> None:
+        self._progress.update(self._task, completed=number)
+        words = Text(f"person: {interaction.task.request}\n{report.transcript(interaction.messages)}")
+        style = {"approval": "green", "failure": "red"}.get(interaction.mood, "yellow")
+        title = f"task {number}, now at version {version}"
+        self._talk = Panel(words, title=title, title_align="left", border_style=style)
+        self._live.update(self._view())
+
+    def _view(self, state: str = "") -> RenderableType:
+        points = [measurements(self._points)] if self._points else []
+        return Group(self._progress, self._talk, *points, *([Text(state, style="dim")] if state else []))
+
+
+def measurements(points: Sequence[Measurement]) -> Table:
+    """Preference and task success, a row for each measurement."""
+    table = Table("tasks", "preference", "", "task success", "seconds", box=None, pad_edge=False)
+    for point in points:
+        bar = "█" * round(BAR * point.preference)
+        table.add_row(
+            str(point.interactions),
+            f"{point.preference:.2f}",
+            Text(bar.ljust(BAR, "·"), style="blue"),
+            f"{point.task_success:.2f}",
+            f"{point.seconds:.0f}",
+        )
+    return table

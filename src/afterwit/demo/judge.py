@@ -7,6 +7,7 @@ words that any person with such rules would use, never the grammar from which th
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -57,26 +58,23 @@ class RuleJudge:
         """The judge's text for one evaluation or hint prompt."""
         blocks = _BLOCK.findall(prompt[-1]["content"])
         response = next((text for kind, text in blocks if kind == "response"), "")
-        after = [
-            (kind.removeprefix("next "), text.lower()) for kind, text in blocks if kind.startswith("next")
+        after = [(kind, text.lower()) for kind, text in blocks if kind.startswith("next")]
+        person = " ".join(text for kind, text in after if kind == "next user")
+        complaints = [
+            rule
+            for rule, words in self.about.items()
+            if words.search(person) and self.could_break(rule, response)
         ]
-        person = " ".join(text for role, text in after if role == "user")
-        complaints = self._complaints(response, person)
-        if "HINT_START" not in prompt[0]["content"]:
-            return rf"\boxed{{{self._reward(after, person, complaints)}}}"
-        return rf"\boxed{{1}} [HINT_START]{self.hint(complaints)}[HINT_END]" if complaints else r"\boxed{-1}"
-
-    def _reward(self, after: Sequence[tuple[str, str]], person: str, complaints: Sequence[str]) -> int:
+        if "HINT_START" in prompt[0]["content"]:
+            hint = f" [HINT_START]{self.hint(complaints)}[HINT_END]" if complaints else ""
+            return rf"\boxed{{{1 if complaints else -1}}}{hint}"
         if not person:
-            return -1 if any(text.startswith(_FAILED) for _, text in after) else int(bool(after))
-        if DISPLEASED.fullmatch(person) or self.failed.search(person) or complaints:
-            return -1
-        return 1 if self.positive.search(person) else 0
-
-    def _complaints(self, response: str, person: str) -> list[str]:
-        """The rules a person speaks of that this response could have broken."""
-        spoken = (rule for rule, words in self.about.items() if words.search(person))
-        return [rule for rule in spoken if self.could_break(rule, response)]
+            reward = -1 if any(text.startswith(_FAILED) for _, text in after) else int(bool(after))
+        elif DISPLEASED.fullmatch(person) or self.failed.search(person) or complaints:
+            reward = -1
+        else:
+            reward = 1 if self.positive.search(person) else 0
+        return rf"\boxed{{{reward}}}"
 
 
 def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> dict[str, float]:
@@ -85,25 +83,13 @@ def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> d
     A hint is right if it speaks of exactly the broken rules; if none was broken, no hint is right.
     """
     asked = [short_prompts.prompts(case.request, case.response, case.following) for case in judged]
-    rewards = [parse_evaluation(said).value for said in answers([pair[0] for pair in asked])]
-    hints = answers([pair[1] for pair in asked])
-    right = [
-        (case.kind, "reward", reward == case.reward) for case, reward in zip(judged, rewards, strict=True)
-    ]
-    right += [
-        (case.kind, "hint", _hinted(said, case, world) == set(case.rules))
-        for case, said in zip(judged, hints, strict=True)
-    ]
-    names = sorted({(kind, part) for kind, part, _ in right} | {("all", "reward"), ("all", "hint")})
-    return {
-        f"{part} {kind}": fmean(good for k, p, good in right if p == part and kind in (k, "all"))
-        for kind, part in names
-    }
-
-
-def _hinted(said: str, case: LabelledCase, world: World) -> set[str] | None:
-    """The rules that a hint names; None for an invalid vote."""
-    vote = parse_hint(said, [message["content"] for message in case.following], quote_words=8)
-    if vote.hint is None:
-        return set() if vote.value == -1 else None
-    return world.rules_named_in(vote.hint)
+    rewards, hints = answers([pair[0] for pair in asked]), answers([pair[1] for pair in asked])
+    right: defaultdict[str, list[bool]] = defaultdict(list)
+    for case, said, hinted in zip(judged, rewards, hints, strict=True):
+        vote = parse_hint(hinted, [message["content"] for message in case.following], quote_words=8)
+        named = world.rules_named_in(vote.hint) if vote.hint is not None else set()
+        is_valid = vote.hint is not None or vote.value == -1
+        for kind in (case.kind, "all"):
+            right[f"reward {kind}"].append(parse_evaluation(said).value == case.reward)
+            right[f"hint {kind}"].append(is_valid and named == set(case.rules))
+    return {name: fmean(answers) for name, answers in sorted(right.items())}

@@ -19,8 +19,7 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.demo.judge import Judge, accuracy
-from afterwit.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
-from afterwit.demo.words import Split
+from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, evaluate, interaction, play
 from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.settings import ServerSettings
@@ -66,8 +65,6 @@ class Run:
 
     system: LiveSystem
     world: World
-    split: Split
-    """The part of the wordings that the people use. The tasks that measure are of another."""
     held_out: Sequence[Task]
     seed: int
     measured: Sequence[int]
@@ -81,31 +78,28 @@ class Run:
     """Decisions of promotion, each with the number of interactions before it."""
 
     def play(self, interactions: int) -> None:
-        """Have people give this many tasks. Measure at the start, along the way and at the end."""
+        """Have people give this many tasks. Measure at the start, along the way and at the end.
+
+        Each task is learned from before the next person comes.
+        """
         rng = Random(self.seed)
         with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
             self._measure(client)
             for number in range(1, interactions + 1):
-                one = self._interact(client, number, rng)
+                agent = Agent(client=client, headers={"X-Session-Id": f"person-{self.seed}-{number}"})
+                task = self.world.task(PEOPLE, rng)
+                one = play(agent, self.world, interaction(self.world, task, PEOPLE, rng))
+                self.interactions.append(one)
+                self.system.wait_until_learned()
+                events = self.system.store(lambda store: store.events())
+                self.decisions += [(number, event) for event in events[len(self.decisions) :]]
                 self.observer.task_done(number, one, self.system.version())
                 if number in self.measured or number == interactions:
                     self._measure(client)
 
-    def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
-        """One task of one person. It is learned from before the next person comes."""
-        headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
-        agent = Agent(client=client, model=MODEL, headers=headers)
-        one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
-        self.interactions.append(one)
-        self.system.wait_until_learned()
-        events = self.system.store(lambda store: store.events())
-        self.decisions += [(number, event) for event in events[len(self.decisions) :]]
-        return one
-
     def _measure(self, client: OpenAI) -> None:
         self.observer.measuring()
-        agent = Agent(client=client, model=MODEL, headers=SIDE)
-        score = evaluate(agent, self.world, self.held_out)
+        score = evaluate(Agent(client=client, headers=SIDE), self.world, self.held_out)
         point = Measurement(
             interactions=len(self.interactions),
             seconds=round(time.monotonic() - self.began, 1),
@@ -151,14 +145,13 @@ class LiveSystem:
 
     def wait_until_learned(self) -> None:
         """Wait until all turns so far are judged, trained and published, at most `LEARN_S`."""
-        until = time.monotonic() + LEARN_S
-        while time.monotonic() < until and not self._learned():
+        until, batch = time.monotonic() + LEARN_S, self.settings.learner.batch
+        while time.monotonic() < until:
+            states, versions = self.store(lambda store: (store.counts().states, store.versions()))
+            quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < batch
+            if quiet and self.version() >= max((row.number for row in versions), default=0):
+                return
             time.sleep(0.02)
-
-    def _learned(self) -> bool:
-        states, versions = self.store(lambda store: (store.counts().states, store.versions()))
-        quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < self.settings.learner.batch
-        return quiet and self.version() >= max((row.number for row in versions), default=0)
 
 
 @contextmanager
@@ -174,9 +167,16 @@ def live(
     thread.start()
     runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
     stack = AsyncExitStack()
+
+    async def start() -> None:
+        if server is not None and isinstance(settings.engine, ServerSettings):
+            stack.push_async_callback(server.stop)
+            await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
+        await stack.enter_async_context(runtime)
+
     try:
         try:
-            asyncio.run_coroutine_threadsafe(_start(stack, runtime, settings, server), events).result()
+            asyncio.run_coroutine_threadsafe(start(), events).result()
             assert runtime.url is not None
             yield LiveSystem(url=runtime.url, runtime=runtime, settings=settings, events=events)
         finally:
@@ -187,46 +187,34 @@ def live(
         events.close()
 
 
-async def _start(
-    stack: AsyncExitStack, runtime: Runtime, settings: Settings, server: EngineProcess | None
-) -> None:
-    if server is not None and isinstance(settings.engine, ServerSettings):
-        stack.push_async_callback(server.stop)
-        await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
-    await stack.enter_async_context(runtime)
-
-
 def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) -> dict[str, float]:
-    """The share of right rewards and right hints by kind of case, and of both together as `all`."""
-    answers = (lambda prompts: [world.judge(prompt) for prompt in prompts]) if rules else _Model(settings)
+    """The share of right rewards and right hints by kind of case, and of both together as `all`.
+
+    The demo's own model is asked as the judge stage asks it, on an embedded engine: a server may be gone.
+    """
+
+    def answers(prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+        return [world.judge(each) for each in prompts] if rules else asyncio.run(_answers(settings, prompts))
+
     found = accuracy(answers, world, world.cases("fresh", CASES, seed))
     return found | {"all": (found["reward all"] + found["hint all"]) / 2}
 
 
-class _Model:
-    """The demo's own model, asked as the judge stage asks it, on an embedded engine: a server may be gone."""
-
-    def __init__(self, settings: Settings) -> None:
-        assert settings.model is not None
-        self._settings, self._folder = settings, Path(settings.model)
-
-    def __call__(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        return asyncio.run(self._answers(prompts))
-
-    async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        embedded = self._settings.model_copy(update={"engine": EmbeddedSettings()})
-        engine, judge = await build.engine_of(embedded, self._folder), self._settings.judge
-        client = build.judge_client(judge, engine, Renderer.load(self._folder))
-        asks = (
-            client.ask(
-                tuple(map(Message.from_dict, prompt)),
-                temperature=judge.temperature,
-                max_tokens=ShortPrompts().max_tokens,
-                seed=index,
-            )
-            for index, prompt in enumerate(prompts)
+async def _answers(settings: Settings, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+    assert settings.model is not None
+    folder, judge = Path(settings.model), settings.judge
+    engine = await build.engine_of(settings.model_copy(update={"engine": EmbeddedSettings()}), folder)
+    client = build.judge_client(judge, engine, Renderer.load(folder))
+    asks = (
+        client.ask(
+            tuple(map(Message.from_dict, prompt)),
+            temperature=judge.temperature,
+            max_tokens=ShortPrompts().max_tokens,
+            seed=index,
         )
-        try:
-            return [answer.words for answer in await asyncio.gather(*asks)]
-        finally:
-            await engine.close()
+        for index, prompt in enumerate(prompts)
+    )
+    try:
+        return [answer.words for answer in await asyncio.gather(*asks)]
+    finally:
+        await engine.close()

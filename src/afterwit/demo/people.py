@@ -64,18 +64,14 @@ class Responder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """A client with its model and sampling. `headers` are sent with every request."""
+    """A client with the headers of its requests."""
 
     client: OpenAI
-    model: str
     headers: Mapping[str, str]
-    temperature: float = TEMPERATURE
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
-        body = request_body(
-            world, messages, model=self.model, temperature=self.temperature, max_tokens=max_tokens
-        )
+        body = request_body(world, messages, max_tokens)
         completion = self.client.chat.completions.create(**body, extra_headers=dict(self.headers))
         said = completion.choices[0].message
         message: Message = {"role": "assistant", "content": said.content}
@@ -86,16 +82,10 @@ class Agent:
         return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
 
 
-def request_body(
-    world: World, messages: list[Message], *, model: str, temperature: float, max_tokens: int | None
-) -> dict[str, Any]:
+def request_body(world: World, messages: list[Message], max_tokens: int | None) -> dict[str, Any]:
     """An agent's request: the conversation, the world's tools, and how to sample."""
-    body = {
-        "model": model,
-        "messages": messages,
-        "temperature": temperature,
-        "max_tokens": max_tokens or world.max_tokens,
-    }
+    room = max_tokens or world.max_tokens
+    body = {"model": MODEL, "messages": messages, "temperature": TEMPERATURE, "max_tokens": room}
     return body | {"tools": list(world.tools)} if world.tools else body
 
 
@@ -160,20 +150,6 @@ class Interaction:
     broken: tuple[str, ...]
     passed: bool
     reaction: str
-
-
-def run_interaction(
-    agent: Responder,
-    world: World,
-    task: Task,
-    split: Split,
-    rng: Random,
-    react: React | None = None,
-    *,
-    watched: bool = True,
-) -> Interaction:
-    """Play one interaction with an agent."""
-    return play(agent, world, interaction(world, task, split, rng, react, watched=watched))
 
 
 def interaction(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,13 @@ the demo's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """A recipe's setting that the demo's own replaced."""
-
-    name: str
-    published: Any
-    here: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A demo's settings, its judge's name, and the settings of the recipe that were replaced."""
+    """A demo's settings and its judge's name."""
 
     settings: Settings
     judge: str
-    overrides: tuple[Override, ...] = ()
+    overrides: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The recipe's settings that the demo's own replaced: the published value, and the one here."""
 
 
 def choose(
@@ -77,17 +69,14 @@ def choose(
         }
     fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})
     settings = config.load(home=home, pairs=pairs, direct=fixed, below=below, recipe=recipe, environment={})
-    overrides = () if recipe is None else tuple(_overrides(below, recipe, settings))
-    return Chosen(settings=settings, judge=chosen, overrides=overrides)
-
-
-def _overrides(below: Mapping[str, Mapping[str, Any]], recipe: str, here: Settings) -> Iterator[Override]:
-    published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
-    for section, values in below.items():
-        for name in values:
-            old, new = (getattr(getattr(of, section), name) for of in (published, here))
+    overrides = {}
+    if recipe is not None:
+        published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
+        for section, name in ((section, name) for section, values in below.items() for name in values):
+            old, new = (getattr(getattr(of, section), name) for of in (published, settings))
             if old != new:
-                yield Override(name=f"{section}.{name}", published=old, here=new)
+                overrides[f"{section}.{name}"] = old, new
+    return Chosen(settings=settings, judge=chosen, overrides=overrides)
 
 
 def config_text(settings: Settings) -> str:
@@ -103,11 +92,9 @@ def changed(settings: Settings) -> dict[str, Any]:
         held = getattr(settings, section)
         if dataclasses.is_dataclass(held) and not isinstance(held, type):
             default, own = getattr(Settings(), section), type(held)()
-            found |= {
-                f"{section}.{field.name}": value
-                for field in dataclasses.fields(held)
-                if (value := getattr(held, field.name)) != getattr(own, field.name)
-                or value != getattr(default, field.name, value)
-            }
+            for each in dataclasses.fields(held):
+                value = getattr(held, each.name)
+                if value != getattr(own, each.name) or value != getattr(default, each.name, value):
+                    found[f"{section}.{each.name}"] = value
     found.pop("serve.port", None)
     return found

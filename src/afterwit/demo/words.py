@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -43,33 +43,30 @@ def drawn(phrases: Sequence[T], split: Split, rng: Random) -> T:
 
 def person(split: Split, rng: Random) -> str:
     """A person's first and last name. All parts share the words, no two parts a whole name."""
-    while True:
-        made = f"{rng.choice(FIRST)} {rng.choice(NOUNS)}"
-        if _in(split, made):
-            return made
+    return _of_part(split, lambda: f"{rng.choice(FIRST)} {rng.choice(NOUNS)}")
 
 
 def thing(split: Split, rng: Random) -> str:
     """The name of a thing or a place, two words. All parts share the words, no two parts a pair."""
-    while True:
-        made = " ".join(rng.sample(NOUNS, 2))
-        if _in(split, made):
-            return made
+    return _of_part(split, lambda: " ".join(rng.sample(NOUNS, 2)))
 
 
 def stem(split: Split, rng: Random) -> str:
     """A made-up name, as of a file. Its letters decide which part it belongs to."""
-    while True:
-        if rng.random() < 0.15:
-            made = "".join(rng.choices(_SYLLABLES, k=rng.choice((2, 3))))
-        else:
-            made = "-".join(rng.sample(NOUNS, 2))
-        if _in(split, made):
-            return made
+
+    def made() -> str:
+        syllables = rng.random() < 0.15
+        parts = rng.choices(_SYLLABLES, k=rng.choice((2, 3))) if syllables else rng.sample(NOUNS, 2)
+        return ("" if syllables else "-").join(parts)
+
+    return _of_part(split, made)
 
 
-def _in(split: Split, made: str) -> bool:
-    return crc32(made.encode()) % 20 in _BUCKETS[split]
+def _of_part(split: Split, make: Callable[[], str]) -> str:
+    """The first name made that belongs to this part."""
+    while crc32((made := make()).encode()) % 20 not in _BUCKETS[split]:
+        pass
+    return made
 
 
 def sentence(opener: str, body: str, closer: str) -> str:

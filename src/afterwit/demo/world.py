@@ -19,6 +19,7 @@ from afterwit.message import ToolCall
 
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""
+CaseKind = Literal["complaint", "approval", "failure", "quiet"]
 
 
 def text_message(role: str, content: str) -> Message:
@@ -51,7 +52,7 @@ class Task:
 class LabelledCase:
     """One answered turn, what came next, and the truth: its reward and the rules a hint must name."""
 
-    kind: Literal["complaint", "approval", "failure", "quiet"]
+    kind: CaseKind
     request: str
     response: Mapping[str, Any]
     following: tuple[Mapping[str, Any], ...]

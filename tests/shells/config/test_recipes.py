@@ -142,7 +142,7 @@ def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_a_demo_keeps_what_is_learned_and_says_every_setting_it_replaced(name: str) -> None:
     chosen = choose(WORLDS["tools"], NOWHERE, recipe=name)
-    replaced = {each.name: (each.published, each.here) for each in chosen.overrides}
+    replaced = chosen.overrides
     published = config.load(home=NOWHERE, recipe=name, environment={})
     for key in _written(name):
         before, here = _of(published, key), _of(chosen.settings, key)

@@ -7,7 +7,7 @@ from random import Random
 
 from afterwit.demo.chat import tasks
 from afterwit.demo.words import Split
-from afterwit.demo.world import LabelledCase, text_message
+from afterwit.demo.world import CaseKind, LabelledCase, text_message
 
 
 def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
@@ -25,15 +25,17 @@ def _case(split: Split, rng: Random) -> LabelledCase:
     is_wrong = not broken and rng.random() < 0.25
     told = tasks.of_kind(kind, split, rng).checks[0] if is_wrong else facts
     answer = expert_answer(kind, thing, told, set(rules) - set(broken), rng)
+    outcome: CaseKind
     if broken:
-        said = tasks.SPEECH.complaint(broken, thing, split, rng)
+        outcome, said = "complaint", tasks.SPEECH.complaint(broken, thing, split, rng)
     elif is_wrong:
-        said = tasks.SPEECH.failure(facts[-1], split, rng)
+        outcome, said = "failure", tasks.SPEECH.failure(facts[-1], split, rng)
+    elif task.follow_ups:
+        outcome, said = "quiet", task.follow_ups[0]
     else:
-        said = task.follow_ups[0] if task.follow_ups else tasks.SPEECH.approval(split, rng)
-    good = "quiet" if task.follow_ups else "approval"
+        outcome, said = "approval", tasks.SPEECH.approval(split, rng)
     return LabelledCase(
-        kind="complaint" if broken else "failure" if is_wrong else good,
+        kind=outcome,
         request=task.request,
         response=text_message("assistant", answer),
         following=(text_message("user", said),),
