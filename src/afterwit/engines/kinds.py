@@ -41,14 +41,14 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings, takes_weights
 
 
 async def _open_vllm(folder: Path, settings: VllmSettings, takes_weights: bool) -> Engine:
-    from afterwit.engines.fleet.fleet import open_fleet
+    from afterwit.engines.server.fleet import open_fleet
     from afterwit.engines.vllm.inspect import inspect
 
     return await open_fleet(folder, settings, inspect, takes_weights=takes_weights)
 
 
 async def _open_sglang(folder: Path, settings: SglangSettings, takes_weights: bool) -> Engine:
-    from afterwit.engines.fleet.fleet import open_fleet
+    from afterwit.engines.server.fleet import open_fleet
     from afterwit.engines.sglang.inspect import inspect
 
     return await open_fleet(folder, settings, inspect, takes_weights=takes_weights)

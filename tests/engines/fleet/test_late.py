@@ -10,40 +10,38 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.fleet.fleet import Fleet
-from afterwit.engines.fleet.rolling import Member
 from afterwit.engines.port import Capabilities, Facts
-from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.settings import ServerSettings
+from afterwit.engines.server.fleet import Fleet
+from afterwit.engines.server.replica import Replica
 from afterwit.errors import NobodyAnswers
-from tests.engines.server.pretend import CAPABILITIES, FACTS, PretendServer, engine_over, until
+from tests.engines.server.pretend import CAPABILITIES, FACTS, PretendServer, replica_over, until
 from tests.engines.talk import ask, say
 
 PROMPT = tuple(range(3, 43))
 IDS = tuple(range(5))
-SETTINGS = ServerSettings(watch_s=0.001)
 
 
 class Coming:
     """Opens an engine over a server that may be down."""
 
     def __init__(self, base: Path, server: PretendServer) -> None:
-        self._base, self.server = base, server
+        self.base, self.server = base, server
         self.facts: Facts = FACTS
         self.can: Capabilities = CAPABILITIES
-        self.engine: ServerEngine | None = None
+        self.replica: Replica | None = None
 
-    async def __call__(self) -> ServerEngine:
+    async def __call__(self) -> Replica:
         await until(lambda: self.server.up)
-        self.engine = await ServerEngine.open(
-            self.server, self._base, SETTINGS, facts=self.facts, capabilities=self.can
+        self.replica = await replica_over(
+            self.server, self.base, name="b", facts=self.facts, capabilities=self.can
         )
-        return self.engine
+        return self.replica
 
 
 @asynccontextmanager
-async def fleet_of(one: ServerEngine, two: Coming) -> AsyncIterator[Fleet]:
-    fleet = Fleet([Member("a", one)], {"b": two}, patience_s=60.0, watch_s=0.001)
+async def fleet_of(one: PretendServer, two: Coming) -> AsyncIterator[Fleet]:
+    first = await replica_over(one, two.base)
+    fleet = Fleet([first], {"b": two}, patience_s=60.0, watch_s=0.001)
     try:
         yield fleet
     finally:
@@ -53,7 +51,7 @@ async def fleet_of(one: ServerEngine, two: Coming) -> AsyncIterator[Fleet]:
 async def test_it_joins_with_the_version_that_is_live(base: Path, versions: list[Path]) -> None:
     first, second = PretendServer(), PretendServer()
     second.up = False
-    async with engine_over(first, base) as one, fleet_of(one, Coming(base, second)) as fleet:
+    async with fleet_of(first, Coming(base, second)) as fleet:
         assert fleet.fault is None
         assert fleet.reduced == "1 of 2 servers are out: b: it has not answered yet"
         await fleet.stage(1, versions[0])
@@ -69,7 +67,7 @@ async def test_it_joins_with_the_version_that_is_live(base: Path, versions: list
 
 async def test_it_takes_part_in_the_next_swap(base: Path, versions: list[Path]) -> None:
     second = PretendServer()
-    async with engine_over(PretendServer(), base) as one, fleet_of(one, Coming(base, second)) as fleet:
+    async with fleet_of(PretendServer(), Coming(base, second)) as fleet:
         await until(lambda: fleet.reduced is None)
         await fleet.stage(1, versions[0])
         await fleet.probe(IDS)
@@ -92,17 +90,17 @@ async def test_one_that_is_not_as_the_others_stays_out_with_the_reason(
 ) -> None:
     coming = Coming(base, PretendServer())
     coming.facts, coming.can = replace(FACTS, **facts), replace(CAPABILITIES, **can)  # type: ignore[arg-type]
-    async with engine_over(PretendServer(), base) as one, fleet_of(one, coming) as fleet:
+    async with fleet_of(PretendServer(), coming) as fleet:
         await until(lambda: said in (fleet.reduced or ""))
-        assert coming.engine is not None
-        assert coming.engine.fault == "The engine was closed."
+        assert coming.replica is not None
+        assert coming.replica.fault == "The engine was closed."
         assert len((await say(fleet, ask(PROMPT))).ids) == 24
 
 
 async def test_one_that_can_more_joins(base: Path) -> None:
     coming = Coming(base, PretendServer())
     coming.facts, coming.can = replace(FACTS, context_length=300), replace(CAPABILITIES, scored_ids=50)
-    async with engine_over(PretendServer(), base) as one, fleet_of(one, coming) as fleet:
+    async with fleet_of(PretendServer(), coming) as fleet:
         await until(lambda: fleet.reduced is None)
         assert (fleet.facts.context_length, fleet.capabilities.scored_ids) == (200, 20)
 
@@ -110,14 +108,14 @@ async def test_one_that_can_more_joins(base: Path) -> None:
 async def test_it_is_waited_for_again_and_again(base: Path) -> None:
     tries = 0
 
-    async def never() -> ServerEngine:
+    async def never() -> Replica:
         nonlocal tries
         tries += 1
         await asyncio.sleep(0)
         raise NobodyAnswers("nobody")
 
-    async with engine_over(PretendServer(), base) as one:
-        fleet = Fleet([Member("a", one)], {"b": never}, patience_s=60.0, watch_s=0.001)
-        await until(lambda: tries > 3)
-        assert fleet.reduced == "1 of 2 servers are out: b: it has not answered yet"
-        await fleet.close()
+    one = await replica_over(PretendServer(), base)
+    fleet = Fleet([one], {"b": never}, patience_s=60.0, watch_s=0.001)
+    await until(lambda: tries > 3)
+    assert fleet.reduced == "1 of 2 servers are out: b: it has not answered yet"
+    await fleet.close()

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from afterwit.config import load
-from afterwit.engines.fleet.fleet import Fleet, shared
-from afterwit.engines.fleet.rolling import Member
 from afterwit.engines.kinds import open_engine
+from afterwit.engines.server.fleet import Fleet, shared
+from afterwit.engines.server.replica import Replica
 from afterwit.engines.server.settings import VllmSettings
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
-from tests.engines.server.pretend import PretendServer, engine_over
+from tests.engines.server.pretend import PretendServer, replica_over
 from tests.engines.vllm.recorded import Recorded, listening
 from tests.fakes.models import tiny_llama
 
@@ -72,33 +72,35 @@ async def test_another_model_is_refused_though_nobody_answers_elsewhere(qwen: Pa
 async def test_servers_of_different_models_are_refused_by_name(
     base: Path, differs: dict[str, Any], said: str
 ) -> None:
-    async with engine_over(PretendServer(), base) as one, engine_over(PretendServer(), base) as two:
-        two.facts = replace(two.facts, **differs)
-        with pytest.raises(SettingError, match=said):
-            shared([Member("a", one), Member("b", two)])
+    one, two = await two_over(PretendServer(), PretendServer(), base)
+    two.facts = replace(two.facts, **differs)
+    with pytest.raises(SettingError, match=said):
+        shared([one, two])
 
 
 async def test_servers_of_different_weights_are_refused_by_name(base: Path) -> None:
     other = PretendServer()
     other.forgetful = True
-    async with engine_over(PretendServer(), base) as one, engine_over(other, base) as two:
-        with pytest.raises(SettingError, match=r"do not serve the same weights.* a and b differ by 1"):
-            shared([Member("a", one), Member("b", two)])
+    with pytest.raises(SettingError, match=r"do not serve the same weights.* a and b differ by 1"):
+        shared(await two_over(PretendServer(), other, base))
 
 
 async def test_a_fleet_can_what_all_can(base: Path) -> None:
-    async with engine_over(PretendServer(), base) as one, engine_over(PretendServer(), base) as two:
-        members = [Member("a", one), Member("b", two)]
-        one.capabilities = replace(one.capabilities, constraint=True, scored_ids=5, longest_probe=None)
-        two.capabilities = replace(two.capabilities, base_weights=False, top_logprobs=7, longest_probe=50)
-        two.facts = replace(two.facts, context_length=150)
-        facts, can = shared(members)
-        assert (can.constraint, can.base_weights, can.adapters) == (False, False, True)
-        assert (can.scored_ids, can.top_logprobs, can.longest_probe) == (5, 0, 50)
-        assert facts.context_length == 150
-        two.capabilities = replace(two.capabilities, basis=Basis.RAW)
-        with pytest.raises(SettingError, match=r"at a, but .* at b: start the servers"):
-            shared(members)
+    one, two = await two_over(PretendServer(), PretendServer(), base)
+    one.capabilities = replace(one.capabilities, constraint=True, scored_ids=5, longest_probe=None)
+    two.capabilities = replace(two.capabilities, base_weights=False, top_logprobs=7, longest_probe=50)
+    two.facts = replace(two.facts, context_length=150)
+    facts, can = shared([one, two])
+    assert (can.constraint, can.base_weights, can.adapters) == (False, False, True)
+    assert (can.scored_ids, can.top_logprobs, can.longest_probe) == (5, 0, 50)
+    assert facts.context_length == 150
+    two.capabilities = replace(two.capabilities, basis=Basis.RAW)
+    with pytest.raises(SettingError, match=r"at a, but .* at b: start the servers"):
+        shared([one, two])
+
+
+async def two_over(one: PretendServer, two: PretendServer, base: Path) -> list[Replica]:
+    return [await replica_over(one, base), await replica_over(two, base, name="b")]
 
 
 def test_addresses_come_from_a_list_in_any_source(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.fleet.fleet import Fleet
+from afterwit.engines.server.fleet import Fleet
 from afterwit.errors import EngineError
 from tests.engines.server.pretend import PretendServer, fleet_over, until
 from tests.engines.talk import ask, say

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from afterwit.engines.fleet.fleet import BLOCK, LOOSE, Prefixes
-from afterwit.engines.fleet.rolling import Member
+from afterwit.engines.server.fleet import BLOCK, LOOSE, Prefixes
 
 PROMPT = tuple(range(100, 100 + 2 * BLOCK + LOOSE))
-ONE, TWO = (Member(name, cast("Any", None)) for name in "ab")
+ONE, TWO = (cast("Any", name) for name in "ab")
 
 
 def test_the_next_turn_a_retry_and_a_branch_go_where_their_prompt_was_read() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.swaps import CONFIG
+from afterwit.engines.server.replica import CONFIG
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from afterwit.engines.fleet.fleet import Fleet
-from afterwit.engines.fleet.rolling import Member
 from afterwit.engines.port import Capabilities, Facts, TopLogprobs
-from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.fleet import Fleet
+from afterwit.engines.server.replica import Replica
 from afterwit.engines.server.server import SampleRequest, StreamChunk, top_logprobs
-from afterwit.engines.server.settings import ServerSettings, Swap
+from afterwit.engines.server.settings import Swap
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.turn import Basis
 
@@ -135,13 +134,10 @@ class PretendServer:
 @asynccontextmanager
 async def engine_over(
     server: PretendServer, base: Path, *, swap: Swap = "adapters", patience_s: float = 60.0
-) -> AsyncIterator[ServerEngine]:
+) -> AsyncIterator[Fleet]:
     """An engine that looks at its server all the time."""
-    engine = await _opened(server, base, swap=swap, patience_s=patience_s, facts=FACTS)
-    try:
-        yield engine
-    finally:
-        await engine.close()
+    async with fleet_over([server], base, swap=swap, patience_s=patience_s) as fleet:
+        yield fleet
 
 
 @asynccontextmanager
@@ -153,24 +149,32 @@ async def fleet_over(
     patience_s: float = 60.0,
     facts: Facts = FACTS,
 ) -> AsyncIterator[Fleet]:
-    """A fleet of servers that are called a, b and so on."""
-    engines = [await _opened(each, base, swap=swap, patience_s=patience_s, facts=facts) for each in servers]
-    members = [Member(name, engine) for name, engine in zip("abcd", engines, strict=False)]
-    fleet = Fleet(members, patience_s=patience_s, watch_s=0.001)
+    """An engine over servers that are called a, b and so on."""
+    replicas = [
+        await replica_over(server, base, name=name, swap=swap, facts=facts)
+        for name, server in zip("abcd", servers, strict=False)
+    ]
+    fleet = Fleet(replicas, patience_s=patience_s, watch_s=0.001)
     try:
         yield fleet
     finally:
         await fleet.close()
 
 
-async def _opened(
-    server: PretendServer, base: Path, *, swap: Swap, patience_s: float, facts: Facts
-) -> ServerEngine:
-    settings = ServerSettings(swap=swap, patience_s=patience_s, watch_s=0.001)
-    whole = swap == "whole"
-    beside = {"adapters": not whole, "own_adapters": not whole, "base_weights": not whole}
-    can = replace(CAPABILITIES, whole_weights=whole, **beside)
-    return await ServerEngine.open(server, base, settings, facts=facts, capabilities=can)
+async def replica_over(
+    server: PretendServer,
+    base: Path,
+    *,
+    name: str = "a",
+    swap: Swap = "adapters",
+    facts: Facts = FACTS,
+    capabilities: Capabilities = CAPABILITIES,
+) -> Replica:
+    if swap == "whole":
+        capabilities = replace(
+            capabilities, whole_weights=True, adapters=False, own_adapters=False, base_weights=False
+        )
+    return await Replica.open(name, server, base, facts=facts, capabilities=capabilities, swap=swap)
 
 
 async def until(true: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.engines.port import Weights
-from afterwit.engines.server.engine import MOST_INTERRUPTIONS, ServerEngine
+from afterwit.engines.server.fleet import MOST_INTERRUPTIONS, Fleet
 from afterwit.errors import EngineUnavailable
 from tests.engines.server.pretend import PretendServer, engine_over, until
 from tests.engines.talk import ask, say
@@ -16,17 +16,17 @@ from tests.engines.talk import ask, say
 PROMPT = range(3, 13)
 
 
-async def serve_version_1(engine: ServerEngine, folder: Path) -> None:
+async def serve_version_1(engine: Fleet, folder: Path) -> None:
     await engine.stage(1, folder)
     await engine.probe(range(5))
     await engine.promote()
 
 
-async def until_away(engine: ServerEngine) -> None:
+async def until_away(engine: Fleet) -> None:
     await until(lambda: engine.fault is not None)
 
 
-async def until_back(engine: ServerEngine) -> None:
+async def until_back(engine: Fleet) -> None:
     await until(lambda: engine.fault is None)
 
 

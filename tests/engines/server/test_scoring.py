@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.engines.port import Score, Weights
 from afterwit.engines.server.client import gathered
-from afterwit.engines.server.engine import SCORED_AT_ONCE
+from afterwit.engines.server.replica import SCORED_AT_ONCE
 from afterwit.errors import EngineUnavailable
 from tests.engines.server.pretend import PretendServer, engine_over, until
 
@@ -30,7 +30,7 @@ async def test_rows_are_scored_by_the_live_adapter_or_by_the_base(base: Path, ve
         assert live[3].top_logprobs[0] == (-0.5, -1.0)
 
 
-async def test_a_server_that_dies_while_it_scores_is_away(base: Path) -> None:
+async def test_rows_are_scored_again_when_a_server_that_died_is_back(base: Path) -> None:
     server = PretendServer()
     async with engine_over(server, base) as engine:
         server.holds.clear()
@@ -38,26 +38,23 @@ async def test_a_server_that_dies_while_it_scores_is_away(base: Path) -> None:
         await asyncio.sleep(0)
         server.up = False
         server.holds.set()
-        with pytest.raises(EngineUnavailable, match="nobody answers"):
-            await scoring
-        assert engine.fault is not None
+        await until(lambda: engine.fault == "nobody answers")
+        assert not scoring.done()
         server.restart()
-        await until(lambda: engine.fault is None)
-        assert await engine.score(ROWS[:1], top=1, weights=Weights.LIVE)
+        assert len(await scoring) == len(ROWS)
 
 
-async def test_rows_that_new_weights_came_between_are_not_given_out(base: Path, wholes: list[Path]) -> None:
+async def test_rows_that_new_weights_came_between_are_scored_again_by_those(
+    base: Path, wholes: list[Path]
+) -> None:
     server = PretendServer()
     async with engine_over(server, base, swap="whole") as engine:
         server.holds.clear()
         scoring = asyncio.create_task(engine.score(ROWS, top=1, weights=Weights.LIVE))
         await engine.stage(1, wholes[0])
-        promoting = asyncio.create_task(engine.promote())
-        await until(lambda: server.weights == wholes[0])
+        await engine.promote()
         server.holds.set()
-        with pytest.raises(EngineUnavailable, match="new weights"):
-            await scoring
-        await promoting
+        assert {each.version for each in await scoring} == {1}
 
 
 async def test_only_so_many_calls_are_made_at_one_time_and_one_that_fails_ends_the_others() -> None:

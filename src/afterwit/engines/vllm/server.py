@@ -18,6 +18,7 @@ from uuid import uuid4
 from afterwit.engines.model_files import weights_of
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
+from afterwit.engines.server.replica import OURS, amplified
 from afterwit.engines.server.server import (
     CUT,
     SampleRequest,
@@ -26,7 +27,6 @@ from afterwit.engines.server.server import (
     sampling_params,
     top_logprobs,
 )
-from afterwit.engines.server.swaps import OURS, amplified
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 
 GENERATE = "/inference/v1/generate"
