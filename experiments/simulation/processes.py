@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -115,10 +116,10 @@ _steps: Synchronized[int] | None = None
 def _settle_in(steps: Synchronized[int]) -> None:
     """In each process before its first run."""
     global _steps
-    from afterwit.running.logs import quiet
+    from afterwit.running.logs import set_up
 
     _steps = steps
-    quiet()
+    set_up(logging.ERROR)
 
 
 def _play(plan: Plan, play: Play) -> RunResult:

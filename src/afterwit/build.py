@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from afterwit.judging.stage import Judge
     from afterwit.judging.verdicts import JudgeClient
     from afterwit.learning.distributed.ranks import Ranks
-    from afterwit.learning.policy import Policy
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
     from afterwit.learning.trainer import Trainer
@@ -115,19 +113,16 @@ def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = No
 
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
     """Housekeeping over the store."""
-    from afterwit.housekeeping import Housekeeping, RetentionLimits
+    from afterwit.housekeeping import Housekeeping
     from afterwit.promotion.watch import WatchOver
 
-    limits = RetentionLimits(
-        next_state_s=settings.store.next_state_hours * 3600,
-        max_age_s=settings.store.keep_days * 86400,
-        max_bytes=int(settings.store.keep_gb * 1e9),
-    )
-    watch = WatchOver(settings.promotion)
+    limits, watch = settings.store, WatchOver(settings.promotion)
     return Housekeeping(
         store,
         home,
-        limits,
+        next_state_s=limits.next_state_hours * 3600,
+        max_age_s=limits.keep_days * 86400,
+        max_bytes=int(limits.keep_gb * 1e9),
         report=report,
         now=time.time,
         sweep=lambda store, now: watch.sweep(store, now=now),
@@ -166,18 +161,36 @@ def http_judge(settings: JudgeSettings) -> HttpJudge:
 
 
 def judge_stage(
-    settings: Settings, store: AsyncStore, client: JudgeClient, *, examiner: Examiner | None = None
-) -> Judge:
-    """The judge stage. Without an `examiner` the client is assumed to be able to judge."""
+    settings: Settings,
+    store: AsyncStore,
+    engine: Engine | None,
+    renderer: Renderer,
+    client: JudgeClient | None = None,
+) -> tuple[Judge, JudgeClient, Examiner | None]:
+    """The judge stage; the judge, which is `client` or else that of the settings; and what examines it.
+
+    A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined.
+    """
+    from afterwit.judging.ability import Examiner, ReplyReader
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.promotion.watch import WatchOver
 
-    judge = settings.judge
-    return Judge(
+    judge, examiner = settings.judge, None
+    prompts = judge_prompts(judge)
+    if client is None:
+        client = judge_client(judge, engine, renderer)
+        if judge.prompts != "short":
+            weights = (
+                "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
+            )
+            name = weights if judge.url is None else f"{judge.model} at {judge.url}"
+            reader = None if engine is None else ReplyReader(engine, renderer)
+            examiner = Examiner(store, client, prompts, judge, reader, judge=name)
+    stage = Judge(
         store=store,
         client=client,
-        prompts=judge_prompts(judge),
+        prompts=prompts,
         settings=judge,
         rules=judge.rules(settings.objective.reads),
         owner=worker_name("judge"),
@@ -186,31 +199,7 @@ def judge_stage(
         redaction=settings.redaction,
         examiner=examiner,
     )
-
-
-def examiner_of(
-    settings: JudgeSettings,
-    store: AsyncStore,
-    client: JudgeClient,
-    engine: Engine | None,
-    renderer: Renderer,
-) -> Examiner | None:
-    """Finds out whether the judge can judge. None for `short` prompts, which have judges of their own."""
-    from afterwit.judging.ability import Examiner, ReplyReader
-    from afterwit.judging.settings import judge_prompts
-
-    if settings.prompts == "short":
-        return None
-    reader = None if engine is None else ReplyReader(engine, renderer)
-    judge = _judge_name(settings, engine)
-    return Examiner(store, client, judge_prompts(settings), settings, reader, judge=judge)
-
-
-def _judge_name(settings: JudgeSettings, engine: Engine | None) -> str:
-    """The judge, and its weights."""
-    if settings.url is not None:
-        return f"{settings.model} at {settings.url}"
-    return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
+    return stage, client, examiner
 
 
 # Learning
@@ -254,13 +243,6 @@ def learner_settings(settings: LearnerSettings, home: Path, folder: Path) -> Lea
     return settings
 
 
-def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
-    """The model before it learned anything, loaded as the learner loads it."""
-    from afterwit.learning.policy import Policy
-
-    return Policy.load(versions_of(home, folder, settings.versions), 0, settings.learner)
-
-
 def learn_stage(
     settings: Settings,
     store: Store,
@@ -279,24 +261,24 @@ def learn_stage(
 
 
 def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
-    """The server that `learner.teacher = "server"` names, not connected yet; None for any other teacher.
+    """The server that `learner.teacher = "server"` names, not contacted yet; None for any other teacher.
 
-    SettingError if the settings name no server whose weights stay the same.
+    SettingError if the settings name no server whose weights stay the same, or an objective that no server
+    can teach.
     """
     from afterwit.engines.server.settings import ServerSettings
-    from afterwit.engines.teacher import ServedTeacher, given_ids, teacher_top_k
+    from afterwit.engines.teacher import ServedTeacher, given_ids, require_servable, teacher_top_k
     from afterwit.learning.settings import SERVER
 
     engine, learner = settings.engine, settings.learner
     if learner.teacher != SERVER:
         return None
-    waits = engine if isinstance(engine, ServerSettings) else ServerSettings()
     url, variable = learner.teacher_url, learner.teacher_key_env
-    if variable is not None and not os.environ.get(variable):
+    key = None if variable is None else os.environ.get(variable)
+    if variable is not None and not key:
         raise SettingError(
             f"learner.teacher_key_env names the environment variable {variable}, which is not set"
         )
-    key = None if variable is None else os.environ[variable]
     if url is None:
         if not isinstance(engine, ServerSettings):
             raise SettingError(
@@ -308,6 +290,8 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
                 f'{", ".join(engine.urls)} change: set learner.teacher_url, or engine.swap = "adapters"'
             )
         url, key = engine.urls[0], engine.key(os.environ)
+    require_servable(settings.objective)
+    waits = engine if isinstance(engine, ServerSettings) else ServerSettings()
     return ServedTeacher(
         folder,
         url,
@@ -317,15 +301,6 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
         silence_s=waits.silence_s,
         patience_s=waits.patience_s,
     )
-
-
-def check_teacher(settings: Settings, folder: Path) -> None:
-    """SettingError if the teacher is on a server that the settings do not name, or that cannot teach the
-    objective. The server is not contacted."""
-    if teacher_server(settings, folder) is not None:
-        from afterwit.engines.teacher import require_servable
-
-        require_servable(settings.objective)
 
 
 # Serving
@@ -367,32 +342,44 @@ def gateway_app(
     )
 
 
-def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
-    """The publish stage: it loads new versions into the engine and records what is served."""
+def publishers_of(
+    settings: Settings, engine: Engine, versions: Versions, store: AsyncStore
+) -> tuple[Publisher, OwnAdapters | None]:
+    """The publish stage, which loads new versions into the engine and records what is served; and personal
+    adapters, None if there are none."""
+    from afterwit.publish.own_adapters import OwnAdapters
     from afterwit.publish.publisher import check_capable
 
-    learner = settings.learner
+    learner, personal = settings.learner, settings.learner.adapters != "shared"
     if learner.enabled:
-        own, dtypes = learner.adapters != "shared", (engine.facts.dtype, learner.dtype)
-        check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes, own_adapters=own)
-    return _publisher(settings, engine, versions, partial(_published, store, versions))
+        dtypes = (engine.facts.dtype, learner.dtype)
+        check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes, own_adapters=personal)
 
+    async def published(number: int) -> None:
+        """The store learns of the version from its manifest."""
+        version, now = versions.get(number), time.time()
+        if version is None:
+            raise VersionDamaged(f"version {number} is served, but its manifest is gone")
 
-def own_adapters_of(
-    settings: Settings, engine: Engine, versions: Versions, store: AsyncStore, shared: Publisher
-) -> OwnAdapters | None:
-    """Gives the engine personal adapters; None if all share the one that `shared` publishes."""
-    from afterwit.publish.own_adapters import OwnAdapters
+        def record(store: Store) -> None:
+            store.commit_version(version, now=now)
+            store.published(number, now=now)
 
-    if settings.learner.adapters == "shared":
-        return None
+        log.info("publish: serving version %d", number)
+        await store.call(record)
 
-    def publisher(adapter: str) -> Publisher:
-        published = partial(_published, store, versions)
-        return _publisher(settings, engine, versions, published, adapter=adapter, other=shared)
-
-    most, idle_s = settings.publish.adapters, settings.publish.idle_s
-    return OwnAdapters(engine, publisher, versions.chains, most=most, idle_s=idle_s, now=time.monotonic)
+    shared = _publisher(settings, engine, versions, published)
+    if not personal:
+        return shared, None
+    own = OwnAdapters(
+        engine,
+        lambda adapter: _publisher(settings, engine, versions, published, adapter=adapter, other=shared),
+        versions.chains,
+        most=settings.publish.adapters,
+        idle_s=settings.publish.idle_s,
+        now=time.monotonic,
+    )
+    return shared, own
 
 
 def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
@@ -425,20 +412,6 @@ def _publisher(
         adapter=adapter,
         one_at_a_time=None if other is None else other.one_at_a_time,
     )
-
-
-async def _published(store: AsyncStore, versions: Versions, number: int) -> None:
-    """Record what is served; the store learns of the version from its manifest."""
-    version, now = versions.get(number), time.time()
-    if version is None:
-        raise VersionDamaged(f"version {number} is served, but its manifest is gone")
-
-    def record(store: Store) -> None:
-        store.commit_version(version, now=now)
-        store.published(number, now=now)
-
-    log.info("publish: serving version %d", number)
-    await store.call(record)
 
 
 # Tracking

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.retry import BackOff
@@ -20,15 +19,6 @@ PRUNE_PASSES = 16
 """Calls of `prune` in one step. The rest waits for the next step, so that others can write in between."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionLimits:
-    """How long a turn waits for its next state, and how long and how much the store keeps."""
-
-    next_state_s: float
-    max_age_s: float
-    max_bytes: int
-
-
 class Housekeeping:
     """Expires and prunes turns, and reports the room that is left."""
 
@@ -36,14 +26,18 @@ class Housekeeping:
         self,
         store: AsyncStore,
         home: Path,
-        retention: RetentionLimits,
         *,
+        next_state_s: float,
+        max_age_s: float,
+        max_bytes: int,
         report: Report,
         now: Callable[[], float],
         sweep: Callable[[Store, float], object] = lambda store, now: None,
     ) -> None:
-        """`sweep` ends episodes that nothing else ends."""
-        self._store, self._home, self._retention = store, home, retention
+        """How long a turn waits for its next state, and how long and how much the store keeps. `sweep` ends
+        episodes that nothing else ends."""
+        self._store, self._home, self._next_state_s = store, home, next_state_s
+        self._max_age_s, self._max_bytes = max_age_s, max_bytes
         self._report, self._now, self._sweep = report, now, sweep
 
     async def run(self, signals: Signals, *, poll_s: float, back_off: BackOff) -> None:
@@ -57,23 +51,19 @@ class Housekeeping:
 
     async def step(self) -> bool:
         """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
-        now = self._now()
+        now, pruned = self._now(), None
         await self._store.call(lambda store: self._sweep(store, now))
-        oldest = now - self._retention.next_state_s
+        oldest = now - self._next_state_s
         await self._store.call(lambda store: store.expire_open(older_than=oldest, now=now))
-        pruned = await self._prune(now)
-        await self._report(*_health(pruned, shutil.disk_usage(self._home).free))
-        return False
-
-    async def _prune(self, now: float) -> Pruned:
-        limits = self._retention
         for _ in range(PRUNE_PASSES):
             pruned = await self._store.call(
-                lambda store: store.prune(now=now, max_age_s=limits.max_age_s, max_bytes=limits.max_bytes)
+                lambda store: store.prune(now=now, max_age_s=self._max_age_s, max_bytes=self._max_bytes)
             )
             if not pruned.turns:
                 break
-        return pruned
+        assert pruned is not None
+        await self._report(*_health(pruned, shutil.disk_usage(self._home).free))
+        return False
 
 
 def _health(pruned: Pruned, free: int) -> tuple[bool, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from afterwit.chat_format.render import Renderer
-from afterwit.housekeeping import Housekeeping, RetentionLimits
+from afterwit.housekeeping import Housekeeping
 from afterwit.retry import BackOff
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
@@ -26,8 +26,8 @@ async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_
         said.append((ok, message))
         signals.stop.set()
 
-    retention = RetentionLimits(next_state_s=60.0, max_age_s=1e9, max_bytes=1)
-    housekeeping = Housekeeping(store, tmp_path, retention, report=report, now=lambda: 2000.0)
+    limits = {"next_state_s": 60.0, "max_age_s": 1e9, "max_bytes": 1}
+    housekeeping = Housekeeping(store, tmp_path, report=report, now=lambda: 2000.0, **limits)
     await housekeeping.run(signals, poll_s=60.0, back_off=BACK_OFF)
     await store.close()
     ((ok, message),) = said

@@ -116,17 +116,14 @@ def train(
     from afterwit import plugins
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
-    from afterwit.running.train import run, run_batches
+    from afterwit.running.train import run
 
+    if source is None and (url is not None or steps is not None):
+        raise SettingError("--url and --steps need --from")
     folder = home_of(home)
     direct = {"model": chosen_model(model, model_option), "learner.processes": learner_processes}
-    if source is None:
-        if url is not None or steps is not None:
-            raise SettingError("--url and --steps need --from")
-        settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
-        run(settings, folder, forever=follow)
-        return
-    below = plugins.load(plugins.BATCHES, source).defaults
-    direct[f"{source}.url"] = url
+    below = None
+    if source is not None:
+        below, direct[f"{source}.url"] = plugins.load(plugins.BATCHES, source).defaults, url
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, below=below, recipe=recipe)
-    run_batches(settings, folder, source=source, steps=steps)
+    run(settings, folder, forever=follow, source=source, steps=steps)

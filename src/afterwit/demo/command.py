@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from afterwit.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.demo.worlds import world_named
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
-from afterwit.running.logs import quiet
+from afterwit.running.logs import set_up
 from afterwit.running.up import engine_process
 
 HELD_OUT = 100
@@ -50,7 +51,7 @@ def run(
     `pairs` are settings as `--set` takes them, `direct` settings by name.
     """
     began, home, console = time.monotonic(), out / "home", Console(highlight=False)
-    quiet()
+    set_up(logging.ERROR)
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     played_in = world_named(world)

@@ -66,6 +66,7 @@ def _loaded(
     from afterwit.chat_format.render import Renderer
     from afterwit.doctor.engine import check_engine
     from afterwit.doctor.mathematics import check_mathematics
+    from afterwit.learning.policy import Policy
 
     renderer = Renderer.load(folder)
     progress("loading the model as the learner does")
@@ -73,6 +74,6 @@ def _loaded(
     progress("testing the mathematics with the weights that are served")
     yield from check_mathematics(trainer, renderer, settings.judge.placement)
     trainer.drop()
-    policy = build.base_policy(settings, home, folder)
+    policy = Policy.load(build.versions_of(home, folder, settings.versions), 0, settings.learner)
     progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
     yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings=settings)

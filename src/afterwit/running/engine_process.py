@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -100,21 +99,27 @@ class EngineProcess:
                 f"something answers at {self._url} already: attach to it with `afterwit serve`, or choose "
                 f"another address for the {self.name} server"
             )
-        await self._spawn(fresh=True)
+        process = await self._spawn(fresh=True)
         now = asyncio.get_running_loop().time
         began = now()
+
+        def why() -> str:
+            killed = process.returncode == -signal.SIGKILL
+            death = "It was killed, perhaps for lack of memory. " if killed else ""
+            return death + end_of(self.log.read_text(errors="replace"), self.log)
+
         try:
             async with asyncio.timeout(within_s):
                 while not await self._answers():
-                    if self._ended:
-                        raise SettingError(f"the {self.name} server ended before it answered. {self._why()}")
-                    progress(f"{step_of(self._log_text())}, {now() - began:.0f} s")
+                    if process.returncode is not None:
+                        raise SettingError(f"the {self.name} server ended before it answered. {why()}")
+                    progress(f"{step_of(self.log.read_text(errors='replace'))}, {now() - began:.0f} s")
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             raise SettingError(
-                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). {self._why()}"
+                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). {why()}"
             ) from error
-        self._watching = asyncio.create_task(self._keep_alive())
+        self._watching = asyncio.create_task(self._keep_alive(process))
 
     async def stop(self) -> None:
         """End it with all that it started, and nothing else."""
@@ -123,31 +128,22 @@ class EngineProcess:
             await asyncio.wait([self._watching])
         if (process := self._process) is None:
             return
-        self._signal(signal.SIGTERM)
+        _signal(process, signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_S):
                 await process.wait()
         except TimeoutError:
             log.warning("the %s server did not stop in %g s: it is killed", self.name, STOP_S)
-        self._signal(signal.SIGKILL)
-        await process.wait()
-        self._sweep()
+        await self._end(process)
 
-    def _why(self) -> str:
-        killed = self._process is not None and self._process.returncode == -signal.SIGKILL
-        death = "It was killed, perhaps for lack of memory. " if killed else ""
-        return death + end_of(self._log_text(), self.log)
-
-    @property
-    def _ended(self) -> bool:
-        return self._process is None or self._process.returncode is not None
-
-    async def _spawn(self, *, fresh: bool) -> None:
+    async def _spawn(self, *, fresh: bool) -> asyncio.subprocess.Process:
+        """Start it. Only the owner may read its log: a server may log prompts."""
         compiled = f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"  # kept for the next start
         own = {**self.command.environment, "TMPDIR": str(self._scratch)}
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
         try:
-            with _opened(self.log, fresh=fresh) as out:
-                self._sweep()
+            with os.fdopen(os.open(self.log, flags, 0o600), "ab") as out:
+                shutil.rmtree(self._scratch, ignore_errors=True)
                 self._scratch.mkdir(mode=0o700)
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-I", parent.__file__, str(os.getpid())),
@@ -159,55 +155,44 @@ class EngineProcess:
                     start_new_session=True,
                 )
         except OSError as error:
-            self._sweep()
+            shutil.rmtree(self._scratch, ignore_errors=True)
             raise SettingError(f"the {self.name} server cannot be started: {error}") from error
+        return self._process
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, process: asyncio.subprocess.Process) -> None:
         """Start it again when it ends, after growing pauses; also when it could not be started."""
         loop, deaths = asyncio.get_running_loop(), 0
+        running: asyncio.subprocess.Process | None = process
         while True:
             began = loop.time()
-            why = await self._life()
+            try:
+                served, running = running is not None, running or await self._spawn(fresh=False)
+                self.trouble = None
+                why = f"the {self.name} server ended ({await self._ended(running, served)})"
+            except SettingError as error:
+                why = str(error)
+            running = None
             deaths = 1 if loop.time() - began > STEADY_S else deaths + 1
             wait_s = pause(deaths, self._first_pause_s)
             self.trouble = f"{why}; it starts again in {wait_s:g} s; its log is {self.log}"
             log.warning("%s", self.trouble)
             await asyncio.sleep(wait_s)
 
-    async def _life(self) -> str:
-        """Start it, unless it runs; wait until it ends, and clean up. Returns why it ended."""
-        served = self._process is not None
-        if not served:
-            try:
-                await self._spawn(fresh=False)
-            except SettingError as error:
-                return str(error)
-        assert self._process is not None
-        self.trouble = None
-        ended, hanging = (asyncio.create_task(each) for each in (self._process.wait(), self._left(served)))
-        try:
-            await asyncio.wait({ended, hanging}, return_when=asyncio.FIRST_COMPLETED)
-            self._signal(signal.SIGKILL)  # its children would keep its memory and its port
-            code = await ended
-        finally:
-            for task in (ended, hanging):
-                task.cancel()
-        self._process = None
-        self._sweep()
-        return f"the {self.name} server ended ({code})"
+    async def _ended(self, process: asyncio.subprocess.Process, listened: bool) -> int:
+        """Wait until it ends, and clean up. Returns its exit code.
 
-    async def _left(self, listened: bool) -> None:
-        """Return once it has not listened for a while, though it did before.
-
-        vLLM whose engine died closes its port, and may wait for its own tasks forever.
+        It is ended if it does not listen for a while, though it did before: vLLM whose engine died closes its
+        port, and may wait for its own tasks forever.
         """
-        refused = 0
-        while refused < LOOKS:
-            await asyncio.sleep(LOOK_S)
-            if await self._listens():
-                listened, refused = True, 0
-            elif listened:
-                refused += 1
+        ended, refused = asyncio.create_task(process.wait()), 0
+        try:
+            while refused < LOOKS and not (await asyncio.wait({ended}, timeout=LOOK_S))[0]:
+                listens = await self._listens()
+                listened = listened or listens
+                refused = 0 if listens else refused + listened
+        finally:
+            ended.cancel()
+        return await self._end(process)
 
     async def _listens(self) -> bool:
         """Whether a connection is not refused; a busy server may take long to accept one."""
@@ -220,17 +205,13 @@ class EngineProcess:
         writer.close()
         return True
 
-    def _sweep(self) -> None:
+    async def _end(self, process: asyncio.subprocess.Process) -> int:
+        """Kill what is left of it, whose children would keep its memory and its port."""
+        _signal(process, signal.SIGKILL)
+        code = await process.wait()
+        self._process = None
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        """Signal the whole group, which may be gone."""
-        assert self._process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def _log_text(self) -> str:
-        return self.log.read_text(errors="replace")
+        return code
 
     async def _answers(self) -> bool:
         timeout = aiohttp.ClientTimeout(total=10)
@@ -242,10 +223,10 @@ class EngineProcess:
             return False
 
 
-def _opened(path: Path, *, fresh: bool) -> BinaryIO:
-    """The log, which only its owner may read: a server may log prompts."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
-    return os.fdopen(os.open(path, flags, 0o600), "ab")
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Signal the whole group, which may be gone."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def step_of(log: str) -> str:

@@ -9,7 +9,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -43,19 +42,26 @@ async def keep_alive(
     settings: Settings, home: Path, *, pause_s: float, stop_s: float, report: Report
 ) -> None:
     """Run the learner's process until cancelled; restart it after growing pauses, and `report` each death."""
-    loop = asyncio.get_running_loop()
-    deaths = 0
+    loop, deaths = asyncio.get_running_loop(), 0
+
+    async def tell(ok: bool, message: str) -> None:
+        log.warning("learn: %s", message)
+        try:
+            await report(ok, message)
+        except AfterwitError as error:  # learning goes on without a status
+            log.warning("learn: its status cannot be stored: %s", error)
+
     while True:
         started = loop.time()
         try:
-            code = await _life(settings, home, stop_s, report)
+            code = await _life(settings, home, stop_s, tell)
             cause = None if code == REFUSED else _cause(code)
         except OSError as error:  # out of processes or memory, for now
             cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
         wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
         if cause is not None:
-            await _report(report, False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
+            await tell(False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
 
 
@@ -64,24 +70,26 @@ def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> fl
     return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
-async def _life(settings: Settings, home: Path, stop_s: float, report: Report) -> int | None:
+async def _life(settings: Settings, home: Path, stop_s: float, tell: Report) -> int | None:
     """Start the process and wait until it ends; if cancelled, end it. Returns its exit code."""
     receiving, sending = multiprocessing.Pipe(duplex=False)
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
     with receiving, sending:
         process = _start(settings, home, sending)
-        watching = asyncio.create_task(_watch(receiving, process, settings.learner.patience_s, report))
+        loop.add_reader(process.sentinel, over.set)
+        watching = asyncio.create_task(_watch(receiving, process, settings.learner.patience_s, tell))
         if starts_ranks(settings):
             watching.cancel()  # they watch each other
         try:
-            await _ended(process)
+            await over.wait()
         finally:
+            loop.remove_reader(process.sentinel)
             watching.cancel()
-            if process.is_alive():
-                await asyncio.to_thread(_stop, process, stop_s)
+            await asyncio.to_thread(_end, process, None if over.is_set() else stop_s)
     return process.exitcode
 
 
-async def _watch(heartbeats: Connection, process: BaseProcess, patience_s: float, report: Report) -> None:
+async def _watch(heartbeats: Connection, process: BaseProcess, patience_s: float, tell: Report) -> None:
     """Report when no heartbeat has come for `patience_s` seconds, and when they come again."""
     newest, silent = time.monotonic(), False
     while True:
@@ -96,15 +104,17 @@ async def _watch(heartbeats: Connection, process: BaseProcess, patience_s: float
                 f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one "
                 f"pass takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
             )
-            await _report(report, not silent, hangs if silent else WORKING)
+            await tell(not silent, hangs if silent else WORKING)
 
 
-async def _report(report: Report, ok: bool, message: str) -> None:
-    log.warning("learn: %s", message)
-    try:
-        await report(ok, message)
-    except AfterwitError as error:  # learning goes on without a status
-        log.warning("learn: its status cannot be stored: %s", error)
+def _end(process: BaseProcess, stop_s: float | None) -> None:
+    """Wait for a process that has ended; or have it end within `stop_s` seconds."""
+    if stop_s is not None:
+        process.terminate()
+        process.join(stop_s)
+        if process.is_alive():
+            process.kill()
+    process.join()
 
 
 def _start(settings: Settings, home: Path, heartbeats: Connection | None = None) -> BaseProcess:
@@ -116,24 +126,6 @@ def _start(settings: Settings, home: Path, heartbeats: Connection | None = None)
     )
     process.start()
     return process
-
-
-async def _ended(process: BaseProcess) -> None:
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(process.sentinel, over.set)
-    try:
-        await over.wait()
-    finally:
-        loop.remove_reader(process.sentinel)
-    await asyncio.to_thread(process.join)
-
-
-def _stop(process: BaseProcess, stop_s: float) -> None:
-    process.terminate()
-    process.join(stop_s)
-    if process.is_alive():
-        process.kill()
-        process.join()
 
 
 def _cause(code: int | None) -> str:
@@ -151,7 +143,10 @@ def _cause(code: int | None) -> str:
 def _learn(
     settings: Settings, home: Path, log_level: int, parent: int, heartbeats: Connection | None = None
 ) -> None:
-    """The process. Until the model is in memory SIGTERM ends it at once; after that, an update ends first."""
+    """The process. Until the model is in memory SIGTERM ends it at once; after that, an update ends first.
+
+    The work itself sends the heartbeats, often: a thread would go on while the work hangs.
+    """
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the parent
     from afterwit.running.logs import set_up
@@ -161,43 +156,24 @@ def _learn(
     if starts_ranks(settings):
         launch(settings.learner.processes, _rank, settings, home, log_level, signals="SIGTERM")
         return
-    stopped = threading.Event()
+    stopped, beaten = threading.Event(), 0.0
 
     def loaded() -> None:
         signal.signal(signal.SIGTERM, lambda *_: stopped.set())
 
-    beat = _beats(heartbeats)
-
     def stop() -> bool:
-        beat()
+        nonlocal beaten
+        if heartbeats is not None and time.monotonic() - beaten >= BEAT_S:
+            beaten = time.monotonic()
+            with suppress(OSError):  # a parent that is gone needs no heartbeat
+                heartbeats.send_bytes(b".")
         return stopped.is_set() or is_gone(parent)
 
     try:
         learn(settings, home, stop=stop, loaded=loaded, forever=True, wait=True)
-    except RankLost as error:
-        log.warning("learn: %s", error)
-        raise SystemExit(LOST) from error
     except AfterwitError as error:
         log.warning("learn: %s", error)
-        raise SystemExit(REFUSED) from error
-
-
-def _beats(pipe: Connection | None) -> Callable[[], None]:
-    """Sends a heartbeat. The work itself calls it, often: a thread would go on while the work hangs.
-
-    It never fails and never waits long: a parent that is gone needs no heartbeat.
-    """
-    sent = 0.0
-
-    def beat() -> None:
-        nonlocal sent
-        if pipe is None or time.monotonic() - sent < BEAT_S:
-            return
-        sent = time.monotonic()
-        with suppress(OSError):
-            pipe.send_bytes(b".")
-
-    return beat
+        raise SystemExit(LOST if isinstance(error, RankLost) else REFUSED) from error
 
 
 def _rank(settings: Settings, home: Path, log_level: int) -> None:

@@ -15,18 +15,8 @@ class PlainFormatter(logging.Formatter):
         return plain(super().format(record))
 
 
-def log_plainly() -> None:
-    """Set up logging for a process that serves or trains."""
-    set_up(logging.INFO)
-
-
-def quiet() -> None:
-    """Set up logging for a process with a display of its own: errors only."""
-    set_up(logging.ERROR)
-
-
 def set_up(level: int) -> None:
-    """Set up logging from `level` on."""
+    """Set up logging from `level` on: INFO to serve or train, ERROR under a display of its own."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])

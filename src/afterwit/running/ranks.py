@@ -82,40 +82,25 @@ def _rank(launcher: int, work: Callable[..., None], *args: object) -> None:
     """One process: it works, and no longer than the launcher lives.
 
     Once this returns, the process waits until all others have returned too. A launcher that sent a signal
-    waits half a minute for the process to end, so it ends here.
+    waits half a minute for the process to end, so it ends here. The pipe holds a byte if a signal with a
+    handler came, whichever handler it was.
     """
-    with _signal_received() as received:
-        try:
-            end_with(launcher)
-            work(*args)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if is_gone(launcher):
-                os._exit(GONE)
-        if received():
-            raise SystemExit(KILLED + signal.SIGTERM)  # the launcher takes 0 for a return
-
-
-@contextmanager
-def _signal_received() -> Iterator[Callable[[], bool]]:
-    """Whether a signal with a handler has come since, whichever handler it was."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-
-    def received() -> bool:
-        try:
-            return bool(os.read(read, 1))
-        except BlockingIOError:
-            return False
-
     try:
-        yield received
+        end_with(launcher)
+        work(*args)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if is_gone(launcher):
+            os._exit(GONE)
         signal.set_wakeup_fd(before)
-        os.close(read)
         os.close(write)
+    with open(read, "rb") as received:
+        if received.read(1):
+            raise SystemExit(KILLED + signal.SIGTERM)  # the launcher takes 0 for a return
 
 
 @contextmanager

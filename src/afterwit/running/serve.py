@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import random
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,12 +42,17 @@ from afterwit.publish.own_adapters import EngineOfMany
 from afterwit.retry import BackOff
 from afterwit.running import learner_process
 from afterwit.running.engine_process import EngineProcess
-from afterwit.running.logs import log_plainly
+from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore
-from afterwit.worker import Signals
+from afterwit.worker import Report, Signals
 
 STAGES = ("gateway", "judge", "learn")
+SWITCHED_OFF = {
+    "judge": "switched off (judge.enabled = false): turns are recorded and wait to be judged",
+    "learn": "switched off (learner.enabled = false): nothing trains, judged turns wait",
+}
+"""The effect of the settings that switch a stage off."""
 JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""
 HOUSEKEEPING_EVERY_S = 60.0
@@ -66,7 +70,7 @@ def run(
     settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
 ) -> None:
     """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once."""
-    log_plainly()
+    set_up(logging.INFO)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, home, stages, servers))
 
@@ -74,19 +78,28 @@ def run(
 async def _serve(
     settings: Settings, home: Path, stages: tuple[str, ...], servers: Sequence[EngineProcess]
 ) -> None:
-    console = Terminal(stderr=True)
-    stop = asyncio.Event()
+    console, loop, stop = Terminal(stderr=True), asyncio.get_running_loop(), asyncio.Event()
+
+    def stopping(number: int) -> None:
+        if stop.is_set():
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+
+    async def stop_servers() -> None:
+        await asyncio.gather(*(server.stop() for server in servers))
+
+    def troubles() -> dict[str, str]:
+        return {each.name: each.trouble for each in servers if each.trouble is not None}
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _stopping, stop, number)
+        loop.add_signal_handler(number, stopping, number)
     async with AsyncExitStack() as stack:
         if servers:
-            stack.push_async_callback(_stop_all, servers)
+            stack.push_async_callback(stop_servers)
             if not await _started(servers, settings, console, stop):
                 return
-
-        def troubles() -> dict[str, str]:
-            return {each.name: each.trouble for each in servers if each.trouble is not None}
-
         with console.status("loading the model"):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
         spare_what_stays()
@@ -94,14 +107,6 @@ async def _serve(
         greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first")
-
-
-def _stopping(stop: asyncio.Event, number: int) -> None:
-    if stop.is_set():
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-    stop.set()
 
 
 async def _started(
@@ -137,10 +142,6 @@ async def _started(
             await asyncio.gather(stopped, *left, return_exceptions=True)
 
 
-async def _stop_all(servers: Sequence[EngineProcess]) -> None:
-    await asyncio.gather(*(server.stop() for server in servers))
-
-
 async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:
     """Print what is wrong with the judge: first of all if it is known soon, otherwise when it is known."""
     if runtime.examiner is None:
@@ -153,11 +154,11 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     examined = asyncio.create_task(runtime.examiner.told())
     stack.callback(examined.cancel)
     done, _ = await asyncio.wait({examined}, timeout=JUDGE_WITHIN_S)
-    if done:
-        print_fault(examined)
-    else:
+    if not done:
         console.print("judge: it is being asked three questions with known answers; the result follows")
         examined.add_done_callback(print_fault)
+        return
+    print_fault(examined)
 
 
 def greet(console: Console, runtime: Runtime, home: Path) -> None:
@@ -171,16 +172,6 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     console.print(Text.assemble("serving ", (model, "bold"), f", version {version}"))
     where = Text.assemble("point an agent at ", (runtime.url, "bold"), f", model name afterwit; home {home}")
     console.print(where, soft_wrap=True)
-
-
-def switched_off(settings: Settings) -> dict[str, str]:
-    """The stages that the settings switch off, each with a sentence on the effect."""
-    off = {}
-    if not settings.judge.enabled:
-        off["judge"] = "switched off (judge.enabled = false): turns are recorded and wait to be judged"
-    if not settings.learner.enabled:
-        off["learn"] = "switched off (learner.enabled = false): nothing trains, judged turns wait"
-    return off
 
 
 class Runtime:
@@ -202,9 +193,10 @@ class Runtime:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
         self._settings, self._home, self._judge, self._servers = settings, home, judge, servers
-        self.off = {stage: why for stage, why in switched_off(settings).items() if stage in stages}
+        enabled = {"gateway": True, "judge": settings.judge.enabled, "learn": settings.learner.enabled}
+        self.off = {stage: SWITCHED_OFF[stage] for stage in stages if not enabled[stage]}
         """The stages that were chosen and do not run, each with the reason."""
-        self.stages = tuple(stage for stage in stages if stage not in self.off)
+        self.stages = tuple(stage for stage in stages if enabled[stage])
         if not self.stages:
             raise SettingError(f"nothing is left to run: {'; '.join(self.off.values())}")
         self._stack = AsyncExitStack()
@@ -230,16 +222,19 @@ class Runtime:
 
     async def _start(self) -> None:
         """Start the parts in order: faults of model, store and address are found before the port listens."""
-        settings, home = self._settings, self._home
+        settings, home, learner = self._settings, self._home, self._settings.learner
         folder = model_folder(settings.model, home)
-        if settings.learner.enabled:
-            build.learner_settings(settings.learner, home, folder)  # refused before anything runs
-            build.check_teacher(settings, folder)
+        if learner.enabled:  # refused before anything runs
+            build.learner_settings(learner, home, folder)
+            build.teacher_server(settings, folder)
         if "learn" in self.stages:
             refuse_torchrun()
             if find_spec("torch") is None:  # or the learner's process would die of it again and again
                 raise ModuleNotFoundError("there is no module torch", name="torch")
-        self._claim(make_home(home))
+        make_home(home)
+        for stage in self.stages:  # two processes over one home would overwrite each other's status
+            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
+            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
         build.check_tracking(settings)
         self._stack.push_async_callback(asyncio.to_thread, build.start_tracing(settings))
         renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
@@ -250,7 +245,7 @@ class Runtime:
         remember_model(home, folder)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
-        if settings.learner.enabled and all_seen:
+        if learner.enabled and all_seen:
             await self.store.call(lambda store: refuse_another_home(settings.store.url, store, versions))
         for stage, why in self.off.items():
             await self._reporter(stage)(True, why)
@@ -262,16 +257,17 @@ class Runtime:
             self._stack.enter_context(store.listening(lambda: wake(self._signals.wake.set)))
             self._start_judge(renderer)
         if "learn" in self.stages:
-            self._start_learner()
-        self._start_housekeeping()
+            restart_s, report = settings.serve.learner_restart_s, self._reporter("learn")
+            self._spawn(
+                learner_process.keep_alive(
+                    settings, home, pause_s=restart_s, stop_s=LEARNER_STOP_S, report=report
+                )
+            )
+        housekeeping = build.housekeeping_of(settings, home, self.store, self._reporter("housekeeping"))
+        back_off = BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random)
+        self._spawn(housekeeping.run(self._signals, poll_s=HOUSEKEEPING_EVERY_S, back_off=back_off))
         if sock is not None and self.engine is not None:
             await self._listen(sock, self.engine, renderer, versions)
-
-    def _claim(self, home: Path) -> None:
-        """Lock each stage: two processes over one home would overwrite each other's status."""
-        for stage in self.stages:
-            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
-            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
 
     async def _reserve(self) -> socket.socket:
         """The bound address; nothing listens on it yet. SettingError if others could call without a key."""
@@ -289,12 +285,11 @@ class Runtime:
 
     async def _start_engine(self, folder: Path, versions: Versions) -> Engine:
         """Load the model, then its newest version, so that the first request meets what was learned."""
-        settings = self._settings
+        settings, poll_s = self._settings, self._settings.publish.poll_s
         learns = settings.learner.enabled or versions.newest() > 0
         engine = await build.engine_of(settings, folder, takes_weights=learns)
         self._stack.push_async_callback(engine.close)
-        publisher = build.publisher_of(settings, engine, versions, self.store)
-        own = build.own_adapters_of(settings, engine, versions, self.store, publisher)
+        publisher, own = build.publishers_of(settings, engine, versions, self.store)
         await publisher.start()
         if own is not None:
             await own.step()
@@ -302,8 +297,8 @@ class Runtime:
             publisher.run(
                 self._signals,
                 report=self._reporter("publish"),
-                poll_s=settings.publish.poll_s,
-                back_off=_back_off(settings.publish.poll_s, 60.0),
+                poll_s=poll_s,
+                back_off=BackOff(base_s=poll_s, max_s=60.0, random=random.random),
                 others=None if own is None else own.step,
             )
         )
@@ -328,49 +323,31 @@ class Runtime:
         self.url = listener.url
 
     def _start_judge(self, renderer: Renderer) -> None:
-        settings, judge = self._settings, self._settings.judge
-        client = self._judge or build.judge_client(judge, self.engine, renderer)
-        close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
-        if close is not None:
-            self._stack.push_async_callback(close)
-        if self._judge is None:
-            self.examiner = build.examiner_of(judge, self.store, client, self.engine, renderer)
-        stage = build.judge_stage(settings, self.store, client, examiner=self.examiner)
-        self._spawn(stage.run(self._signals))
-        report = self._reporter(JUDGE_CHECKS)
-        checks = JudgeChecks(self.store, every_s=judge.check_every_s, report=report)
-        self._spawn(checks.run(self._signals))
-
-    def _start_learner(self) -> None:
-        self._spawn(
-            learner_process.keep_alive(
-                self._settings,
-                self._home,
-                pause_s=self._settings.serve.learner_restart_s,
-                stop_s=LEARNER_STOP_S,
-                report=self._reporter("learn"),
-            )
+        stage, client, self.examiner = build.judge_stage(
+            self._settings, self.store, self.engine, renderer, self._judge
         )
+        if (close := getattr(client, "close", None)) is not None:
+            self._stack.push_async_callback(close)
+        self._spawn(stage.run(self._signals))
+        every_s, report = self._settings.judge.check_every_s, self._reporter(JUDGE_CHECKS)
+        self._spawn(JudgeChecks(self.store, every_s=every_s, report=report).run(self._signals))
 
-    def _start_housekeeping(self) -> None:
-        report = self._reporter("housekeeping")
-        housekeeping = build.housekeeping_of(self._settings, self._home, self.store, report)
-        back_off = _back_off(HOUSEKEEPING_EVERY_S, 3600.0)
-        self._spawn(housekeeping.run(self._signals, poll_s=HOUSEKEEPING_EVERY_S, back_off=back_off))
-
-    def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
+    def _reporter(self, stage: str) -> Report:
         async def report(ok: bool, message: str) -> None:
             await self.store.call(lambda store: store.set_status(stage, ok, message, now=time.time()))
 
         return report
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it until it ends, or until this context does."""
         task = asyncio.create_task(work)
-        self._stack.push_async_callback(_cancel, task)
 
+        async def cancel() -> None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
-def _back_off(base_s: float, max_s: float) -> BackOff:
-    return BackOff(base_s=base_s, max_s=max_s, random=random.random)
+        self._stack.push_async_callback(cancel)
 
 
 async def _follow(versions: Versions) -> bool:
@@ -386,12 +363,6 @@ async def _follow(versions: Versions) -> bool:
         log.warning("publish: %s; what is on this disk serves", error)
         return False
     return True
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def spare_what_stays() -> None:

@@ -5,6 +5,7 @@ Torch is imported once this process is the only learner: until then it costs nex
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,12 +23,11 @@ from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, Setti
 from afterwit.home.home import refuse_another_home
 from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.health import FailureKind, failure_kind, on_person
-from afterwit.running.logs import log_plainly
+from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
 
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
-    from afterwit.learning.distributed.ranks import Ranks
     from afterwit.learning.trainer import Trainer
     from afterwit.store import Store
 
@@ -35,30 +36,8 @@ if TYPE_CHECKING:
     Work = Callable[[Settings, Store, Trainer, Committed], None]
 
 STAGE = "learn"
-STOP = "SIGINT,SIGTERM"
-"""Signals that end a command which trains; an update that has begun may finish."""
 LOCK_POLL_S = 1.0
 """Seconds between two attempts to become the only learner."""
-
-
-def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = None) -> None:
-    """Train over the home's store until no turn is left, or, `forever`, until SIGINT or SIGTERM.
-
-    `kind` replaces the learner's own trainer.
-    Raises NothingLearned if there was no turn to begin with, AlreadyRunning if there is another learner.
-    """
-    log_plainly()
-    if starts_ranks(settings):
-        others = {"forever": forever, "kind": kind}
-        launch(settings.learner.processes, _rank, run, settings, home, others, signals=STOP)
-        return
-    stop = threading.Event()
-
-    def loaded() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-
-    learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)
 
 
 class BatchSource(Protocol):
@@ -85,16 +64,26 @@ class BatchSource(Protocol):
         """
 
 
-def run_batches(settings: Settings, home: Path, *, source: str, steps: int | None) -> None:
-    """Train on the batches of an installed `BatchSource`, for `steps` updates or until SIGINT or SIGTERM.
+def run(
+    settings: Settings,
+    home: Path,
+    *,
+    forever: bool = False,
+    source: str | None = None,
+    steps: int | None = None,
+    kind: Kind | None = None,
+) -> None:
+    """Train over the home's store until no turn is left, or, `forever`, until SIGINT or SIGTERM.
 
-    The first signal lets an update that has begun finish, the second ends it. Raises AlreadyRunning if the
-    home has another learner.
+    With `source`, train on the batches of that installed `BatchSource` instead, for `steps` updates or until
+    a signal. Once the model is in memory, the first signal lets an update that has begun finish, the second
+    ends it. `kind` replaces the learner's own trainer.
+    Raises NothingLearned if there was no turn to begin with, AlreadyRunning if there is another learner.
     """
-    log_plainly()
+    set_up(logging.INFO)
     if starts_ranks(settings):
-        others = {"source": source, "steps": steps}
-        launch(settings.learner.processes, _rank, run_batches, settings, home, others, signals=STOP)
+        again = partial(run, settings, home, forever=forever, source=source, steps=steps, kind=kind)
+        launch(settings.learner.processes, _rank, again, signals="SIGINT,SIGTERM")
         return
     stop = threading.Event()
 
@@ -106,19 +95,22 @@ def run_batches(settings: Settings, home: Path, *, source: str, steps: int | Non
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stopping)
 
-    def work(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
+    def on_batches(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
         trainer.begin(now=time.time())
         store.reconcile(trainer.versions.of(None).all(), now=time.time())
-        batches: BatchSource = plugins.load(plugins.BATCHES, source)
+        batches: BatchSource = plugins.load(plugins.BATCHES, source or "")
         batches.run(own, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait, committed=committed)
 
-    _lead(settings, home, work, stop=stop.is_set, loaded=loaded, wait=False)
+    if source is None:
+        learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)
+    else:
+        _lead(settings, home, on_batches, stop=stop.is_set, loaded=loaded, wait=False)
 
 
-def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
+def _rank(work: Callable[[], None]) -> None:
     """One of the learner's processes, if this command started several; errors are one line."""
     try:
-        work(settings, home, **others)
+        work()
     except AfterwitError as error:
         if os.environ["RANK"] == "0":
             print(f"afterwit: {error}", file=sys.stderr)
@@ -161,7 +153,10 @@ def _lead(
     wait: bool,
     kind: Kind | None = None,
 ) -> None:
-    """Do the `work` as the home's only learner, the model in memory. Other ranks follow the first one."""
+    """Do the `work` as the home's only learner, the model in memory and tested. Other ranks follow the first.
+
+    A sharded model is not tested: the tests run in one process.
+    """
     with member(settings, home, Placed.of(os.environ)) as (own, folder, ranks):
         if ranks is not None and ranks.rank > 0:
             from afterwit.learning.distributed.joining import follow
@@ -178,7 +173,14 @@ def _lead(
                 versions.follow()
                 refuse_another_home(own.store.url, store, versions)
                 store.set_status(STAGE, True, "loading the model", now=time.time())
-                trainer = _tested_trainer(own, home, folder, ranks, kind)
+                with memory_shortage_named(folder):
+                    from afterwit.chat_format.render import Renderer
+                    from afterwit.doctor.finding import require
+                    from afterwit.doctor.mathematics import check_mathematics
+
+                    trainer = build.trainer_of(own, home, folder, ranks, kind)
+                    if own.learner.shards == 1:
+                        require(check_mathematics(trainer, Renderer.load(folder), own.judge.placement))
                 loaded()
                 with build.tracking(own, home) as committed:
                     work(own, store, trainer, committed)
@@ -200,33 +202,14 @@ def _locked(
                 both.enter_context(versions.learning())
                 both.enter_context(store.leading())
                 lock.push(both.pop_all())
+                return True
         except AlreadyRunning as error:
             if not wait:  # the status is the other learner's
                 raise
-            if str(error) != reported:
-                reported = str(error)
-                message = f"waiting for another learner to end: {error}"
-                store.set_status(STAGE, False, message, now=time.time())
+            if reported != (reported := f"waiting for another learner to end: {error}"):
+                store.set_status(STAGE, False, reported, now=time.time())
             time.sleep(LOCK_POLL_S)
-        else:
-            return True
     return False
-
-
-def _tested_trainer(
-    settings: Settings, home: Path, folder: Path, ranks: Ranks | None, kind: Kind | None
-) -> Trainer:
-    """The trainer with its policy in memory, after its self-tests with this model. A sharded model is not
-    tested: the tests run in one process."""
-    with memory_shortage_named(folder):
-        from afterwit.chat_format.render import Renderer
-        from afterwit.doctor.finding import require
-        from afterwit.doctor.mathematics import check_mathematics
-
-        trainer = build.trainer_of(settings, home, folder, ranks, kind)
-        if settings.learner.shards == 1:
-            require(check_mathematics(trainer, Renderer.load(folder), settings.judge.placement))
-        return trainer
 
 
 @contextmanager

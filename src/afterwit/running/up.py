@@ -42,8 +42,11 @@ def run(settings: Settings, home: Path) -> None:
 
 
 def engine_process(settings: Settings, home: Path) -> EngineProcess:
-    """The server that the settings ask for, not started yet. SettingError if they cannot go together."""
-    engine, learner = _engine(settings), settings.learner
+    """The server that the settings ask for, not started yet. SettingError if they cannot go together.
+
+    Its flags leave room for the learner, unless the model cannot be counted.
+    """
+    engine = _engine(settings)
     if (fault := mismatched_swap(settings)) is not None:
         raise SettingError(fault)
     if len(engine.urls) > 1:
@@ -52,27 +55,17 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
             f"of them set placement.policy = {len(engine.urls)}, or as many GPUs as they have together"
         )
     host, port = address("engine.url", engine.urls[0])
-    folder = model_folder(settings.model, make_home(home))
-    command = LAUNCHERS[engine.kind](
-        folder.resolve(),
-        engine,
-        host=host,
-        port=port,
-        lora_rank=learner.lora_rank,
-        more=_room(settings, folder, home),
-    )
-    return EngineProcess(command, engine.urls[0], home)
-
-
-def _room(settings: Settings, folder: Path, home: Path) -> tuple[str, ...]:
-    """Flags with which the server leaves room for the learner; none for a model that cannot be counted."""
-    gpu = first_gpu()
+    folder, gpu = model_folder(settings.model, make_home(home)), first_gpu()
+    room: tuple[str, ...] = ()
     try:
         models = models_of(settings.model_copy(update={"model": str(folder)}), home)
+        room = () if gpu is None else lone_flags(settings, models, gpu)
     except SettingError as error:
         log.info("the server takes as much memory as it does by default: %s", error)
-        return ()
-    return () if gpu is None else lone_flags(settings, models, gpu)
+    command = LAUNCHERS[engine.kind](
+        folder.resolve(), engine, host=host, port=port, lora_rank=settings.learner.lora_rank, more=room
+    )
+    return EngineProcess(command, engine.urls[0], home)
 
 
 def placed(

@@ -27,7 +27,7 @@ from afterwit.demo.tools.world import ToolsWorld
 from afterwit.errors import AfterwitError, SettingError, TooManyUnscored
 from afterwit.home.model import model_folder
 from afterwit.retry import BackOff
-from afterwit.running.logs import log_plainly
+from afterwit.running.logs import set_up
 from afterwit.sandbox.isolation import find_isolation, seen_in
 from afterwit.turn import Sampling
 from afterwit.worker import Signals
@@ -393,7 +393,7 @@ TASK_SETS: Mapping[str, Callable[[AgenticOPDConfig], TaskSet]] = {
 def run(command: str, arguments: Sequence[str]) -> None:
     """Run `serve`, `process` or `evaluate` with the library's flags. It ends the process with its status."""
     flags = [argument for argument in arguments if argument != UNSAFE]
-    log_plainly()
+    set_up(logging.INFO)
     if len(flags) < len(arguments):
         flags += ["--env.unsafe_sandbox", "true"]
         for handler in logging.getLogger().handlers:
