@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from afterwit.build import publisher_of, store_of_model, trainer_of, versions_of
+from afterwit.build import publishers_of, store_of_model, trainer_of, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
@@ -158,7 +158,7 @@ async def simulation(
                 store=store,
                 judge=_judge(settings, inline, weakened(client, world, wrong), now),
                 learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
-                publisher=publisher_of(settings, engine, versions, inline),
+                publisher=publishers_of(settings, engine, versions, inline)[0],
                 versions=versions,
                 engine=engine,
                 keyless=not sources,

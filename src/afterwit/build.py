@@ -328,7 +328,7 @@ def gateway_app(
 ) -> GatewayApp:
     """The gateway's application, with the buttons of its page."""
     from afterwit.gateway.app import build_app
-    from afterwit.page.app import HomeControls
+    from afterwit.page.app import roll_back
 
     return build_app(
         engine,
@@ -336,7 +336,7 @@ def gateway_app(
         store,
         settings.gateway,
         adapters=settings.learner.adapter_policy,
-        controls=HomeControls(store, versions, time.time),
+        roll_back=lambda target: roll_back(store, versions, target, now=time.time()),
         wake_judge=wake_judge,
         servers=servers,
     )

@@ -9,32 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.chat_format.render import Renderer
+from afterwit.store import Store
 from afterwit.version import Origin, Version
 from tests.browser.history import HOUR, PROBE, play
 from tests.gateway.serving import Serving, serving
 
 
-class StoreControls:
+async def roll_back(serving: Serving, target: int) -> Version:
     """Rolls back in the store, without weights."""
 
-    serving: Serving
+    def commit(store: Store) -> Version:
+        newest = store.versions()[-1].number
+        made = Version(
+            number=newest + 1,
+            parent=newest,
+            origin=Origin.ROLLBACK,
+            created=serving.clock(),
+            restores=target,
+            reverts=tuple(range(target + 1, newest + 1)),
+            probe=PROBE,
+        )
+        store.commit_version(made, now=serving.clock())
+        return made
 
-    async def roll_back(self, target: int) -> Version:
-        def commit(store) -> Version:
-            newest = store.versions()[-1].number
-            made = Version(
-                number=newest + 1,
-                parent=newest,
-                origin=Origin.ROLLBACK,
-                created=self.serving.clock(),
-                restores=target,
-                reverts=tuple(range(target + 1, newest + 1)),
-                probe=PROBE,
-            )
-            store.commit_version(made, now=self.serving.clock())
-            return made
-
-        return await self.serving.store.call(commit)
+    return await serving.store.call(commit)
 
 
 @dataclass
@@ -48,9 +46,11 @@ class World:
 @asynccontextmanager
 async def world_in(folder: Path, renderer: Renderer, *, sessions: int = 90) -> AsyncIterator[World]:
     """`folder` gets the store; what happened ends now."""
-    controls = StoreControls()
-    async with serving(folder, renderer, controls=controls, model="Qwen/Qwen3-4B") as made:
-        controls.serving = made
+
+    async def rolled_back(target: int) -> Version:
+        return await roll_back(made, target)
+
+    async with serving(folder, renderer, roll_back=rolled_back, model="Qwen/Qwen3-4B") as made:
         begun = time.time() - 30 * HOUR
         ended = await made.store.call(lambda store: play(store, renderer, sessions=sessions, now=begun))
         made.clock.at = max(time.time(), ended)

@@ -21,7 +21,7 @@ from afterwit.engines.port import Engine, Generate
 from afterwit.gateway.app import GatewayApp, build_app
 from afterwit.gateway.http_server import ConnectionLimits, Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.page.app import Controls
+from afterwit.page.app import RollBack
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.engine import FakeEngine
@@ -147,7 +147,7 @@ async def serving(
     limits: ConnectionLimits | None = None,
     dialects: tuple[Dialect, ...] = DIALECTS,
     engine: Engine | None = None,
-    controls: Controls | None = None,
+    roll_back: RollBack | None = None,
     adapters: AdapterPolicy = AdapterPolicy(),
     opened: type[SqliteStore] = SqliteStore,
     **engine_changes: Any,
@@ -168,7 +168,7 @@ async def serving(
         store,
         settings or GatewaySettings(heartbeat_s=3600.0),
         dialects=dialects,
-        controls=controls,
+        roll_back=roll_back,
         adapters=adapters,
         wake_judge=lambda: woken.append(True),
         servers=lambda: servers,

@@ -12,7 +12,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError
 from afterwit.lifecycle import State
-from afterwit.page.app import HomeControls
+from afterwit.page.app import roll_back
 from afterwit.store import AsyncStore, Store
 from afterwit.verdict import Flag
 from afterwit.version import Origin, Probe, Version
@@ -42,7 +42,7 @@ def buttons() -> Buttons:
 
 @pytest.fixture
 async def gateway(tmp_path: Path, renderer: Renderer, buttons: Buttons) -> AsyncIterator[Serving]:
-    async with serving(tmp_path, renderer, controls=buttons) as made:
+    async with serving(tmp_path, renderer, roll_back=buttons.roll_back) as made:
         await made.store.call(played)
         yield made
 
@@ -167,9 +167,9 @@ async def test_a_rollback_of_the_page_is_the_rollback_of_the_command(tmp_path: P
         versions.write(update, lambda folder: (folder / "model.safetensors").write_text("w") and None)
     store = AsyncStore(store_in_memory())
     await store.call(lambda opened: [opened.commit_version(each, now=2.0) for each in versions.all()])
-    made = await HomeControls(store, versions, lambda: 3.0).roll_back(0)
+    made = await roll_back(store, versions, 0, now=3.0)
     assert (made.number, made.restores, made.reverts) == (2, 0, (1,))
     assert await store.call(lambda opened: [each.number for each in opened.versions()]) == [0, 1, 2]
     with pytest.raises(SettingError):
-        await HomeControls(store, versions, lambda: 3.0).roll_back(7)
+        await roll_back(store, versions, 7, now=3.0)
     await store.close()

@@ -31,7 +31,7 @@ from afterwit.gateway.feedback import FeedbackEndpoint
 from afterwit.gateway.limits import INTERNAL, InFlight, send_error
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.gateway.status import Metrics, Pages
-from afterwit.page.app import Controls, UserPage
+from afterwit.page.app import RollBack, UserPage
 from afterwit.store import AsyncStore
 
 log = logging.getLogger("afterwit.gateway")
@@ -59,9 +59,9 @@ class GatewayApp:
     said, and a path only if no route has it, cut and escaped.
     """
 
-    def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
+    def __init__(self, gateway: Gateway, roll_back: RollBack | None) -> None:
         self.gateway = gateway
-        self._router = _router(gateway, controls)
+        self._router = _router(gateway, roll_back)
 
     @property
     def in_flight(self) -> InFlight:
@@ -146,7 +146,7 @@ def build_app(
     *,
     dialects: tuple[Dialect, ...] = DIALECTS,
     adapters: AdapterPolicy = AdapterPolicy(),
-    controls: Controls | None = None,
+    roll_back: RollBack | None = None,
     wake_judge: Callable[[], None] = lambda: None,
     servers: Callable[[], Mapping[str, str]] = dict,
     now: Callable[[], float] = time.time,
@@ -155,7 +155,7 @@ def build_app(
     """The gateway over an engine and a store.
 
     It calls `wake_judge` when a turn got its next state. `servers` returns why a server that this process
-    started is gone, by name. `controls` are the page's buttons; without them the page is read-only.
+    started is gone, by name. `roll_back` takes learning back; without it the page has no buttons.
     """
     if not renderer.reads_only_what_is_new:
         log.warning(
@@ -185,10 +185,10 @@ def build_app(
         entropy=entropy,
         started=now(),
     )
-    return GatewayApp(gateway, controls)
+    return GatewayApp(gateway, roll_back)
 
 
-def _router(gateway: Gateway, controls: Controls | None) -> Router:
+def _router(gateway: Gateway, roll_back: RollBack | None) -> Router:
     pages = Pages(gateway)
     routes = [
         *(route for dialect in gateway.dialects for route in _dialect_routes(gateway, dialect)),
@@ -199,7 +199,7 @@ def _router(gateway: Gateway, controls: Controls | None) -> Router:
         Route("/readyz", pages.ready),
         Route("/metrics", pages.metrics),
         Route("/", pages.root),
-        *UserPage(gateway, controls).routes(),
+        *UserPage(gateway, roll_back).routes(),
     ]
     return Router(routes, redirect_slashes=False)
 

@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,19 +19,13 @@ from afterwit.gateway.context import CALLER, Gateway
 from afterwit.page import html
 
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
-
-FORM_BYTES = 16 * 2**10
-FORM_FIELDS = 32
+FORM_BYTES, FORM_FIELDS = 16 * 2**10, 32
 FORM_TYPE = "application/x-www-form-urlencoded"
-
 COOKIE = "afterwit-page"
-
 VISIT_S = 12 * 3600
 """Seconds that a visit lasts."""
-
 MOST_VISITS = 256
 """Concurrent visits; one more ends the oldest."""
-
 LOCAL_VISIT = "local"
 """The visit of forms without sign-in."""
 
@@ -42,14 +35,16 @@ class Access:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._visits = Visits(gateway.now)
+        self._secret = secrets.token_bytes(32)
+        self._visits: dict[str, tuple[str, float]] = {}
+        """The hash of the key that a visit began with, and the visit's end, by the hash of its cookie."""
 
     def caller(self, request: Request) -> Caller | None:
         """The caller, or None if they may not see the page."""
         caller: Caller | None = request.scope[CALLER]
         if caller is None:
-            key_hash = self._visits.key_hash(request.cookies.get(COOKIE))
-            caller = None if key_hash is None else self._gateway.keys.holder(key_hash)
+            key_hash, until = self._visits.get(_visit(request), ("", 0.0))
+            caller = self._gateway.keys.holder(key_hash) if until >= self._gateway.now() else None
         return caller if caller is not None and caller.may(Permission.READ) else None
 
     def sign_in_page(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
@@ -58,13 +53,14 @@ class Access:
         return html.html(text, status=status)
 
     def form_token(self, request: Request) -> str:
-        """The token of this visit's forms."""
-        return self._visits.form_token(request.cookies.get(COOKIE))
+        """The token of this visit's forms, which a page of another site cannot read."""
+        visit = request.cookies.get(COOKIE) or LOCAL_VISIT
+        return hmac.new(self._secret, visit.encode(), hashlib.sha256).hexdigest()
 
     async def form(self, request: Request) -> Mapping[str, str]:
         """The fields of a form made for this visit. Raises 403 for any other."""
         fields = await read_form(request, pause_s=self._gateway.settings.body_timeout_s)
-        if not self._visits.is_form_token(fields.get("form", ""), request.cookies.get(COOKIE)):
+        if not hmac.compare_digest(fields.get("form", "").encode(), self.form_token(request).encode()):
             message = "This form was made for another visit, or before a restart: load the page again."
             raise RequestError(403, "foreign_form", message)
         return fields
@@ -79,8 +75,11 @@ class Access:
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
             return self.sign_in_page(request, problem=UNFIT_KEY)
+        while len(self._visits) >= MOST_VISITS:
+            del self._visits[next(iter(self._visits))]
+        cookie = secrets.token_urlsafe(32)
+        self._visits[_hash(cookie)] = (key_hash, self._gateway.now() + VISIT_S)
         response = see("/ui")
-        cookie = self._visits.begin(key_hash)
         response.set_cookie(COOKIE, cookie, max_age=VISIT_S, **_cookie_of(request))
         return response
 
@@ -90,21 +89,29 @@ class Access:
             await self.form(request)
         except RequestError as error:
             return self.sign_in_page(request, problem=error.message, status=error.status)
-        self._visits.end(request.cookies.get(COOKIE))
+        self._visits.pop(_visit(request), None)
         response = see("/ui")
         response.delete_cookie(COOKIE, **_cookie_of(request))
         return response
 
 
-def see(path: str) -> Response:
-    """The answer to a form: a redirect."""
-    return RedirectResponse(path, status_code=303, headers={**html.HEADERS, "cache-control": "no-store"})
+def _visit(request: Request) -> str:
+    return _hash(request.cookies.get(COOKIE) or "")
+
+
+def _hash(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode()).hexdigest()
 
 
 def _cookie_of(request: Request) -> dict[str, Any]:
     """Scripts and other sites do not get the cookie; after TLS, plain HTTP does not either."""
     secure = request.url.scheme == "https"
     return {"path": "/ui", "httponly": True, "samesite": "strict", "secure": secure}
+
+
+def see(path: str) -> Response:
+    """The answer to a form: a redirect."""
+    return RedirectResponse(path, status_code=303, headers={**html.HEADERS, "cache-control": "no-store"})
 
 
 async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
@@ -125,47 +132,3 @@ async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
     except ValueError as error:
         raise RequestError(413, "request_too_large", "The form has too many fields.") from error
     return {name: values[0] for name, values in fields.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Visit:
-    key_hash: str
-    until: float
-
-
-class Visits:
-    """Visits by the hash of their cookie."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._secret = secrets.token_bytes(32)
-        self._open: dict[str, _Visit] = {}
-
-    def begin(self, key_hash: str) -> str:
-        """A cookie's value for the holder of a key."""
-        cookie = secrets.token_urlsafe(32)
-        while len(self._open) >= MOST_VISITS:
-            del self._open[next(iter(self._open))]
-        self._open[_hash(cookie)] = _Visit(key_hash=key_hash, until=self._now() + VISIT_S)
-        return cookie
-
-    def key_hash(self, cookie: str | None) -> str | None:
-        """The hash of the key that a visit began with; None if there is no such visit now."""
-        visit = None if cookie is None else self._open.get(_hash(cookie))
-        return None if visit is None or visit.until < self._now() else visit.key_hash
-
-    def end(self, cookie: str | None) -> None:
-        if cookie is not None:
-            self._open.pop(_hash(cookie), None)
-
-    def form_token(self, cookie: str | None) -> str:
-        """The token of this visit's forms, which a page of another site cannot read."""
-        return hmac.new(self._secret, (cookie or LOCAL_VISIT).encode(), hashlib.sha256).hexdigest()
-
-    def is_form_token(self, token: str, cookie: str | None) -> bool:
-        """Whether this process made a form for this visit."""
-        return hmac.compare_digest(token.encode(), self.form_token(cookie).encode())
-
-
-def _hash(cookie: str) -> str:
-    return hashlib.sha256(cookie.encode()).hexdigest()

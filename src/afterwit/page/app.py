@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints import rollback
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
@@ -41,57 +41,50 @@ VIEWS: Mapping[str, tuple[str, View]] = {
 
 PATIENCE_S = 5.0
 """Seconds that the page waits for the store."""
-
+LONGEST_REASON = 200
+"""Characters of a reason for a pause."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 Fields = Mapping[str, str]
-
 Action = Callable[[Request, Fields], Awaitable[str]]
+"""Does what a button is for, and returns the address to show then. AfterwitError if nothing was changed."""
+RollBack = Callable[[int], Awaitable[Version]]
+"""Takes learning back to a version, and returns the version that was made.
 
-LONGEST_REASON = 200
-"""Characters of a reason for a pause."""
-
-
-class Controls(Protocol):
-    """The buttons."""
-
-    async def roll_back(self, target: int) -> Version:
-        """Take learning back to a version, and return the version that was made.
-
-        Raises SettingError if there is nothing to return to, VersionDamaged and StoreError.
-        """
-        ...
+Raises SettingError if there is nothing to return to, VersionDamaged and StoreError."""
 
 
-class HomeControls:
-    """The buttons over a home, which do the same as the commands of their names."""
-
-    def __init__(self, store: AsyncStore, versions: Versions, now: Callable[[], float]) -> None:
-        self._store, self._versions, self._now = store, versions, now
-
-    async def roll_back(self, target: int) -> Version:
-        """In a thread, because a version's files are verified before it is restored."""
-        made = await asyncio.to_thread(roll_back, self._versions, target, now=self._now())
-        await self._store.call(lambda store: store.commit_version(made, now=self._now()))
-        return made
+async def roll_back(store: AsyncStore, versions: Versions, target: int, *, now: float) -> Version:
+    """`RollBack` over a home. In a thread, because a version's files are verified before it is restored."""
+    made = await asyncio.to_thread(rollback.roll_back, versions, target, now=now)
+    await store.call(lambda store: store.commit_version(made, now=now))
+    return made
 
 
 class UserPage:
     """Everything below `/ui`. Needs the scope `read`; the buttons need `admin`."""
 
-    def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
-        """Without `controls` the page is read-only."""
-        self._gateway = gateway
-        self._access = Access(gateway)
-        self._actions = {} if controls is None else Actions(gateway, controls).routes()
+    def __init__(self, gateway: Gateway, roll_back: RollBack | None) -> None:
+        """Without `roll_back` the page is read-only."""
+        self._gateway, self._take_back, self._access = gateway, roll_back, Access(gateway)
 
     def routes(self) -> list[Route]:
         """The last route answers for every other address, so that no one learns which exist."""
+        buttons: dict[str, Action] = {
+            "/ui/learning/pause": self._pause,
+            "/ui/learning/resume": self._resume,
+            "/ui/versions/{version}/rollback": self._roll_back,
+            "/ui/turns/{turn}/review": self._review,
+            "/ui/sessions/{session:path}/exclude": self._exclude,
+            "/ui/sessions/{session:path}/include": self._include,
+        }
+        if self._take_back is None:
+            buttons = {}
         return [
             Route("/ui/static/{name}", _static),
             Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
             Route("/ui/sign-out", self._access.sign_out, methods=["POST"]),
-            *(Route(path, self._done(act), methods=["POST"]) for path, act in self._actions.items()),
+            *(Route(path, self._done(act), methods=["POST"]) for path, act in buttons.items()),
             *(Route(path, self._shown(*view)) for path, view in VIEWS.items()),
             Route("/ui/{rest:path}", self._shown("message.html", _nothing), methods=METHODS),
         ]
@@ -108,7 +101,7 @@ class UserPage:
                 return await self._message(request, caller, 404, "There is nothing here", str(error))
             except StoreError as error:
                 return await self._message(request, caller, 503, "The store does not answer", str(error))
-            return html.html(await self._rendered(template, request, caller, found))
+            return await self._page(request, caller, template, found)
 
         return endpoint
 
@@ -133,57 +126,24 @@ class UserPage:
         self, request: Request, caller: Caller, status: int, title: str, words: str
     ) -> Response:
         facts = {"title": title, "words": words}
-        return html.html(await self._rendered("message.html", request, caller, facts), status=status)
+        return await self._page(request, caller, "message.html", facts, status=status)
 
-    async def _rendered(
-        self, template: str, request: Request, caller: Caller, found: Mapping[str, Any]
-    ) -> str:
-        """In a thread, because a long response has thousands of tokens and streams go on."""
-        facts = {**self._frame(request, caller), **found}
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._gateway.readers, html.rendered, template, facts)
-
-    def _frame(self, request: Request, caller: Caller) -> dict[str, Any]:
-        """Facts that every page shows."""
-        return {
+    async def _page(
+        self, request: Request, caller: Caller, template: str, found: Mapping[str, Any], *, status: int = 200
+    ) -> Response:
+        """Rendered in a thread, because a long response has thousands of tokens and streams go on."""
+        facts = {
             "path": request.url.path,
             "form_token": self._access.form_token(request),
-            "steers": caller.may(Permission.ADMIN) and bool(self._actions),
+            "steers": caller.may(Permission.ADMIN) and self._take_back is not None,
             "signed_in": caller.name if self._gateway.keys.keyed else None,
             "serving": self._gateway.engine.version,
             "model": self._gateway.engine.facts.model,
+            **found,
         }
-
-
-async def _static(request: Request) -> Response:
-    found = html.static_file(request.path_params["name"])
-    if found is None:
-        raise RequestError(404, "unknown_route", "The page has no such file.")
-    content, kind = found
-    headers = {**html.HEADERS, "cache-control": "public, max-age=31536000, immutable"}
-    return Response(content, media_type=kind, headers=headers)
-
-
-def _nothing(request: Request, gateway: Gateway, store: Store) -> Any:
-    raise NotFound("The page has nothing at this address.")
-
-
-class Actions:
-    """The buttons. They raise AfterwitError if nothing was changed."""
-
-    def __init__(self, gateway: Gateway, controls: Controls) -> None:
-        self._gateway, self._controls = gateway, controls
-
-    def routes(self) -> dict[str, Action]:
-        """By address."""
-        return {
-            "/ui/learning/pause": self._pause,
-            "/ui/learning/resume": self._resume,
-            "/ui/versions/{version}/rollback": self._roll_back,
-            "/ui/turns/{turn}/review": self._review,
-            "/ui/sessions/{session:path}/exclude": self._exclude,
-            "/ui/sessions/{session:path}/include": self._include,
-        }
+        loop = asyncio.get_running_loop()
+        text = await loop.run_in_executor(self._gateway.readers, html.rendered, template, facts)
+        return html.html(text, status=status)
 
     async def _pause(self, request: Request, fields: Fields) -> str:
         words, now = fields.get("why", "").strip()[:LONGEST_REASON], self._gateway.now()
@@ -196,9 +156,9 @@ class Actions:
 
     async def _roll_back(self, request: Request, fields: Fields) -> str:
         target = number(request.path_params["version"])
-        if target is None:
+        if target is None or self._take_back is None:
             raise RequestError(404, "unknown_version", "There is no such version.")
-        made = await self._controls.roll_back(target)
+        made = await self._take_back(target)
         return f"/ui/versions?made={made.number}"
 
     async def _review(self, request: Request, fields: Fields) -> str:
@@ -216,3 +176,16 @@ class Actions:
         session = request.path_params["session"]
         await self._gateway.store.call(lambda store: store.include(session))
         return f"/ui/sessions/{quote(session)}"
+
+
+async def _static(request: Request) -> Response:
+    found = html.static_file(request.path_params["name"])
+    if found is None:
+        raise RequestError(404, "unknown_route", "The page has no such file.")
+    content, kind = found
+    headers = {**html.HEADERS, "cache-control": "public, max-age=31536000, immutable"}
+    return Response(content, media_type=kind, headers=headers)
+
+
+def _nothing(request: Request, gateway: Gateway, store: Store) -> Any:
+    raise NotFound("The page has nothing at this address.")

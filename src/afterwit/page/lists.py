@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -31,44 +30,25 @@ Member = TypeVar("Member", bound=StrEnum)
 Facts = Mapping[str, Any]
 """The values that a template shows, by name."""
 
-PAGE_ROWS = 40
-"""Rows of a page of a list."""
-
-SOURCE_TURNS = 5_000
-"""Newest turns that are counted by source."""
-
-COUNTED_REQUESTS = 2_000
-"""Newest requests whose complaints are counted."""
-
-SHOWN_EVENTS = 12
-"""Newest holds and alarms that are listed with the versions."""
-
 View = Callable[[Request, Gateway, Store], Facts]
 """Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
 
+PAGE_ROWS = 40
+"""Rows of a page of a list."""
+SOURCE_TURNS, COUNTED_REQUESTS = 5_000, 2_000
+"""Newest turns that are counted by source, and requests whose complaints are counted."""
+SHOWN_EVENTS = 12
+"""Newest holds and alarms that are listed with the versions."""
 MOST_DIGITS = 15
 """Digits of a number in an address."""
-
-SHOWN_MESSAGES = 4
-"""Messages of the prompt that are shown first; a link shows the others."""
-
-SHOWN_CHARACTERS = 6_000
-"""Characters of one message that are shown: its end."""
-
-SHOWN_TOKENS = 2_000
-"""Tokens of a response that are shown."""
-
-TABLE_TOKENS = 400
-"""Tokens of these that the table lists."""
-
-BROKEN = "\ufffd"
-
-LONGEST_CHARACTER = 4
-"""Tokens of one character at most."""
-
+SHOWN_MESSAGES, SHOWN_CHARACTERS = 4, 6_000
+"""Messages of the prompt that are shown first, and characters of each: its end. A link shows all."""
+SHOWN_TOKENS, TABLE_TOKENS = 2_000, 400
+"""Tokens of a response that are shown, and those of these that the table lists."""
+BROKEN, LONGEST_CHARACTER = "\ufffd", 4
+"""Text of a part of a character; tokens of one character at most."""
 DOUBTS = (0.9, 0.5, 0.2, 0.05)
 """A token's doubt is the number of these probabilities that are above its own."""
-
 PUSHES = (0.02, 0.2, 0.8)
 """A token's push is the number of these that its advantage exceeds, without the sign."""
 
@@ -151,13 +131,14 @@ def judge(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 def versions(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Versions, the newest first, with what was held back and what was taken back."""
-    found, events = store.newest_versions(before=before(request), limit=PAGE_ROWS + 1), store.events()
+    found = store.newest_versions(before=before(request), limit=PAGE_ROWS + 1)
+    events = list(reversed(store.events()))
     return {
         **_paged(request, "versions", found, lambda version: version.number),
         "served": _served(store, found),
         "adapters": any(version.adapter != SHARED for version in found),
         "confirmed": _confirmed(events),
-        "events": [event for event in reversed(events) if event.kind is not EventKind.CONFIRM][:SHOWN_EVENTS],
+        "events": [event for event in events if event.kind is not EventKind.CONFIRM][:SHOWN_EVENTS],
         "made": number(request.query_params.get("made", "")),
     }
 
@@ -169,26 +150,18 @@ def version(request: Request, gateway: Gateway, store: Store) -> Facts:
     if not around or around[0].number != wanted:
         raise NotFound("There is no such version.")
     found = around[0]
-    earlier = [each for each in around[1:] if each.adapter == found.adapter]
+    earlier = (each.metrics for each in around[1:] if each.adapter == found.adapter and each.metrics)
+    last = next(earlier, {})
     return {
         "version": found,
         "newest": store.versions(found.adapter)[-1].number,
         "served": _served(store, [found]),
         "confirmed": wanted in _confirmed(store.events()),
-        "changes": _changes(found, earlier),
+        "changes": [(name, last.get(name), value) for name, value in sorted(found.metrics.items())],
         "lost": sorted(found.suite.lost.items()) if found.suite else [],
         "turns": store.turn_lines(Filter(version=wanted), limit=PAGE_ROWS),
         "effects": {each.turn: each.effect for each in store.learned(version=wanted) if each.effect},
     }
-
-
-def _changes(found: VersionRecord, earlier: Sequence[VersionRecord]) -> list[dict[str, Any]]:
-    """Each metric of a version, next to that of the newest earlier version that has any."""
-    last = next((each.metrics for each in earlier if each.metrics), {})
-    return [
-        {"name": name, "before": last.get(name), "after": value}
-        for name, value in sorted(found.metrics.items())
-    ]
 
 
 def _served(store: Store, versions: Sequence[VersionRecord]) -> frozenset[int]:
@@ -254,34 +227,22 @@ def _cut(message: Message, *, whole: bool) -> dict[str, Any]:
     return {"role": message.role, "text": text[left_out:], "left_out": left_out, "calls": message.tool_calls}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class Token(NamedTuple):
     """One token, or the few that make one character."""
 
     text: str
     first: int
     """Its place in the response."""
-    logprob: float
-    """The sum, if they are several."""
+    probability: float
+    """The product, if they are several."""
     version: int
     forced: bool
-    advantage: float | None = None
+    advantage: float | None
     """In the update, the strongest of several tokens; None: unknown."""
-
-    @property
-    def probability(self) -> float:
-        return math.exp(min(self.logprob, 0.0))
-
-    @property
-    def doubt(self) -> int:
-        """0: the policy was sure of it, to 4: it was unlikely."""
-        return sum(self.probability < bound for bound in DOUBTS)
-
-    @property
-    def push(self) -> str:
-        """`none`, or `up` or `down` with its strength from 1 to 3."""
-        strength = sum(abs(self.advantage or 0.0) > bound for bound in PUSHES)
-        return f"{'up' if (self.advantage or 0.0) > 0 else 'down'}{strength}" if strength else "none"
+    doubt: int
+    """0: the policy was sure of it, to 4: it was unlikely."""
+    push: str
+    """`none`, or `up` or `down` with its strength from 1 to 3."""
 
 
 def tokens_of(
@@ -292,25 +253,24 @@ def tokens_of(
     advantages: Sequence[float] = (),
 ) -> list[Token]:
     """The first `limit` tokens, with the advantage of each id if known. Parts of a character are joined."""
-    return [
-        Token(
-            text=text,
-            first=start,
-            logprob=math.fsum(sampled.logprobs[start:end]),
-            version=sampled.versions[start],
-            forced=all(sampled.forced[start:end]),
-            advantage=max(advantages[start:end], key=abs, default=None),
-        )
-        for start, end, text in _pieces(sampled.ids[:limit], decode)
-    ]
-
-
-def _pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[tuple[int, int, str]]:
-    """Start, end and text of the shortest runs of ids that are whole characters."""
-    start = 0
+    found, ids, start = list[Token](), sampled.ids[:limit], 0
     while start < len(ids):
         ends = range(start + 1, min(start + LONGEST_CHARACTER, len(ids)) + 1)
-        whole = (end for end in ends if BROKEN not in decode(ids[start:end]))
-        end = next(whole, start + 1)
-        yield start, end, decode(ids[start:end])
+        end = next((end for end in ends if BROKEN not in decode(ids[start:end])), start + 1)
+        probability = math.exp(min(math.fsum(sampled.logprobs[start:end]), 0.0))
+        advantage = max(advantages[start:end], key=abs, default=None)
+        strength = sum(abs(advantage or 0.0) > bound for bound in PUSHES)
+        found.append(
+            Token(
+                text=decode(ids[start:end]),
+                first=start,
+                probability=probability,
+                version=sampled.versions[start],
+                forced=all(sampled.forced[start:end]),
+                advantage=advantage,
+                doubt=sum(probability < bound for bound in DOUBTS),
+                push=f"{'up' if (advantage or 0.0) > 0 else 'down'}{strength}" if strength else "none",
+            )
+        )
         start = end
+    return found

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -16,39 +15,25 @@ from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
-from afterwit.page.plot import Band
 from afterwit.progress import Interval, PersonRequest, Trend, difference_interval, wilson_interval
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.events import Event
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin
 
-OVERVIEW_TURNS = 1_000
-"""Turns, and requests, that the overview reads."""
-
-OVERVIEW_LINES = 8
-"""Lines of the log on the overview."""
-
-OVERVIEW_VERSIONS = 50
-
-CURVE_TURNS = 2_000
-
-CURVE_VERSIONS = 200
-
-FIRST_METRICS = (
-    "loss",
-    "rl",
-    "opd",
-    "combine",
-    "reference_kl",
-    "entropy",
-    "mismatch_mean",
-    "mismatch_fresh",
-    "teacher_gap",
-    "overlap",
-    "grad_norm",
-)
-"""Metrics that come first; the others follow by name."""
+OVERVIEW_TURNS, OVERVIEW_VERSIONS, OVERVIEW_LINES = 1_000, 50, 8
+CURVE_TURNS, CURVE_VERSIONS = 2_000, 200
+LOG_LINES = 200
+"""The newest turns, or requests, versions and lines that each view reads."""
+BIN = 25
+"""Turns, or requests, that one point of a curve counts."""
+WINDOW = 100
+"""Requests that are compared: the first ones with the newest."""
+LEAST_REQUESTS = 20
+"""Requests from which on there is anything to say."""
+FIRST_METRICS = ("loss", "rl", "opd", "combine", "reference_kl", "entropy", "mismatch_mean", "mismatch_fresh")
+FIRST_METRICS += ("teacher_gap", "overlap", "grad_norm")
+"""The others follow by name."""
 
 METRIC_TITLES: Mapping[str, str] = {
     "rl": "loss of the rewards",
@@ -69,17 +54,6 @@ METRIC_NOTES: Mapping[str, str] = {
     "staleness_mean": "Versions between sampling a turn and learning from it.",
 }
 
-LOG_LINES = 200
-
-BIN = 25
-"""Turns, or requests, that one point of a curve counts."""
-
-WINDOW = 100
-"""Requests that are compared: the first ones with the newest."""
-
-LEAST_REQUESTS = 20
-"""Requests from which on there is anything to say."""
-
 ANSWERS = {
     Trend.LESS: "Yes: you correct it less often than at first.",
     Trend.MORE: "No: you correct it more often than at first.",
@@ -93,27 +67,21 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = health_of(gateway, store.statuses(), pause).stages
-    asked = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
-    first = (
-        asked if len(asked) < OVERVIEW_TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
-    )
+    asked = first = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
+    if len(asked) == OVERVIEW_TURNS:
+        first = requests_of(store.all_episodes(limit=WINDOW, newest=False))
+    _, good, bad, _ = found(outcomes)
     return {
         "learning": learning(versions, counts, stages, pause),
         "pause": pause,
         "helping": helping(first, asked, len(asked)),
         "requests": len(asked),
         "complaints": complaints(asked),
-        "bad": plot.line(
-            shares([each.reward == -1 for each in outcomes]), title="Turns found bad", share=True
-        ),
-        "good": plot.line(
-            shares([each.reward == 1 for each in outcomes]), title="Turns found good", share=True
-        ),
+        "bad": bad,
+        "good": good,
         "waits": [
             (state, counts.states.get(state, 0)) for state in (State.OPEN, State.ANSWERED, State.JUDGED)
         ],
-        "learned": counts.states.get(State.TRAINED, 0),
-        "skipped": counts.states.get(State.SKIPPED, 0),
         "refused": refused(counts),
         "stages": stages,
         "lines": lines(versions, store.events(), limit=OVERVIEW_LINES),
@@ -126,30 +94,21 @@ def learning(
     versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
     """Whether it learns, its last update, and the status of the stage with a problem, else the learner's."""
-    learner, judge = (_newest(stages, name) for name in ("learn", "judge"))
-    updates = [version for version in versions if version.origin is Origin.UPDATE]
-    trained = counts.states.get(State.TRAINED, 0)
+    newest = {status.stage: status for status in sorted(stages, key=lambda status: status.at)}
+    learner, judge = newest.get("learn"), newest.get("judge")
+    fault = next((stage for stage in (learner, judge) if stage is not None and not stage.ok), None)
+    last = next((version for version in versions if version.origin is Origin.UPDATE), None)
     if pause is not None:
         sentence = "No: learning is paused."
-    elif learner is not None and not learner.ok:
+    elif fault is not None and fault is learner:
         sentence = "Not now: the learner reports a problem."
-    elif judge is not None and not judge.ok:
-        sentence = "Only from what needs no judge." if updates else "Not yet, and the judge has a problem."
-    elif not updates:
+    elif fault is not None:
+        sentence = "Only from what needs no judge." if last else "Not yet, and the judge has a problem."
+    elif last is None:
         sentence = "Not yet: nothing has been learned so far."
     else:
-        sentence = f"Yes: {count(trained, 'turn')} so far."
-    return {
-        "sentence": sentence,
-        "ok": all(stage is None or stage.ok for stage in (learner, judge)),
-        "says": next((stage for stage in (learner, judge) if stage is not None and not stage.ok), learner),
-        "last": updates[0] if updates else None,
-    }
-
-
-def _newest(stages: Sequence[Status], name: str) -> Status | None:
-    found = [status for status in stages if status.stage == name]
-    return max(found, key=lambda status: status.at, default=None)
+        sentence = f"Yes: {count(counts.states.get(State.TRAINED, 0), 'turn')} so far."
+    return {"sentence": sentence, "ok": fault is None, "says": fault or learner, "last": last}
 
 
 def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
@@ -159,12 +118,11 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
         ReasonClass.NOTHING_TO_LEARN: "There was nothing to learn",
         ReasonClass.NOT_TRAINABLE: "It cannot train",
     }
-    found = []
-    for kind, title in titles.items():
-        reasons = [(reason, number) for reason, number in counts.reasons.items() if CLASS_OF[reason] is kind]
-        if reasons:
-            found.append((title, sorted(reasons, key=lambda pair: -pair[1])))
-    return found
+    ordered = sorted(counts.reasons.items(), key=lambda pair: -pair[1])
+    classes = [
+        (title, [pair for pair in ordered if CLASS_OF[pair[0]] is kind]) for kind, title in titles.items()
+    ]
+    return [(title, reasons) for title, reasons in classes if reasons]
 
 
 def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
@@ -183,9 +141,11 @@ def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 
 def complaints(requests: Sequence[PersonRequest]) -> Markup:
-    """The share of requests with a complaint, and its interval."""
+    """The share of requests with a complaint, and its interval (95 %)."""
     points = shares([each.complaint for each in requests])
-    return plot.line(points, title="Requests with a complaint", share=True, band=intervals(points))
+    around = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
+    band = [(x, interval.low, interval.high) for x, interval in around]
+    return plot.line(points, title="Requests with a complaint", share=True, band=band)
 
 
 def approved(versions: Sequence[VersionRecord]) -> Markup:
@@ -198,17 +158,17 @@ def approved(versions: Sequence[VersionRecord]) -> Markup:
     return plot.line(kept, title="Kept of what people approved", share=True)
 
 
-def found(outcomes: Sequence[Judged]) -> list[Markup]:
-    """Rewards, and the share of turns with a hint."""
+def found(outcomes: Sequence[Judged]) -> tuple[Markup, Markup, Markup, Markup]:
+    """Mean rewards; and the shares of good turns, of bad turns, and of turns with a hint."""
     good, bad = (shares([each.reward == reward for each in outcomes]) for reward in (1, -1))
     mean = [(x, up - down) for (x, up), (_, down) in zip(good, bad, strict=True)]
     hinted = shares([each.hinted for each in outcomes])
-    return [
+    return (
         plot.line(mean, title="Mean reward"),
         plot.line(good, title="Good turns", share=True),
         plot.line(bad, title="Bad turns", share=True),
         plot.line(hinted, title="Turns with a hint", share=True),
-    ]
+    )
 
 
 def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
@@ -226,13 +186,11 @@ def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
     return curves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One thing that happened."""
+class Line(NamedTuple):
+    """One thing that happened. `kind` is a class of the page's style."""
 
     at: float
     kind: str
-    """A class of the page's style: learned, served, hold, alarm, confirm, rollback."""
     words: str
     version: int
 
@@ -244,38 +202,27 @@ def log(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
     """Updates, publications, holds and alarms, the newest first."""
-    found = [_decided(event) for event in events[-limit:]]
+    found = []
+    for event in events[-limit:]:
+        words = event.words[:1].upper() + event.words[1:] + "."
+        found.append(Line(event.at, event.kind.value, words, event.version))
     for version in versions:
-        if version.origin is Origin.BASE:
+        number, origin = version.number, version.origin
+        if origin is Origin.BASE:
             continue
-        found.append(_made(version))
+        kind, words = origin.value, "is earlier updates, run again without a forgotten conversation"
+        if origin is Origin.ROLLBACK:
+            words = f"takes learning back: it has the weights of version {version.restores}"
+        elif origin is Origin.UPDATE:
+            again = f", and from {version.replayed} again" if version.replayed else ""
+            kind, words = "learned", f"learned from {count(version.trained, 'turn')}{again}"
+        found.append(Line(version.created, kind, f"Version {number} {words}.", number))
         if version.published_at is not None:
-            words = f"Version {version.number} is served."
-            found.append(Line(at=version.published_at, kind="served", words=words, version=version.number))
+            found.append(Line(version.published_at, "served", f"Version {number} is served.", number))
     return sorted(found, key=lambda each: each.at, reverse=True)[:limit]
 
 
-def _made(version: VersionRecord) -> Line:
-    if version.origin is Origin.ROLLBACK:
-        words = (
-            f"Version {version.number} takes learning back: it has the weights of version {version.restores}."
-        )
-        return Line(at=version.created, kind="rollback", words=words, version=version.number)
-    if version.origin is Origin.REPLAY:
-        words = f"Version {version.number} is earlier updates, run again without a forgotten conversation."
-        return Line(at=version.created, kind="replay", words=words, version=version.number)
-    again = f", and from {version.replayed} again" if version.replayed else ""
-    words = f"Version {version.number} learned from {count(version.trained, 'turn')}{again}."
-    return Line(at=version.created, kind="learned", words=words, version=version.number)
-
-
-def _decided(event: Event) -> Line:
-    words = event.words[:1].upper() + event.words[1:] + "."
-    return Line(at=event.at, kind=str(EventKind(event.kind)), words=words, version=event.version)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Helping:
+class Helping(NamedTuple):
     """Whether complaints became fewer. A share is (how many, of how many)."""
 
     answer: str
@@ -295,7 +242,7 @@ def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], end
         return None
     then, now = ((sum(each.complaint for each in some), size) for some in (first[:size], newest[-size:]))
     change = difference_interval(then, now)
-    return Helping(answer=ANSWERS[Trend.of(change)], first=then, newest=now, change=change)
+    return Helping(ANSWERS[Trend.of(change)], then, now, change)
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
@@ -303,9 +250,3 @@ def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
     whole; the first turns may be left out."""
     ends = range(len(held), size - 1, -size)
     return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
-
-
-def intervals(points: Sequence[tuple[float, float]]) -> Band:
-    """The interval of each share (95 %)."""
-    found = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
-    return [(x, interval.low, interval.high) for x, interval in found]
