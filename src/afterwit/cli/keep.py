@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private, store_of, write_json
+from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private, store_of
 
 if TYPE_CHECKING:
+    from afterwit.config import Settings
     from afterwit.importing.importing import Imported
     from afterwit.store import Filter, Store
 
@@ -23,7 +25,6 @@ store_app = typer.Typer(
 
 SHOWN = 20
 """The most bad lines that are listed."""
-
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
 
@@ -71,29 +72,10 @@ def restore(
 
 def du(json_: Json = False, home: Home = None) -> None:
     """Show what takes room in the home, and what can be deleted."""
-    from rich.console import Console
-    from rich.table import Table
+    from afterwit.config import home_of
+    from afterwit.home.usage import print_usage
 
-    from afterwit.config import home_of, load
-    from afterwit.home.usage import in_words, usage
-
-    folder = home_of(home)
-    with store_of(home) as store:
-        found = usage(folder, store, load(home=folder))
-    if json_:
-        for one in found:
-            write_json(one)
-        return
-    table = Table("what", "size", "can it go?", box=None, pad_edge=False)
-    for one in found:
-        table.add_row(one.name, in_words(one.bytes), one.words)
-    table.add_row(
-        str(folder),
-        in_words(sum(one.bytes for one in found if not one.elsewhere)),
-        "all together",
-        style="bold",
-    )
-    Console().print(table)
+    print_usage(home_of(home), json=json_)
 
 
 def merge(
@@ -229,6 +211,7 @@ def export(
 
     It prints how many rows it wrote, and how many turns it left out for each reason.
     """
+    from afterwit.config import home_of, load
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
@@ -239,46 +222,34 @@ def export(
     if file and out and file != out:
         raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
+    settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
     with store_of(home) as store, _opened(file or out) as stream:
-        if format == WHOLE:
-            summary = _write_whole(store, where, stream)
-        else:
-            summary = _write_format(store, where, stream, format, home, config, set_)
-    print(summary, file=sys.stderr)
+        print(_write(store, where, stream, format, settings), file=sys.stderr)
 
 
-def _write_whole(store: Store, where: Filter, stream: BinaryIO) -> str:
+def _write(
+    store: Store, where: Filter, stream: BinaryIO, format: str, settings: Callable[[], Settings]
+) -> str:
+    """Write the turns, and return what was written in a sentence."""
     import orjson
 
-    from afterwit.store import whole
-
-    count = 0
-    for record in store.turns(where):
-        stream.write(orjson.dumps(whole(record)) + b"\n")
-        count += 1
-    return f"{count} turns written"
-
-
-def _write_format(
-    store: Store,
-    where: Filter,
-    stream: BinaryIO,
-    format: str,
-    home: Path | None,
-    config: Path | None,
-    pairs: list[str] | None,
-) -> str:
-    from afterwit.config import home_of, load
     from afterwit.exporting.export import Examples, write
     from afterwit.exporting.formats import WITH_IDS
+    from afterwit.store import whole
 
-    settings = load(home=home_of(home), file=config, pairs=pairs or ())
+    if format == WHOLE:
+        count = 0
+        for record in store.turns(where):
+            stream.write(orjson.dumps(whole(record)) + b"\n")
+            count += 1
+        return f"{count} turns written"
+    own = settings()
     examples = Examples(
         store=store,
         where=where,
-        objective=settings.objective,
-        placement=settings.judge.placement,
-        redaction=settings.redaction,
+        objective=own.objective,
+        placement=own.judge.placement,
+        redaction=own.redaction,
         with_ids=format in WITH_IDS,
     )
     return str(write(examples, format, stream))

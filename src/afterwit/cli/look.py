@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, store_of, write_json
-
-if TYPE_CHECKING:
-    from afterwit.printing.ledger import LedgerEntry
-    from afterwit.store import Counts, Record, Store
+from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, store_of
 
 ALL = "all"
-LAST = "last"
-
-EVENTS = 8
-"""Holds and alarms that `versions` shows."""
 
 
 def status(json_: Json = False, home: Home = None) -> None:
     """Show what Afterwit is doing, and when it will learn next."""
-    from afterwit.checkpoints.files import held
-    from afterwit.config import home_of, load
-    from afterwit.home.home import VERSIONS
-    from afterwit.learning.schedule import with_note
-    from afterwit.printing.status import lines, overview
-    from afterwit.printing.terminal import Terminal
+    from afterwit.config import home_of
+    from afterwit.printing.status import print_status
 
-    folder = home_of(home)
-    settings = load(home=folder).learner
-    with store_of(home) as store:
-        found = overview(
-            store,
-            with_note(settings, store.note("learn")),
-            serving=held(folder / ".gateway.lock"),
-            learning=held(folder / VERSIONS / ".learner.lock"),
-            now=time.time(),
-        )
-    if json_:
-        write_json(found)
-        return
-    console = Terminal()
-    for name, words in lines(found):
-        console.say(f"{name:<13} {words}", style="bold red" if name.endswith("!") else None)
+    print_status(home_of(home), json=json_)
 
 
 def turns(
@@ -65,7 +35,9 @@ def turns(
     home: Home = None,
 ) -> None:
     """List turns: the state of each, the reason, and why those without a parent have none."""
+    from afterwit.config import home_of
     from afterwit.lifecycle import Reason, State
+    from afterwit.printing.turns import print_turns
     from afterwit.store import Filter
     from afterwit.turn import Kind
 
@@ -76,33 +48,7 @@ def turns(
         kind=None if kind == ALL else choice(Kind, kind, "--kind"),
         version=version,
     )
-    with store_of(home) as store:
-        found = store.turns(where, limit=limit or None, newest_first=limit > 0)
-        if json_:
-            _print_lines(found)
-        else:
-            _print_table(list(found), store.counts(), kind)
-
-
-def _print_lines(records: Iterable[Record]) -> None:
-    from afterwit.printing.turns import why_unbound
-    from afterwit.store import summary
-
-    for record in records:
-        write_json(summary(record) | {"unbound": why_unbound(record)})
-
-
-def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
-    from afterwit.printing.terminal import Terminal
-    from afterwit.printing.turns import counts_line, turn_table, unbound_lines
-
-    console = Terminal()
-    console.print(turn_table(records, width=console.width))
-    for line in unbound_lines(records):
-        console.print(line)
-    console.print(counts_line(counts))
-    if kind != ALL:
-        console.print(f"only {kind} turns are listed; --kind all lists every turn", style="dim")
+    print_turns(home_of(home), where, kind=kind, limit=limit, json=json_)
 
 
 def show(
@@ -114,37 +60,10 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
-    from afterwit.config import home_of, load
-    from afterwit.ids import turn_of_response
-    from afterwit.printing.ledger import became
-    from afterwit.printing.turns import show_turn
+    from afterwit.config import home_of
+    from afterwit.printing.turns import print_turn
 
-    folder = home_of(home)
-    settings = load(home=folder, file=config)
-    with store_of(home) as store:
-        record = store.turn(last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
-        groups = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
-        show_turn(
-            record,
-            settings,
-            folder,
-            advantages=advantages,
-            group_rewards=groups.get(record.turn.id, ()),
-            became=became(store, record),
-        )
-
-
-def last(store: Store) -> str:
-    """The newest turn of a conversation, whatever its state; without any, the newest turn."""
-    from afterwit.errors import SettingError
-    from afterwit.store import Filter
-    from afterwit.turn import Kind
-
-    for where in (Filter(kind=Kind.MAIN), None):
-        found = next(iter(store.turns(where, limit=1, newest_first=True)), None)
-        if found is not None:
-            return found.turn.id
-    raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")
+    print_turn(home_of(home), turn, advantages=advantages, config=config)
 
 
 def judges(json_: Json = False, home: Home = None) -> None:
@@ -156,7 +75,7 @@ def judges(json_: Json = False, home: Home = None) -> None:
 
     from afterwit.judging.check_stage import report_of
     from afterwit.judging.checks import findings, warnings
-    from afterwit.printing.terminal import Terminal
+    from afterwit.printing.terminal import Terminal, write_json
 
     with store_of(home) as store:
         report = report_of(store)
@@ -188,55 +107,10 @@ def ledger(
 
     With `--session`, all turns of a conversation, and the versions that learned from each.
     """
-    from afterwit.errors import SettingError
-    from afterwit.printing.ledger import (
-        all_fates,
-        as_json,
-        chosen_version,
-        lines,
-        of_session,
-        of_version,
-        version_table,
-    )
-    from afterwit.printing.terminal import Terminal
+    from afterwit.config import home_of
+    from afterwit.printing.ledger import print_ledger
 
-    if session is not None and (version is not None or answers):
-        raise SettingError("--session shows all versions of a conversation: give it alone")
-    console, sampled = Terminal(), dict[str, tuple[str, str]]()
-    with store_of(home) as store:
-        if session is not None:
-            listed = of_session(store, session)
-        else:
-            chosen = chosen_version(store.versions(), version)
-            listed = of_version(store, chosen.number)
-            if answers:
-                sampled = _answers(chosen.number, listed, home, config)
-            if not json_:
-                console.print(
-                    version_table([chosen], {store.latest_published(chosen.adapter)}, width=console.width)
-                )
-        fates = all_fates({each.version for one in listed for each in one.learned}, store)
-    for entry in listed:
-        if json_:
-            write_json(as_json(entry, fates, answers=sampled.get(entry.turn)))
-        else:
-            for text in lines(entry, fates, answers=sampled.get(entry.turn)):
-                console.print(text)
-
-
-def _answers(
-    number: int, listed: Sequence[LedgerEntry], home: Path | None, config: Path | None
-) -> dict[str, tuple[str, str]]:
-    from afterwit.config import home_of, load
-    from afterwit.home.model import model_folder
-    from afterwit.printing.ledger import answers
-    from afterwit.turn import Turn
-
-    folder = home_of(home)
-    settings = load(home=folder, file=config)
-    found = [each.record.turn for each in listed if each.record is not None]
-    turns = [turn for turn in found if isinstance(turn, Turn)]
-    return answers(settings, folder, model_folder(settings.model, folder), number, turns)
+    print_ledger(home_of(home), version=version, session=session, answers=answers, json=json_, config=config)
 
 
 def progress(
@@ -248,21 +122,10 @@ def progress(
 
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
     """
-    from afterwit.printing.progress import as_json, draw, parts_of, text_of
-    from afterwit.printing.terminal import Terminal
-    from afterwit.promotion.watch import requests_of
+    from afterwit.config import home_of
+    from afterwit.printing.progress import print_progress
 
-    with store_of(home) as store:
-        parts = parts_of(requests_of(store.all_episodes()))
-    if json_:
-        write_json(as_json(parts))
-    else:
-        console = Terminal()
-        for line in text_of(parts):
-            console.print(line)
-    if png is not None:
-        draw(parts["all"]["all"], png)
-        print(f"wrote {png}", file=sys.stderr)
+    print_progress(home_of(home), json=json_, png=png)
 
 
 def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) -> None:
@@ -270,21 +133,7 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
 
     Below them the newest updates that were held back, and alarms that took versions back.
     """
-    from afterwit.adapters import SHARED
-    from afterwit.printing.ledger import event_lines, version_table
-    from afterwit.printing.terminal import Terminal
-    from afterwit.promotion.events import EventKind
+    from afterwit.config import home_of
+    from afterwit.printing.ledger import print_versions
 
-    with store_of(home) as store:
-        rows = store.versions(adapter)
-        if json_:
-            for row in rows:
-                write_json(row)
-        else:
-            events = store.events(adapter)
-            served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
-            places = {event.version for event in events if event.kind is EventKind.CONFIRM}
-            console = Terminal()
-            console.print(version_table(rows, served, places, width=console.width))
-            for line in event_lines(events)[-EVENTS:]:
-                console.print(line)
+    print_versions(home_of(home), adapter=adapter, json=json_)

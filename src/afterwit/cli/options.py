@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
@@ -25,32 +24,25 @@ Model = Annotated[
     str | None,
     typer.Argument(help="A Hugging Face model folder or hub id. Default: the model of the home."),
 ]
-
 ModelOption = Annotated[str | None, typer.Option("--model", help="Another way to name MODEL.")]
-
 Home = Annotated[
     Path | None,
     typer.Option(
         help="Folder of store, versions and config.toml. Default: AFTERWIT_HOME, else the user's data folder."
     ),
 ]
-
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
-
 Recipe = Annotated[
     str | None,
     typer.Option(help=f"A published recipe, which your own settings override: {', '.join(recipes.every())}."),
 ]
-
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; repeatable."),
 ]
-
 Engine = Annotated[
     str | None, typer.Option(help="Which engine samples: embedded, vllm or sglang. Default: embedded.")
 ]
-
 EngineUrl = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,7 +50,8 @@ EngineUrl = Annotated[
         "of one model."
     ),
 ]
-
+Host = Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")]
 RecordOnly = Annotated[
     bool,
     typer.Option(
@@ -66,37 +59,27 @@ RecordOnly = Annotated[
         help="Judge nothing and train nothing: short for judge.enabled and learner.enabled = false.",
     ),
 ]
-
 LearnerProcesses = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that share the learning, one for each GPU. Default: 1."),
 ]
-
 Adapter = Annotated[
     str | None,
     typer.Option(help="Only of this adapter: `shared`, `key:NAME`, or `group:NAME/GROUP`."),
 ]
-
 LearnedIn = Annotated[
     int | None,
     typer.Option("--version", min=0, max=2**63 - 1, help="Only turns that this version learned from."),
 ]
-
+SessionNamed = Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 
 def store_of(home: Path | None, *, make: bool = False) -> AbstractContextManager[Store]:
-    """The home's store while a command runs, as `build.store_of_home`."""
+    """`build.store_of_home`, imported when a command runs."""
     from afterwit.build import store_of_home
 
     return store_of_home(home, make=make)
-
-
-def write_json(value: object) -> None:
-    """A line of JSON to standard output."""
-    import orjson
-
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n")
 
 
 def chosen_model(argument: str | None, option: str | None) -> str | None:

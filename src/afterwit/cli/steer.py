@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.cli.look import ALL, LAST, last
-from afterwit.cli.options import Config, Home, Json, choice, store_of, write_json
+from afterwit.cli.look import ALL
+from afterwit.cli.options import Config, Home, Json, SessionNamed, choice, store_of
 
 if TYPE_CHECKING:
     from afterwit.store import Store
@@ -56,8 +56,8 @@ def review(
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
     from afterwit.learning.schedule import with_note
-    from afterwit.printing.terminal import Terminal
-    from afterwit.printing.turns import as_json, described
+    from afterwit.printing.terminal import Terminal, write_json
+    from afterwit.printing.turns import review_json, review_lines
     from afterwit.teaching.review import WHY, waiting_for_review
     from afterwit.text import counted
 
@@ -78,18 +78,18 @@ def review(
             return
     if json_:
         for record in found:
-            write_json(as_json(record))
+            write_json(review_json(record))
         return
     console = Terminal()
     for record in found:
-        for line in described(record):
+        for line in review_lines(record):
             console.say(line)
     wait = "waits" if len(found) == 1 else "wait"
     print(f"{counted(len(found), 'turn')} {wait} for your review (learner.review = {rule.review.value})")
 
 
 def exclude(
-    session: Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")],
+    session: SessionNamed,
     undo: Annotated[bool, typer.Option("--undo", help="Let its new turns train again.")] = False,
     home: Home = None,
 ) -> None:
@@ -200,6 +200,7 @@ def forget(
 
 def session_named(store: Store, name: str) -> str:
     """The session of this id, or of the turn of this id; `last`: of the newest turn. Raises TurnNotFound."""
+    from afterwit.printing.turns import LAST, last
     from afterwit.store import Filter
 
     if name == LAST:

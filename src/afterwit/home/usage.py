@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.build import versions_of
-from afterwit.config import Settings
+from rich.console import Console
+from rich.table import Table
+
+from afterwit.build import store_of_home, versions_of
+from afterwit.config import Settings, load
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS
 from afterwit.lifecycle import State
+from afterwit.printing.terminal import write_json
 from afterwit.store import Store
 
 WEIGHTS = ".safetensors"
-
-ENDED = (State.TRAINED, State.SKIPPED)
-"""States of turns that retention removes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,20 +30,42 @@ class Usage:
     """Whether it is not on the disk of the home."""
 
 
-def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
-    """Everything in the home, versions with weights one by one. Links to one file count once."""
+def print_usage(home: Path, *, json: bool) -> None:
+    """`afterwit du`: everything in the home. Links to one file count once."""
     counted: set[tuple[int, int]] = set()
-    return [
-        _store(home, store, settings, counted),
-        *_versions(home, store, settings, counted),
-        *_shared(home, settings),
-        *_others(home, counted),
-    ]
+
+    def size_of(path: Path) -> int:
+        """The bytes of a file, or of the files below a folder, that were not counted before."""
+        found = 0
+        for file in path.rglob("[!.]*") if path.is_dir() else (path,):
+            status = file.lstat()
+            if file.is_file() and (status.st_dev, status.st_ino) not in counted:
+                counted.add((status.st_dev, status.st_ino))
+                found += status.st_size
+        return found
+
+    settings = load(home=home)
+    with store_of_home(home) as store:
+        found = [
+            _store(home, store, settings, size_of),
+            *_versions(home, store, settings, size_of),
+            *_others(home, size_of),
+        ]
+    if json:
+        for one in found:
+            write_json(one)
+        return
+    table = Table("what", "size", "can it go?", box=None, pad_edge=False)
+    for one in found:
+        table.add_row(one.name, in_words(one.bytes), one.words)
+    here = in_words(sum(one.bytes for one in found if not one.elsewhere))
+    table.add_row(str(home), here, "all together", style="bold")
+    Console().print(table)
 
 
-def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Usage:
+def _store(home: Path, store: Store, settings: Settings, size_of: Callable[[Path], int]) -> Usage:
     retention, states = settings.store, store.counts().states
-    ended = sum(states.get(state, 0) for state in ENDED)
+    ended = sum(states.get(state, 0) for state in (State.TRAINED, State.SKIPPED))
     waiting = sum(states.values()) - ended
     words = (
         f"{ended} turns that ended go after {retention.keep_days:g} days (store.keep_days), the oldest "
@@ -50,68 +73,51 @@ def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int,
     )
     if retention.url is not None:
         return Usage(name="store.url", bytes=store.size(), words=words, elsewhere=True)
-    taken = sum(_bytes(path, counted) for path in sorted(home.glob(f"{STORE}*")))
-    free = max(0, taken - store.size())
-    return Usage(name=STORE, bytes=taken, words=f"{words}; {in_words(free)} are free for new turns")
+    taken = sum(size_of(path) for path in sorted(home.glob(f"{STORE}*")))
+    free = in_words(max(0, taken - store.size()))
+    return Usage(name=STORE, bytes=taken, words=f"{words}; {free} are free for new turns")
 
 
-def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Iterator[Usage]:
-    versions = versions_of(home, home)
+def _versions(
+    home: Path, store: Store, settings: Settings, size_of: Callable[[Path], int]
+) -> Iterator[Usage]:
+    """Versions with weights one by one, the manifests of all, and the files at `versions.url`."""
+    versions = versions_of(home, home, settings.versions)
     keep, chains, manifests = settings.learner.keep_versions, versions.chains(), 0
     served = {store.latest_published(adapter) for adapter in chains}
     newest = {number for chain in chains.values() for number in chain[-keep:]}
     numbers = versions.numbers()
     for number in numbers:
         place = versions.place(number)
-        size = _bytes(place, counted)
+        size = size_of(place)
         if not any(path.suffix == WEIGHTS for path in place.iterdir()):
             manifests += size
             continue
-        if number in newest:
-            words = f"goes after {keep} newer ones (learner.keep_versions), unless promotion may return to it"
-        else:
-            words = "goes with the next update, unless promotion may return to it"
-        served_now = "is served; " if number in served else ""
-        yield Usage(name=f"{VERSIONS}/{place.name}", bytes=size, words=served_now + words)
+        when = (
+            f"after {keep} newer ones (learner.keep_versions)" if number in newest else "with the next update"
+        )
+        words = f"{'is served; ' if number in served else ''}goes {when}, unless promotion may return to it"
+        yield Usage(name=f"{VERSIONS}/{place.name}", bytes=size, words=words)
     if numbers:
         yield Usage(
             name="manifests", bytes=manifests, words="say what was learned from which turns: they stay"
         )
-
-
-def _shared(home: Path, settings: Settings) -> Iterator[Usage]:
-    """The files at `versions.url`, which take no space on this disk."""
-    versions = versions_of(home, home, settings.versions)
     if versions.remote is not None:
         versions.follow()
         there = versions.remote.files()
-        yield Usage(
-            name="versions.url",
-            bytes=sum(there.values()),
-            words=f"{len(there)} files at {versions.remote.place}, not on this disk: the newest "
-            f"{settings.learner.keep_versions} versions (learner.keep_versions) and a ladder of older ones",
-            elsewhere=True,
+        words = (
+            f"{len(there)} files at {versions.remote.place}, not on this disk: the newest {keep} versions "
+            "(learner.keep_versions) and a ladder of older ones"
         )
+        yield Usage(name="versions.url", bytes=sum(there.values()), words=words, elsewhere=True)
 
 
-def _others(home: Path, counted: set[tuple[int, int]]) -> Iterator[Usage]:
+def _others(home: Path, size_of: Callable[[Path], int]) -> Iterator[Usage]:
     for path in sorted(home.iterdir()):
         if not path.name.startswith(STORE) and path.name != VERSIONS and not path.name.endswith(".lock"):
-            words = (
-                "needed" if path.name in (CONFIG, MODEL) else "nothing here needs it: delete it if you like"
-            )
-            yield Usage(name=path.name, bytes=_bytes(path, counted), words=words)
-
-
-def _bytes(path: Path, counted: set[tuple[int, int]]) -> int:
-    """The bytes of a file, or of the files below a folder, that were not counted before."""
-    found = 0
-    for file in path.rglob("[!.]*") if path.is_dir() else (path,):
-        status = file.lstat()
-        if file.is_file() and (status.st_dev, status.st_ino) not in counted:
-            counted.add((status.st_dev, status.st_ino))
-            found += status.st_size
-    return found
+            needed = path.name in (CONFIG, MODEL)
+            words = "needed" if needed else "nothing here needs it: delete it if you like"
+            yield Usage(name=path.name, bytes=size_of(path), words=words)
 
 
 def in_words(size: int) -> str:

@@ -31,8 +31,10 @@ WINDOW = 100
 """Requests that are compared: the first ones with the newest."""
 LEAST_REQUESTS = 20
 """Requests from which on there is anything to say."""
-FIRST_METRICS = ("loss", "rl", "opd", "combine", "reference_kl", "entropy", "mismatch_mean", "mismatch_fresh")
-FIRST_METRICS += ("teacher_gap", "overlap", "grad_norm")
+FIRST_METRICS = (
+    *("loss", "rl", "opd", "combine", "reference_kl", "entropy"),
+    *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
+)
 """The others follow by name."""
 
 METRIC_TITLES: Mapping[str, str] = {

@@ -3,79 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
 from afterwit import build
 from afterwit.adapters import SHARED
-from afterwit.config import Settings
+from afterwit.config import Settings, load
 from afterwit.errors import SettingError, TurnNotFound
+from afterwit.home.model import model_folder
 from afterwit.message import one_line
-from afterwit.printing.terminal import WIDE, short_moment
-from afterwit.promotion.events import Event, EventKind
+from afterwit.printing.terminal import WIDE, Terminal, moment, write_json
+from afterwit.promotion.events import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.text import counted
 from afterwit.turn import Turn
 from afterwit.verdict import Question, Verdict
-from afterwit.version import Effect, Origin
-
-if TYPE_CHECKING:
-    from afterwit.learning.policy import Policy
+from afterwit.version import Origin
 
 WIDTH = 100
 """Characters of a response in a line."""
-
 MOST_TOKENS = 256
 """Tokens of an answer at most."""
+EVENTS = 8
+"""Holds and alarms that are listed with the versions."""
+
+Answers = tuple[str, str]
+"""Of one prompt, before and after an update."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
-    """A turn, and the versions that learned from it."""
+class Entry(NamedTuple):
+    """A turn, and what learned from it."""
 
     turn: str
     record: Record | None
     """None: its content is gone."""
-    learned: tuple[LearnedTurn, ...]
+    learned: Sequence[LearnedTurn]
 
 
-def of_version(store: Store, number: int) -> list[LedgerEntry]:
-    """The turns that trained a version: new ones first, then replayed ones."""
-    found = store.learned(version=number)
-    return [
-        LedgerEntry(turn=each.turn, record=_record(store, each.turn), learned=(each,))
-        for each in sorted(found, key=lambda each: (each.replayed, each.turn))
-    ]
+def print_versions(home: Path, *, adapter: str | None, json: bool) -> None:
+    """`afterwit versions`."""
+    with build.store_of_home(home) as store:
+        rows, events = store.versions(adapter), store.events(adapter)
+        served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
+    if json:
+        for row in rows:
+            write_json(row)
+        return
+    confirmed = {event.version for event in events if event.kind is EventKind.CONFIRM}
+    console = Terminal()
+    console.print(version_table(rows, served, confirmed, width=console.width))
+    for event in [event for event in events if event.kind is not EventKind.CONFIRM][-EVENTS:]:
+        whose = "" if event.adapter == SHARED else f"{event.adapter} "
+        at = moment(event.at, year=False)
+        console.print(Text(f"{at} {whose}{event.kind}: {event.words}", style="yellow"))
 
 
-def of_turns(store: Store, records: Sequence[Record]) -> list[LedgerEntry]:
-    """These turns, each with all versions that learned from it."""
-    learned: dict[str, list[LearnedTurn]] = {record.turn.id: [] for record in records}
-    for each in store.learned(turns=list(learned)):
-        learned[each.turn].append(each)
-    return [
-        LedgerEntry(turn=record.turn.id, record=record, learned=tuple(learned[record.turn.id]))
-        for record in records
-    ]
+def print_ledger(
+    home: Path,
+    *,
+    version: int | None,
+    session: str | None,
+    answers: bool,
+    json: bool,
+    config: Path | None,
+) -> None:
+    """`afterwit ledger`: of a version, by default the newest that learned something; or of a `session`."""
+    if session is not None and (version is not None or answers):
+        raise SettingError("--session shows all versions of a conversation: give it alone")
+    console, sampled = Terminal(), dict[str, Answers]()
+    with build.store_of_home(home) as store:
+        if session is not None:
+            listed = _of_session(store, session)
+        else:
+            chosen = _chosen(store.versions(), version)
+            learned = sorted(store.learned(version=chosen.number), key=lambda one: (one.replayed, one.turn))
+            listed = [Entry(one.turn, _record(store, one.turn), [one]) for one in learned]
+            if answers:
+                found = [entry.record.turn for entry in listed if entry.record is not None]
+                turns = [turn for turn in found if isinstance(turn, Turn)]
+                sampled = _answers(load(home=home, file=config), home, chosen.number, turns)
+            if not json:
+                served = {store.latest_published(chosen.adapter)}
+                console.print(version_table([chosen], served, width=console.width))
+        fates = _fates(store, listed)
+    for entry in listed:
+        if json:
+            write_json(_as_json(entry, fates, sampled.get(entry.turn)))
+            continue
+        for text in _lines(entry, fates, sampled.get(entry.turn)):
+            console.print(text)
 
 
-def of_session(store: Store, session: str) -> list[LedgerEntry]:
-    """The turns of a session, oldest first. SettingError if it has none whose content is there."""
-    records = list(store.turns(Filter(session=session)))
+def became(store: Store, record: Record) -> list[Text]:
+    """The versions that learned from a turn, with effect and fate."""
+    entry = Entry(record.turn.id, record, store.learned(turns=[record.turn.id]))
+    return list(_learned(entry, _fates(store, [entry])))
+
+
+def _of_session(store: Store, session: str) -> list[Entry]:
+    """Its turns, oldest first, each with all versions that learned from it."""
+    records = {record.turn.id: record for record in store.turns(Filter(session=session))}
     if not records:
         raise SettingError(
             f"no turn of session {session} is in the store: `afterwit show TURN` names a turn's session"
         )
-    return of_turns(store, records)
+    learned: dict[str, list[LearnedTurn]] = {turn: [] for turn in records}
+    for each in store.learned(turns=list(records)):
+        learned[each.turn].append(each)
+    return [Entry(turn, record, learned[turn]) for turn, record in records.items()]
 
 
-def chosen_version(versions: Sequence[VersionRecord], number: int | None) -> VersionRecord:
-    """The version of this number; None: the newest that learned something. SettingError if there is none."""
+def _chosen(versions: Sequence[VersionRecord], number: int | None) -> VersionRecord:
     if number is None:
         found = next((each for each in reversed(versions) if each.origin is Origin.UPDATE), None)
         if found is None:
@@ -88,123 +131,6 @@ def chosen_version(versions: Sequence[VersionRecord], number: int | None) -> Ver
     return found
 
 
-def fate(number: int, versions: Sequence[VersionRecord], serving: int) -> str:
-    """Whether a version's learning is served, or was taken back."""
-    taken = next((each for each in versions if number in each.reverts), None)
-    if taken is not None:
-        return f"taken back by version {taken.number}"
-    return "in what is served" if number <= serving else "not served yet"
-
-
-def lines(
-    entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
-) -> Iterator[Text]:
-    """An entry in lines."""
-    record = entry.record
-    if record is None:
-        yield Text(f"{entry.turn}  its content is gone", style="dim")
-    else:
-        reason = f" ({record.reason})" if record.reason else ""
-        head = f"{entry.turn}  {record.state}{reason} · session {record.turn.session}"
-        yield Text(head, style="bold")
-        yield Text(f"  response: {one_line(record.turn.message, WIDTH)}")
-        for text in said(record):
-            yield Text(f"  then: {text}", style="magenta")
-        yield from (Text(f"  {text}") for text in judged(record.verdict))
-    yield from _learned(entry, fates)
-    if answers is not None:
-        yield Text(f"  before: {answers[0]}", style="cyan")
-        yield Text(f"  after:  {answers[1]}", style="cyan")
-
-
-def became(store: Store, record: Record) -> list[Text]:
-    """The versions that learned from a turn, with effect and fate."""
-    (entry,) = of_turns(store, [record])
-    return list(_learned(entry, all_fates({each.version for each in entry.learned}, store)))
-
-
-def _learned(entry: LedgerEntry, fates: Mapping[int, str]) -> Iterator[Text]:
-    for each in entry.learned:
-        again = " again" if each.replayed else ""
-        end = fates.get(each.version, "which is lost")
-        yield Text(f"  learned{again} in version {each.version}, {end}", style="green")
-        if each.effect is not None:
-            yield Text(f"    {effect_line(each.effect)}", style="green")
-
-
-def said(record: Record) -> Iterator[str]:
-    """The next state of a response, one line for each message, and the feedback."""
-    if record.next_state is None:
-        return
-    for message in record.next_state.messages:
-        yield f"{message.role}: {one_line(message, WIDTH)}"
-    if (feedback := record.next_state.feedback) is not None:
-        reward = "" if feedback.reward is None else f" {feedback.reward:+d}"
-        yield f"feedback{reward}{': ' + feedback.text if feedback.text else ''}"
-
-
-def judged(verdict: Verdict | None) -> Iterator[str]:
-    """The reward with its votes, and the hints."""
-    if verdict is None:
-        return
-    parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
-    for question in Question:
-        votes = [vote for vote in verdict.votes if vote.question is question]
-        if votes:
-            values = ", ".join("invalid" if vote.value is None else f"{vote.value:+d}" for vote in votes)
-            parts.append(f"{question} votes {values}")
-    yield " · ".join(parts)
-    for hint in verdict.hints:
-        yield f"hint: {hint}"
-
-
-def effect_line(effect: Effect) -> str:
-    """Log-probs before and after, in nats a token."""
-    after = "not measured" if effect.after is None else f"{effect.after:.3f}"
-    line = f"log-prob a token {effect.before:.3f} -> {after}"
-    if effect.hinted_before is not None:
-        line += f"; of the teacher with the hint {effect.hinted_before:.3f}"
-    return line
-
-
-def as_json(
-    entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
-) -> dict[str, Any]:
-    """The same for programs."""
-    record, verdict = entry.record, None if entry.record is None else entry.record.verdict
-    feedback = None if record is None or record.next_state is None else record.next_state.feedback
-    return {
-        "turn": entry.turn,
-        "session": None if record is None else record.turn.session,
-        "state": None if record is None else record.state,
-        "reason": None if record is None else record.reason,
-        "response": None if record is None else record.turn.message.to_dict(),
-        "next_state": []
-        if record is None or record.next_state is None
-        else [message.to_dict() for message in record.next_state.messages],
-        "feedback": None if feedback is None else asdict(feedback),
-        "verdict": None if verdict is None else asdict(verdict),
-        "learned": [
-            {
-                "version": each.version,
-                "replayed": each.replayed,
-                "fate": fates.get(each.version),
-                "effect": None if each.effect is None else asdict(each.effect),
-            }
-            for each in entry.learned
-        ],
-        "answers": None if answers is None else {"before": answers[0], "after": answers[1]},
-    }
-
-
-def all_fates(numbers: Collection[int], store: Store) -> dict[int, str]:
-    """The fate of each of these versions that is known."""
-    versions = store.versions()
-    known = {each.number: each.adapter for each in versions if each.number in numbers}
-    serving = {adapter: store.latest_published(adapter) for adapter in set(known.values())}
-    return {number: fate(number, versions, serving[adapter]) for number, adapter in known.items()}
-
-
 def _record(store: Store, turn: str) -> Record | None:
     try:
         return store.turn(turn)
@@ -212,15 +138,103 @@ def _record(store: Store, turn: str) -> Record | None:
         return None
 
 
-def answers(
-    settings: Settings, home: Path, folder: Path, number: int, turns: Sequence[Turn]
-) -> dict[str, tuple[str, str]]:
-    """Turn -> answers before and after. SettingError if the weights of either version are gone."""
+def _fates(store: Store, listed: Sequence[Entry]) -> dict[int, str]:
+    """Whether the learning of each version is served, or was taken back; lost versions have no fate."""
+    numbers, versions = {each.version for entry in listed for each in entry.learned}, store.versions()
+    taken = {number: each.number for each in reversed(versions) for number in each.reverts}
+    fates = {}
+    for version in versions:
+        if version.number in taken:
+            fates[version.number] = f"taken back by version {taken[version.number]}"
+        elif version.number in numbers:
+            served = version.number <= store.latest_published(version.adapter)
+            fates[version.number] = "in what is served" if served else "not served yet"
+    return fates
+
+
+def _lines(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> Iterator[Text]:
+    record = entry.record
+    if record is None:
+        yield Text(f"{entry.turn}  its content is gone", style="dim")
+    else:
+        reason = f" ({record.reason})" if record.reason else ""
+        yield Text(f"{entry.turn}  {record.state}{reason} · session {record.turn.session}", style="bold")
+        yield Text(f"  response: {one_line(record.turn.message, WIDTH)}")
+        if record.next_state is not None:
+            for message in record.next_state.messages:
+                yield Text(f"  then: {message.role}: {one_line(message, WIDTH)}", style="magenta")
+            if (feedback := record.next_state.feedback) is not None:
+                reward = "" if feedback.reward is None else f" {feedback.reward:+d}"
+                words = f": {feedback.text}" if feedback.text else ""
+                yield Text(f"  then: feedback{reward}{words}", style="magenta")
+        if record.verdict is not None:
+            yield from _judged(record.verdict)
+    yield from _learned(entry, fates)
+    if answers is not None:
+        yield Text(f"  before: {answers[0]}", style="cyan")
+        yield Text(f"  after:  {answers[1]}", style="cyan")
+
+
+def _judged(verdict: Verdict) -> Iterator[Text]:
+    """The reward with its votes, and the hints."""
+    parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
+    for question in Question:
+        votes = [vote.value for vote in verdict.votes if vote.question is question]
+        if votes:
+            values = ", ".join("invalid" if value is None else f"{value:+d}" for value in votes)
+            parts.append(f"{question} votes {values}")
+    yield Text(f"  {' · '.join(parts)}")
+    yield from (Text(f"  hint: {hint}") for hint in verdict.hints)
+
+
+def _learned(entry: Entry, fates: Mapping[int, str]) -> Iterator[Text]:
+    """Each version that learned from the turn, with log-probs before and after in nats a token."""
+    for each in entry.learned:
+        again = " again" if each.replayed else ""
+        end = fates.get(each.version, "which is lost")
+        yield Text(f"  learned{again} in version {each.version}, {end}", style="green")
+        if (effect := each.effect) is not None:
+            after = "not measured" if effect.after is None else f"{effect.after:.3f}"
+            line = f"    log-prob a token {effect.before:.3f} -> {after}"
+            if effect.hinted_before is not None:
+                line += f"; of the teacher with the hint {effect.hinted_before:.3f}"
+            yield Text(line, style="green")
+
+
+def _as_json(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> dict[str, Any]:
+    record = entry.record
+    state = None if record is None else record.next_state
+    return {
+        "turn": entry.turn,
+        "session": record and record.turn.session,
+        "state": record and record.state,
+        "reason": record and record.reason,
+        "response": record and record.turn.message.to_dict(),
+        "next_state": [message.to_dict() for message in state.messages] if state else [],
+        "feedback": asdict(state.feedback) if state and state.feedback else None,
+        "verdict": asdict(record.verdict) if record and record.verdict else None,
+        "learned": [
+            {
+                "version": each.version,
+                "replayed": each.replayed,
+                "fate": fates.get(each.version),
+                "effect": asdict(each.effect) if each.effect else None,
+            }
+            for each in entry.learned
+        ],
+        "answers": None if answers is None else {"before": answers[0], "after": answers[1]},
+    }
+
+
+def _answers(settings: Settings, home: Path, number: int, turns: Sequence[Turn]) -> dict[str, Answers]:
+    """By turn, the most likely answers of both versions. SettingError if the weights of either are gone."""
+    import torch
+
     from afterwit.chat_format.render import Renderer
     from afterwit.learning.policy import Policy
 
-    versions = build.versions_of(home, folder, settings.versions)
-    renderer = Renderer.load(folder)
+    folder = model_folder(settings.model, home)
+    versions, renderer = build.versions_of(home, folder, settings.versions), Renderer.load(folder)
     versions.follow()
     version = versions.get(number)
     if version is None or version.parent is None:
@@ -228,32 +242,28 @@ def answers(
     learner = build.learner_settings(settings.learner, home, folder)
     found = []
     for each in (version.parent, number):
-        policy = Policy.load(versions, each, learner)
-        said = (_greedy(policy, turn, renderer.end_ids) for turn in turns)
-        found.append([" ".join(renderer.decode(ids).split()) for ids in said])
+        model, said = Policy.load(versions, each, learner).model, []
+        for turn in turns:
+            prompt = torch.tensor([turn.prompt_ids], device=model.device)
+            with torch.no_grad():
+                ids = model.generate(
+                    input_ids=prompt,
+                    attention_mask=torch.ones_like(prompt),
+                    do_sample=False,
+                    max_new_tokens=MOST_TOKENS,
+                    pad_token_id=0,
+                )
+            response = ids[0, prompt.shape[1] :].tolist()
+            kept = list(takewhile(lambda token: token not in renderer.end_ids, response))
+            said.append(" ".join(renderer.decode(kept).split()))
+        found.append(said)
     return {turn.id: pair for turn, pair in zip(turns, zip(*found, strict=True), strict=True)}
-
-
-def _greedy(policy: Policy, turn: Turn, end_ids: Collection[int]) -> list[int]:
-    """The most likely ids, up to the end of the turn."""
-    import torch
-
-    prompt = torch.tensor([turn.prompt_ids], device=policy.model.device)
-    with torch.no_grad():
-        ids = policy.model.generate(
-            input_ids=prompt,
-            attention_mask=torch.ones_like(prompt),
-            do_sample=False,
-            max_new_tokens=MOST_TOKENS,
-            pad_token_id=0,
-        )
-    return list(takewhile(lambda token: token not in end_ids, ids[0, prompt.shape[1] :].tolist()))
 
 
 def version_table(
     versions: Sequence[VersionRecord],
     serving: Collection[int],
-    confirmed_versions: Collection[int] = (),
+    confirmed: Collection[int] = (),
     *,
     width: int,
 ) -> Table:
@@ -262,7 +272,7 @@ def version_table(
     Adapters are named if there are others than the shared one. A narrow table leaves out `served since`.
     """
     names = ["version", "how", "made", "learned from", "loss", "standing", "served since"]
-    rows = [_version_row(version, serving, confirmed_versions) for version in versions]
+    rows = [_version_row(version, serving, confirmed) for version in versions]
     if any(version.adapter != SHARED for version in versions):
         names.insert(1, "adapter")
         for row, version in zip(rows, versions, strict=True):
@@ -279,39 +289,22 @@ def version_table(
 def _version_row(
     version: VersionRecord, serving: Collection[int], confirmed: Collection[int]
 ) -> list[str | Text]:
-    loss = version.metrics.get("loss")
-    how = version.origin.value
+    how, loss = version.origin.value, version.metrics.get("loss")
     if version.restores is not None:
         how += f" of {version.restores}"
     elif version.parent not in (None, version.number - 1):
         how += f" of {version.parent}"
     replayed = f" +{version.replayed} again" if version.replayed else ""
+    standing = Text("confirmed", style="green")
+    if version.number not in confirmed:
+        worst = None if version.suite is None else version.suite.worst
+        standing = Text("" if worst is None else f"lost some `{worst}`", style="yellow")
     return [
         f"{version.number}{' *' if version.number in serving else ''}",
         how,
-        short_moment(version.created),
+        moment(version.created, year=False),
         f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
         "" if loss is None else f"{loss:.4f}",
-        _standing(version, confirmed),
-        short_moment(version.published_at),
+        standing,
+        moment(version.published_at, year=False),
     ]
-
-
-def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:
-    if version.number in confirmed:
-        return Text("confirmed", style="green")
-    worst = None if version.suite is None else version.suite.worst
-    return Text("" if worst is None else f"lost some `{worst}`", style="yellow")
-
-
-def event_lines(events: Sequence[Event]) -> list[Text]:
-    """A line for each hold and alarm, the newest last."""
-    return [
-        Text(f"{short_moment(event.at)} {_whose(event)}{event.kind}: {event.words}", style="yellow")
-        for event in events
-        if event.kind is not EventKind.CONFIRM
-    ]
-
-
-def _whose(event: Event) -> str:
-    return "" if event.adapter == SHARED else f"{event.adapter} "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from afterwit.build import store_of_home
 from afterwit.errors import SettingError
-from afterwit.printing.terminal import short_moment
-from afterwit.progress import Period, PersonRequest, Progress, Trend, by, progress
+from afterwit.printing.terminal import Terminal, moment, write_json
+from afterwit.progress import Progress, Trend, by, progress
+from afterwit.promotion.watch import requests_of
 
 BAR = 20
 """Characters of a full bar."""
@@ -23,24 +26,28 @@ ANSWER = {
     Trend.UNCLEAR: "No difference can be told yet",
 }
 
-NOTHING = "no conversation has come to an end with words of a person yet: there is nothing to count"
-
 Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""
 
 
-def parts_of(requests: Sequence[PersonRequest]) -> Parts:
-    """Progress over all requests, for each source, and for each kind of task."""
-    return {
+def print_progress(home: Path, *, json: bool, png: Path | None) -> None:
+    """`afterwit progress`: over all requests, for each source, and for each kind of task."""
+    with store_of_home(home) as store:
+        requests = requests_of(store.all_episodes())
+    parts: Parts = {
         "all": {"all": progress(requests)},
         "source": by(requests, lambda request: request.source),
         "kind": by(requests, lambda request: request.kind),
     }
-
-
-def as_json(parts: Parts) -> dict[str, dict[str, dict[str, Any]]]:
-    """The same, for programs."""
-    return {name: {key: _facts(each) for key, each in part.items()} for name, part in parts.items()}
+    if json:
+        write_json({name: {key: _facts(each) for key, each in part.items()} for name, part in parts.items()})
+    else:
+        console = Terminal()
+        for line in _shown(parts):
+            console.print(line)
+    if png is not None:
+        draw(parts["all"]["all"], png)
+        print(f"wrote {png}", file=sys.stderr)
 
 
 def _facts(whole: Progress) -> dict[str, Any]:
@@ -52,61 +59,46 @@ def _facts(whole: Progress) -> dict[str, Any]:
     return {"periods": periods, "change": asdict(whole.change), "trend": whole.trend}
 
 
-def text_of(parts: Parts) -> Iterator[Text | Table]:
+def _shown(parts: Parts) -> Iterator[Text | Table]:
+    """The answer, and a table of all periods, of each source and of each kind of task."""
     whole = parts["all"]["all"]
     if not whole.periods:
-        yield Text(NOTHING)
+        yield Text("no conversation has come to an end with words of a person yet: there is nothing to count")
         return
-    yield Text(_answer(whole), style="bold")
-    yield _table("when", [(_when(period), period) for period in whole.periods])
+    answer = f"{ANSWER[Trend.UNCLEAR]}: too few sessions."
+    if len(whole.periods) > 1:
+        answer = (
+            f"{ANSWER[whole.trend]}: {whole.periods[0].share:.0%} of the first sessions had a complaint, "
+            f"{whole.periods[-1].share:.0%} of the last (change {100 * whole.change.low:+.0f} to "
+            f"{100 * whole.change.high:+.0f} points)."
+        )
+    yield Text(answer, style="bold")
+    tables = {
+        "when": [
+            (f"{moment(each.since, year=False)} to {moment(each.until, year=False)}", each)
+            for each in whole.periods
+        ]
+    }
     for name in ("source", "kind"):
-        yield _table(
-            name,
-            [
-                (f"{key}, {age}" if len(each.periods) > 1 else key, period)
-                for key, each in parts[name].items()
-                for age, period in zip(("early", "late"), each.periods, strict=False)
-            ],
-        )
-
-
-def _answer(whole: Progress) -> str:
-    low, high = whole.change.low, whole.change.high
-    if len(whole.periods) < 2:
-        return f"{ANSWER[Trend.UNCLEAR]}: too few sessions."
-    first, last = whole.periods[0].share, whole.periods[-1].share
-    return (
-        f"{ANSWER[whole.trend]}: {first:.0%} of the first sessions had a complaint, {last:.0%} of the last"
-        f" (change {100 * low:+.0f} to {100 * high:+.0f} points)."
-    )
-
-
-def _table(first: str, rows: Sequence[tuple[str, Period]]) -> Table:
-    table = Table(
-        first,
-        "sessions",
-        "requests",
-        "complaints a session",
-        "sessions with a complaint",
-        "",
-        box=None,
-        pad_edge=False,
-    )
-    for name, period in rows:
-        mean, share = period.per_session_interval, period.share_interval
-        table.add_row(
-            name,
-            str(period.sessions),
-            str(period.requests),
-            f"{period.per_session:.2f} ({mean.low:.2f} to {mean.high:.2f})",
-            f"{period.share:.0%} ({share.low:.0%} to {share.high:.0%})",
-            "█" * round(BAR * period.share),
-        )
-    return table
-
-
-def _when(period: Period) -> str:
-    return f"{short_moment(period.since)} to {short_moment(period.until)}"
+        tables[name] = [
+            (f"{key}, {age}" if len(each.periods) > 1 else key, period)
+            for key, each in parts[name].items()
+            for age, period in zip(("early", "late"), each.periods, strict=False)
+        ]
+    columns = ("sessions", "requests", "complaints a session", "sessions with a complaint", "")
+    for first, rows in tables.items():
+        table = Table(first, *columns, box=None, pad_edge=False)
+        for name, period in rows:
+            mean, share = period.per_session_interval, period.share_interval
+            table.add_row(
+                name,
+                str(period.sessions),
+                str(period.requests),
+                f"{period.per_session:.2f} ({mean.low:.2f} to {mean.high:.2f})",
+                f"{period.share:.0%} ({share.low:.0%} to {share.high:.0%})",
+                "█" * round(BAR * period.share),
+            )
+        yield table
 
 
 def draw(whole: Progress, file: Path) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from afterwit.adapters import SHARED
+from afterwit.build import store_of_home
+from afterwit.checkpoints.files import held
+from afterwit.config import load
+from afterwit.home.home import VERSIONS
 from afterwit.learning.schedule import (
     NOW,
     NextBatch,
@@ -14,9 +20,11 @@ from afterwit.learning.schedule import (
     is_stale,
     next_of_all,
     next_update,
+    with_note,
 )
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
+from afterwit.printing.terminal import Terminal, write_json
 from afterwit.store import Pause, Status, Store, VersionRecord
 from afterwit.text import counted
 
@@ -52,15 +60,37 @@ class Overview:
     paused_adapters: Mapping[str, Pause]
 
 
+def print_status(home: Path, *, json: bool) -> None:
+    """`afterwit status`."""
+    settings = load(home=home).learner
+    with store_of_home(home) as store:
+        found = overview(
+            store,
+            with_note(settings, store.note("learn")),
+            serving=held(home / ".gateway.lock"),
+            learning=held(home / VERSIONS / ".learner.lock"),
+            now=time.time(),
+        )
+    if json:
+        write_json(found)
+        return
+    console = Terminal()
+    for name, words in lines(found):
+        console.say(f"{name:<13} {words}", style="bold red" if name.endswith("!") else None)
+
+
 def overview(
     store: Store, settings: LearnerSettings, *, serving: bool, learning: bool, now: float
 ) -> Overview:
     """`settings`: those that choose the learner's next batch."""
-    versions = store.versions()
-    newest = versions[-1].number if versions else 0
-    waiting = in_their_chains(store.waiting(now=now), _chains(versions))
+    versions, paused = store.versions(), store.paused_adapters()
+    chains: dict[str, list[int]] = {}
+    for version in versions:
+        if version.number:
+            chains.setdefault(version.adapter, [0]).append(version.number)
+    waiting = in_their_chains(store.waiting(now=now), chains)
     fresh = [turn for turn in waiting if not is_stale(turn, settings, NOW)]
-    choice = next_of_all(settings, fresh, store.paused_adapters(), now=now)
+    choice = next_of_all(settings, fresh, paused, now=now)
     return Overview(
         at=now,
         serving=serving,
@@ -68,48 +98,60 @@ def overview(
         enabled=settings.enabled,
         pause=store.paused(),
         version=store.latest_published(),
-        newest=versions[-1] if newest else None,
+        newest=versions[-1] if versions and versions[-1].number else None,
         turns=store.counts().states,
         in_update=store.in_update(now=now),
         next=choice,
         next_words=next_update(choice, settings),
         stages=tuple(store.statuses()),
         own=len({each.adapter for each in versions} - {SHARED}),
-        paused_adapters=store.paused_adapters(),
+        paused_adapters=paused,
     )
-
-
-def _chains(versions: Sequence[VersionRecord]) -> dict[str, list[int]]:
-    """By adapter, the numbers of the base and of its versions."""
-    chains: dict[str, list[int]] = {}
-    for version in versions:
-        if version.number:
-            chains.setdefault(version.adapter, [0]).append(version.number)
-    return chains
 
 
 def lines(found: Overview) -> Iterator[tuple[str, str]]:
     """A name and a sentence for each line of the screen; problems come first."""
-    yield from (_stage(found, status) for status in found.stages if not status.ok)
-    yield "learning", _learning(found)
+
+    def ago(then: float) -> str:
+        return "just now" if found.at - then < AGO_S else f"{duration(found.at - then)} ago"
+
+    stages = [
+        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({ago(each.at)})")
+        for each in sorted(found.stages, key=lambda each: each.ok)
+    ]
+    faults = sum(not each.ok for each in found.stages)
+    yield from stages[:faults]
+    yield "learning", _learning(found, ago)
     yield "next update", found.next_words if found.pause is None else f"none while paused; {found.next_words}"
-    yield "last update", _last(found)
-    yield "serving", _serving(found)
+    newest, last = found.newest, "none yet"
+    if newest is not None:
+        whose = "" if newest.adapter == SHARED else f" of {newest.adapter}"
+        last = f"version {newest.number}{whose}, {ago(newest.created)}"
+        back = newest.restores is not None
+        last += (
+            f": went back to version {newest.restores}"
+            if back
+            else f", from {counted(newest.trained, 'turn')}"
+        )
+    yield "last update", last
+    made = newest.number if newest is not None and newest.adapter == SHARED else 0
+    newer = f"; version {made} is not served yet" if made and made != found.version else ""
+    runs = "" if found.serving else "; no gateway runs over this home"
+    yield "serving", f"version {found.version}{newer}{runs}"
     if found.own:
-        yield "adapters", _adapters(found)
-    yield "turns", _turns(found) or "none yet"
-    yield from (_stage(found, status) for status in found.stages if status.ok)
+        held = "; ".join(f"{name} ({pause.words})" for name, pause in found.paused_adapters.items())
+        trained = "adapter has" if found.own == 1 else "adapters have"
+        yield "adapters", f"{found.own} personal {trained} been trained{f'; paused: {held}' if held else ''}"
+    turns = ", ".join(f"{found.turns[state]} {state.value}" for state in State if state in found.turns)
+    yield "turns", turns or "none yet"
+    yield from stages[faults:]
 
 
-def _stage(found: Overview, status: Status) -> tuple[str, str]:
-    return f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
-
-
-def _learning(found: Overview) -> str:
+def _learning(found: Overview, ago: Callable[[float], str]) -> str:
     if found.pause is not None:
         why = f" ({found.pause.words})" if found.pause.words else ""
         rest = f"; {counted(found.in_update, 'turn')} of an update that had begun" if found.in_update else ""
-        return f"paused {_ago(found, found.pause.since)}{why}: `afterwit resume` goes on{rest}"
+        return f"paused {ago(found.pause.since)}{why}: `afterwit resume` goes on{rest}"
     if found.in_update:
         return f"an update of {counted(found.in_update, 'turn')} is under way"
     if found.learning:
@@ -119,38 +161,3 @@ def _learning(found: Overview) -> str:
     if found.serving and any(status.stage == "learn" for status in found.stages):
         return "no learner runs here now; the line `learn` says why"
     return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"
-
-
-def _turns(found: Overview) -> str:
-    return ", ".join(f"{found.turns[state]} {state.value}" for state in State if state in found.turns)
-
-
-def _serving(found: Overview) -> str:
-    runs = "" if found.serving else "; no gateway runs over this home"
-    newest = found.newest
-    made = newest.number if newest is not None and newest.adapter == SHARED else 0
-    newer = f"; version {made} is not served yet" if made and made != found.version else ""
-    return f"version {found.version}{newer}{runs}"
-
-
-def _adapters(found: Overview) -> str:
-    held = [f"{name} ({pause.words})" for name, pause in found.paused_adapters.items()]
-    words = f"; paused: {'; '.join(held)}" if held else ""
-    trained = "adapter has" if found.own == 1 else "adapters have"
-    return f"{found.own} personal {trained} been trained{words}"
-
-
-def _last(found: Overview) -> str:
-    newest = found.newest
-    if newest is None:
-        return "none yet"
-    whose = "" if newest.adapter == SHARED else f" of {newest.adapter}"
-    made = f"version {newest.number}{whose}, {_ago(found, newest.created)}"
-    if newest.restores is not None:
-        return f"{made}: went back to version {newest.restores}"
-    return f"{made}, from {counted(newest.trained, 'turn')}"
-
-
-def _ago(found: Overview, then: float) -> str:
-    seconds = found.at - then
-    return "just now" if seconds < AGO_S else f"{duration(seconds)} ago"

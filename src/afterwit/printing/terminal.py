@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 
+import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
@@ -46,18 +48,14 @@ class Terminal(Console):
         self.print(text, soft_wrap=True, style=style)
 
 
-def moment(seconds: float | None) -> str:
+def write_json(value: object) -> None:
+    """A line of JSON to standard output."""
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+
+
+def moment(seconds: float | None, *, year: bool = True) -> str:
     """A time for people, without the date if it is today's; empty for None."""
-    return _written(seconds, "%Y-%m-%d %H:%M")
-
-
-def short_moment(seconds: float | None) -> str:
-    """As `moment`, without the year."""
-    return _written(seconds, "%m-%d %H:%M")
-
-
-def _written(seconds: float | None, other_day: str) -> str:
     if seconds is None:
         return ""
-    then = time.localtime(seconds)
+    then, other_day = time.localtime(seconds), "%Y-%m-%d %H:%M" if year else "%m-%d %H:%M"
     return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else other_day, then)

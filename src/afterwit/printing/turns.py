@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,23 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from afterwit.config import Settings
+from afterwit.build import store_of_home
+from afterwit.config import Settings, load
+from afterwit.errors import SettingError
+from afterwit.ids import turn_of_response
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.message import Message, one_line
-from afterwit.printing.terminal import WIDE, Terminal, short_moment
-from afterwit.store import Counts, Record
+from afterwit.printing.ledger import became
+from afterwit.printing.terminal import WIDE, Terminal, moment, write_json
+from afterwit.store import Filter, Record, Store, summary
 from afterwit.teaching.review import WORDS
-from afterwit.turn import ImportedTurn, Kind, Turn
-from afterwit.verdict import Verdict, Vote
+from afterwit.turn import ImportedTurn, JudgedTurn, Kind, Turn
+from afterwit.verdict import Verdict
 
 if TYPE_CHECKING:
-    from afterwit.chat_format.render import Renderer
-    from afterwit.learning.explain import Advantage, Explained
+    from afterwit.learning.explain import Advantage
 
+LAST = "last"
 ID_CHARS = 12
 """Characters of a turn's id that are listed: its millisecond, and ten random bits."""
 
@@ -40,43 +44,47 @@ WIDTH = 200
 """Characters of a response in a list for review."""
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
-
 NEW_SEGMENT = (
     "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
     " turn that began it"
 )
-
-BESIDE = "is beside a conversation (a title, a summary, a review): it is served and never trained on"
-
-BESIDE_NO_KNOWN_ONE = (
-    "is beside a conversation (a title, a summary, a review), and which one is not known: it is served and"
-    " never trained on"
-)
-
+ASIDE = "is beside a conversation (a title, a summary, a review){}: it is served and never trained on"
 SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
-
-LEFT = "was left by its client before the answer ended: nobody has read it"
-
-_BY_REASON = {
+BY_REASON = {
     Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
     " session id of the client (X-Session-Id) tells them apart",
     Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
     " conversation, and until then neither trains",
     Reason.SUPERSEDED: SUPERSEDED,
-    Reason.CLIENT_LEFT: LEFT,
+    Reason.CLIENT_LEFT: "was left by its client before the answer ended: nobody has read it",
 }
-
 IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 
-PROMPT_MESSAGES = 3
+PROMPT_MESSAGES, MESSAGE_CHARS = 3, 1200
+"""The last messages of a prompt that are shown, and the last characters of each."""
+STRONG, SEEN = 1.0, 0.02
+"""The advantages at which a token's colour is brightest, and from which on it is coloured."""
 
-MESSAGE_CHARS = 1200
 
-STRONG = 1.0
-"""The advantage at which a token's colour is brightest."""
-
-SEEN = 0.02
-"""The advantage from which on a token is coloured."""
+def print_turns(home: Path, where: Filter, *, kind: str, limit: int, json: bool) -> None:
+    """`afterwit turns`: the newest first with a `limit`; 0: all, the oldest first."""
+    with store_of_home(home) as store:
+        found = store.turns(where, limit=limit or None, newest_first=limit > 0)
+        if json:
+            for record in found:
+                write_json(summary(record) | {"unbound": why_unbound(record)})
+            return
+        records, counts = list(found), store.counts()
+    console = Terminal()
+    console.print(turn_table(records, width=console.width))
+    short = dict(zip(ids := [record.turn.id for record in records], short_ids(ids), strict=True))
+    for why, turns in unbound(records).items():
+        console.print(Text(f"{', '.join(short[turn] for turn in turns)}: {why}", style="dim"))
+    states = " · ".join(f"{state.value} {counts.states.get(state, 0)}" for state in State)
+    reasons = ", ".join(f"{reason.value} {number}" for reason, number in sorted(counts.reasons.items()))
+    console.print(Text(states + (f"   skipped: {reasons}" if reasons else ""), style="dim"))
+    if where.kind is not None:
+        console.print(f"only {kind} turns are listed; --kind all lists every turn", style="dim")
 
 
 def turn_table(records: Sequence[Record], *, width: int) -> Table:
@@ -91,22 +99,13 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
         verdict = record.verdict
         table.add_row(
             short,
-            short_moment(record.turn.created),
+            moment(record.turn.created, year=False),
             "" if verdict is None else f"{verdict.reward:+d}" if verdict.reward else "0",
             "" if verdict is None else str(len(verdict.hints)),
             _state(record),
             Text(one_line(record.turn.message, width)),
         )
     return table
-
-
-def unbound_lines(records: Sequence[Record]) -> list[Text]:
-    """A line for each reason why turns do not follow another, with these turns."""
-    short = dict(zip(ids := [record.turn.id for record in records], short_ids(ids), strict=True))
-    return [
-        Text(f"{', '.join(short[turn] for turn in turns)}: {why}", style="dim")
-        for why, turns in unbound(records).items()
-    ]
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
@@ -131,14 +130,7 @@ def _state(record: Record) -> Text:
     return Text(words, style="red" if failed else COLOUR[record.state])
 
 
-def counts_line(counts: Counts) -> Text:
-    """How many turns are in which state, and why some were skipped."""
-    parts = [f"{state.value} {counts.states.get(state, 0)}" for state in State]
-    reasons = [f"{reason.value} {number}" for reason, number in sorted(counts.reasons.items())]
-    return Text(" · ".join(parts) + (f"   skipped: {', '.join(reasons)}" if reasons else ""), style="dim")
-
-
-def described(record: Record) -> Iterator[str]:
+def review_lines(record: Record) -> Iterator[str]:
     """A turn in a few lines for review: its lesson, and why that is doubtful."""
     verdict = record.verdict
     reward = 0 if verdict is None else verdict.reward
@@ -150,7 +142,7 @@ def described(record: Record) -> Iterator[str]:
         yield f"  why       {WORDS[flag]}"
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def review_json(record: Record) -> dict[str, Any]:
     """The same for programs."""
     verdict = record.verdict
     return {
@@ -171,11 +163,11 @@ def why_unbound(record: Record) -> str | None:
         return None
     if record.superseded_by is not None:
         return SUPERSEDED
-    if record.reason in _BY_REASON:
-        return _BY_REASON[record.reason]
+    if record.reason in BY_REASON:
+        return BY_REASON[record.reason]
     begins = turn.parent is None and turn.session == turn.id
     if turn.kind is Kind.SIDE:
-        return BESIDE_NO_KNOWN_ONE if begins else BESIDE
+        return ASIDE.format(", and which one is not known" if begins else "")
     if turn.parent is not None:
         return None
     return BEGINS if begins else NEW_SEGMENT
@@ -196,28 +188,32 @@ def unbound(records: Iterable[Record]) -> dict[str, list[str]]:
     return found
 
 
-def show_turn(
-    record: Record,
-    settings: Settings,
-    home: Path,
-    *,
-    advantages: bool,
-    group_rewards: tuple[int, ...],
-    became: Sequence[Text],
-) -> None:
-    """Print a turn, and what `became` of it.
+def print_turn(home: Path, turn: str, *, advantages: bool, config: Path | None) -> None:
+    """`afterwit show`: a turn, and what became of it.
 
     With `advantages`, load the models and print what an update computes for each token.
     """
-    console = Terminal()
-    for part in (*_parts(record), *became):
-        console.print(part)
+    settings, console = load(home=home, file=config), Terminal()
+    with store_of_home(home) as store:
+        record = store.turn(last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
+        groups = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
+        for part in (*_parts(record), *became(store, record)):
+            console.print(part)
     if not advantages or record.verdict is None or not (record.rl or record.opd):
         return
     with console.status("computing what the turn teaches, as an update does"):
-        parts = list(_taught(record, record.verdict, settings, home, group_rewards))
+        parts = list(_taught(record, record.verdict, settings, home, groups.get(record.turn.id, ())))
     for part in parts:
         console.print(part)
+
+
+def last(store: Store) -> str:
+    """The newest turn of a conversation, whatever its state; without any, the newest turn."""
+    for where in (Filter(kind=Kind.MAIN), None):
+        found = next(iter(store.turns(where, limit=1, newest_first=True)), None)
+        if found is not None:
+            return found.turn.id
+    raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")
 
 
 def _parts(record: Record) -> Iterator[RenderableType]:
@@ -227,7 +223,15 @@ def _parts(record: Record) -> Iterator[RenderableType]:
     yield Text(head, style="bold")
     if (why := why_unbound(record)) is not None:
         yield Text(f"It {why}.", style="dim")
-    yield Text(_sampling(turn, record.trained_in) if isinstance(turn, Turn) else IMPORTED, style="dim")
+    sampling = IMPORTED
+    if isinstance(turn, Turn):
+        versions = ", ".join(map(str, sorted(set(turn.sampled.versions))))
+        trained = f" · trained in {', '.join(map(str, record.trained_in))}" if record.trained_in else ""
+        sampling = (
+            f"sampled by version {versions or '-'} at temperature {turn.sampling.temperature:g}, "
+            f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
+        )
+    yield Text(sampling, style="dim")
     messages = turn.conversation.messages
     if len(messages) > PROMPT_MESSAGES:
         yield Text(f"… {len(messages) - PROMPT_MESSAGES} earlier messages", style="dim")
@@ -240,25 +244,13 @@ def _parts(record: Record) -> Iterator[RenderableType]:
         if record.next_state.feedback is not None:
             yield Text(f"feedback: {record.next_state.feedback}", style="magenta")
     elif record.state is State.OPEN:
-        yield Text(_unanswered(turn.parent), style="dim")
+        before = f" The turn before it: `afterwit show {turn.parent}`." if turn.parent is not None else ""
+        unanswered = f"Nothing has followed it yet, so there is nothing to judge it by.{before}"
+        yield Text(unanswered, style="dim")
     if record.error is not None:
         yield Text(f"waiting: {record.error}", style="red")
     if record.verdict is not None:
         yield _verdict(record.verdict)
-
-
-def _sampling(turn: Turn, trained_in: Sequence[int]) -> str:
-    versions = ", ".join(map(str, sorted(set(turn.sampled.versions))))
-    trained = f" · trained in {', '.join(map(str, trained_in))}" if trained_in else ""
-    return (
-        f"sampled by version {versions or '-'} at temperature {turn.sampling.temperature:g}, "
-        f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
-    )
-
-
-def _unanswered(parent: str | None) -> str:
-    before = f" The turn before it: `afterwit show {parent}`." if parent is not None else ""
-    return f"Nothing has followed it yet, so there is nothing to judge it by.{before}"
 
 
 def _panel(message: Message, title: str, style: str) -> Panel:
@@ -274,30 +266,26 @@ def _panel(message: Message, title: str, style: str) -> Panel:
 
 def _verdict(verdict: Verdict) -> RenderableType:
     lines = [Text(f"reward {verdict.reward:+d} by {verdict.source.value}", style="bold")]
-    lines += [_vote(vote) for vote in verdict.votes]
+    for vote in verdict.votes:
+        value = "invalid" if vote.value is None else f"{vote.value:+d}"
+        why = f" ({vote.rejected})" if vote.rejected else ""
+        words = " ".join(vote.words.split())[:300]
+        lines.append(Text(f"{vote.question.value} {value}{why}: {words}", style="dim"))
     whose = "hint, in the person's own words" if verdict.own_words else "hint"
     lines += [Text(f"{whose}: {hint}", style="green") for hint in verdict.hints]
     return Panel(Group(*lines), title="verdict", title_align="left", border_style="yellow")
-
-
-def _vote(vote: Vote) -> Text:
-    value = "invalid" if vote.value is None else f"{vote.value:+d}"
-    why = f" ({vote.rejected})" if vote.rejected else ""
-    return Text(f"{vote.question.value} {value}{why}: {' '.join(vote.words.split())[:300]}", style="dim")
 
 
 def _taught(
     record: Record, verdict: Verdict, settings: Settings, home: Path, group_rewards: tuple[int, ...]
 ) -> Iterator[RenderableType]:
     """The update's values for the turn, computed or recomputed: hint, weights, advantages per token."""
-    from afterwit import build
+    from afterwit.build import trainer_of
     from afterwit.chat_format.render import Renderer
     from afterwit.home.model import model_folder
     from afterwit.learning.explain import Explained, explain
-    from afterwit.turn import JudgedTurn
 
     folder = model_folder(settings.model, home)
-    trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
     sample = JudgedTurn(
         turn=record.sampled_turn,
         verdict=verdict,
@@ -306,55 +294,55 @@ def _taught(
         group_rewards=group_rewards,
     )
     trained_in = record.trained_in[-1] if record.trained_in else None
-    found = explain(trainer, sample, trained_in)
+    found = explain(trainer_of(settings, home, folder), sample, trained_in)
     if not isinstance(found, Explained):
         yield Text(f"it teaches nothing now: {found.value}", style="dim")
         return
-    yield Text(_origin(found, trained_in, settings), style="dim")
+    objective, when = (
+        settings.objective,
+        f"What it would teach now, with the weights of version {found.weights}.",
+    )
+    if trained_in is not None and found.exact:
+        when = (
+            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
+        )
+    elif trained_in is not None:
+        when = (
+            f"The weights that version {trained_in} was made from are gone: computed with version"
+            f" {found.weights}'s instead."
+        )
+    how = (
+        f"Objective {objective.objective}, teacher {settings.learner.teacher}, {objective.hint_selection} hint,"
+        f" K = {objective.ids_kept} ({objective.subset}); by the present settings."
+    )
+    yield Text(f"{when} {how}", style="dim")
     for index, hint in enumerate(found.hints):
         tokens = sum(chosen == index for chosen in found.chosen)
         yield Text(f"hint of {tokens} of {len(found.chosen)} tokens: {hint}", style="green")
-    response = record.sampled_turn.sampled.ids
+    response, decode = record.sampled_turn.sampled.ids, Renderer.load(folder).decode
     for name, per_token in found.terms.items():
-        yield Panel(_coloured(response, per_token, renderer), title=f"advantages: {name}", title_align="left")
+        yield Panel(_coloured(response, per_token, decode), title=f"advantages: {name}", title_align="left")
     yield Text(
         "green: the token is pushed up; red: down. In brackets: the likelier id that gains most, if any.",
         style="dim",
     )
 
 
-def _origin(found: Explained, trained_in: int | None, settings: Settings) -> str:
-    """The weights and settings behind the numbers below."""
-    objective, teacher = settings.objective, settings.learner.teacher
-    if trained_in is None:
-        when = f"What it would teach now, with the weights of version {found.weights}."
-    elif found.exact:
-        when = (
-            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
-        )
-    else:
-        when = (
-            f"The weights that version {trained_in} was made from are gone: computed with version"
-            f" {found.weights}'s instead."
-        )
-    how = f"Objective {objective.objective}, teacher {teacher}, {objective.hint_selection} hint"
-    return f"{when} {how}, K = {objective.ids_kept} ({objective.subset}); by the present settings."
-
-
-def _coloured(response: Sequence[int], per_token: Sequence[Advantage], renderer: Renderer) -> Text:
+def _coloured(
+    response: Sequence[int], per_token: Sequence[Advantage], decode: Callable[[Sequence[int]], str]
+) -> Text:
     text = Text()
+
+    def add(words: str, advantage: float) -> None:
+        strength = int(40 + 150 * min(abs(advantage) / STRONG, 1.0))
+        colour = f"rgb(0,{strength},0)" if advantage > 0 else f"rgb({strength},0,0)"
+        text.append(words, style=f"white on {colour}" if abs(advantage) > SEEN else "")
+
     for index, token in zip(response, per_token, strict=True):
         values = dict(zip(token.ids, token.values, strict=True))
         own = values.get(index, 0.0)
-        text.append(renderer.decode([index]), style=_style(own))
+        add(decode([index]), own)
         best = max(values, key=values.__getitem__)
         if best != index and values[best] > max(own, SEEN):
-            text.append(f"[{renderer.decode([best])}]", style=_style(values[best]))
+            add(f"[{decode([best])}]", values[best])
     return text
-
-
-def _style(advantage: float) -> str:
-    if abs(advantage) <= SEEN:
-        return ""
-    strength = int(40 + 150 * min(abs(advantage) / STRONG, 1.0))
-    return "white on " + (f"rgb(0,{strength},0)" if advantage > 0 else f"rgb({strength},0,0)")
