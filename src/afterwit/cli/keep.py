@@ -224,7 +224,8 @@ def export(
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
     settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
     with store_of(home) as store, _opened(file or out) as stream:
-        print(_write(store, where, stream, format, settings), file=sys.stderr)
+        written = _write(store, where, stream, format, settings)
+    print(written, file=sys.stderr)
 
 
 def _write(

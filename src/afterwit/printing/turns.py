@@ -312,8 +312,8 @@ def _taught(
             f" {found.weights}'s instead."
         )
     how = (
-        f"Objective {objective.objective}, teacher {settings.learner.teacher}, {objective.hint_selection} hint,"
-        f" K = {objective.ids_kept} ({objective.subset}); by the present settings."
+        f"Objective {objective.objective}, teacher {settings.learner.teacher}, {objective.hint_selection} "
+        f"hint, K = {objective.ids_kept} ({objective.subset}); by the present settings."
     )
     yield Text(f"{when} {how}", style="dim")
     for index, hint in enumerate(found.hints):
