@@ -13,17 +13,15 @@ from torch import Tensor
 from afterwit.fused_head.head import (
     CPU,
     GPU,
-    MIXED,
-    UPCAST,
     Head,
     HeadGradients,
     LowRank,
-    matmuls_for,
-    mixed,
+    on_tensor_cores,
+    product_for,
     sizes_on,
 )
-from afterwit.fused_head.loss import LogitsChunk, dense_tile
-from afterwit.fused_head.softmax import CompiledOnGpu, exp_sums
+from afterwit.fused_head.loss import dense_tile
+from afterwit.fused_head.softmax import CompiledOnGpu, Softmax, exp_sums, softmax_of
 from tests.fused_head.batches import cast, random_pass
 from tests.fused_head.test_loss import EVERYTHING
 
@@ -32,9 +30,6 @@ def added_up_in_fp32(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
     """Tensor cores by their definition: exact products of rounded numbers."""
     assert a.dtype is b.dtype is torch.bfloat16
     torch.addmm(into, a.float(), b.float(), beta=keep, out=into)
-
-
-TENSOR_CORES = mixed(added_up_in_fp32)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -48,13 +43,13 @@ def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | N
     head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap, low_rank=lora)
     states_ND = drawn(7, 40, seed=1).bfloat16()
     raised = head.logits(states_ND, head.buffer(7))
-    cores = replace(head, matmuls=TENSOR_CORES).logits(states_ND, head.buffer(7).fill_(torch.nan))
+    cores = replace(head, product=added_up_in_fp32).logits(states_ND, head.buffer(7).fill_(torch.nan))
     torch.testing.assert_close(cores, raised, rtol=0, atol=2e-5)
 
 
 def test_gradients_lose_only_what_rounding_to_bfloat16_loses() -> None:
     """Each is off by 2^-8 of itself at most, so a sum of them is by 2^-8 of the sum of their sizes."""
-    head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), matmuls=TENSOR_CORES)
+    head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), product=added_up_in_fp32)
     states_ND, grad_logits_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
     gradients = HeadGradients(weight_VD=torch.full((3000, 40), 2.0), bias_V=torch.zeros(3000))
     grad_states_ND = head.backward(grad_logits_NV, states_ND, gradients)
@@ -86,7 +81,7 @@ def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
     )
     half = {name: cast(getattr(made, name), torch.bfloat16) for name in ("head", "frozen", "states", "base")}
     raised = replace(made, **half)
-    heads = {name: replace(half[name], matmuls=TENSOR_CORES) for name in ("head", "frozen")}
+    heads = {name: replace(half[name], product=added_up_in_fp32) for name in ("head", "frozen")}
     one, other = raised.fused(3), replace(raised, **heads).fused(3)
     assert other.loss == pytest.approx(one.loss, rel=1e-6)
     assert other.terms == pytest.approx(one.terms, rel=1e-5, abs=1e-6)
@@ -96,14 +91,14 @@ def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
 
 def test_a_cpu_raises_its_weight_and_takes_few_rows() -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        assert matmuls_for(torch.ones(3, 2, dtype=dtype)) is UPCAST
+        assert product_for(torch.ones(3, 2, dtype=dtype)) is None
     assert sizes_on(torch.device("cpu")) is CPU
     assert sizes_on(torch.device("cuda")) is GPU
 
 
 def test_the_products_of_tensor_cores_are_ones_that_torch_knows() -> None:
     """Their shapes and precisions, by the meta device: it knows what the CUDA kernels accept."""
-    head = Head(weight_VD=torch.empty(50, 16, dtype=torch.bfloat16, device="meta"), matmuls=MIXED)
+    head = Head(weight_VD=torch.empty(50, 16, dtype=torch.bfloat16, device="meta"), product=on_tensor_cores)
     states_ND = torch.empty(4, 16, dtype=torch.bfloat16, device="meta")
     logits_NV = head.logits(states_ND, head.buffer(4))
     gradients = HeadGradients(weight_VD=torch.empty(50, 16, device="meta"))
@@ -112,26 +107,26 @@ def test_the_products_of_tensor_cores_are_ones_that_torch_knows() -> None:
     assert (grad_states_ND.dtype, grad_states_ND.shape) == (torch.float32, (4, 16))
 
 
-def view(seed: int, rows: int) -> LogitsChunk:
-    return LogitsChunk.of(3 * drawn(rows, 211, seed=seed).double(), torch.linspace(0.6, 1.4, rows).double())
+View = tuple[Tensor, Softmax]
+Work = Callable[[Callable, View, View], tuple]
 
 
-Work = Callable[[Callable, LogitsChunk, LogitsChunk], tuple]
+def view(seed: int, rows: int) -> View:
+    logits_NV = 3 * drawn(rows, 211, seed=seed).double()
+    return logits_NV, softmax_of(logits_NV, torch.linspace(0.6, 1.4, rows).double())
 
 
-def sums(function: Callable, now: LogitsChunk, base: LogitsChunk) -> tuple:
-    return function(now.logits_NV, now.softmax.tau_N1, None, None)
+def sums(function: Callable, now: View, base: View) -> tuple:
+    return function(now[0], now[1].tau_N1, None, None)
 
 
 def turns(*, with_base: bool, weighed: bool, soft_cap: float | None) -> Work:
-    def work(function: Callable, now: LogitsChunk, base: LogitsChunk) -> tuple:
-        weights = [drawn(len(now.logits_NV), 1, seed=seed).double() for seed in (7, 8, 9)]
+    def work(function: Callable, now: View, base: View) -> tuple:
+        weights = [drawn(len(now[0]), 1, seed=seed).double() for seed in (7, 8, 9)]
         entropy_N1, reference_N1 = weights[1:] if weighed else (None, None)
         held = base if with_base else None
         rooms = [None, None, None]
-        return function(
-            now.logits_NV, now.softmax, held, weights[0], entropy_N1, reference_N1, soft_cap, rooms
-        )
+        return function(*now, held, weights[0], entropy_N1, reference_N1, soft_cap, rooms)
 
     return work
 
@@ -161,7 +156,7 @@ def test_compiled_work_is_the_work(name: str) -> None:
             assert (one is None) == (other is None)
             if one is not None:
                 torch.testing.assert_close(other, one, rtol=0, atol=1e-13)
-        torch.testing.assert_close(again.logits_NV, now.logits_NV, rtol=0, atol=1e-13)
+        torch.testing.assert_close(again[0], now[0], rtol=0, atol=1e-13)
     assert compiled.ready
 
 

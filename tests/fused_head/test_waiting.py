@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import MIXED, Head, HeadGradients
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import on_tensor_cores as tensor_cores
 from afterwit.fused_head.loss import Reference, fused_loss
 from afterwit.fused_head.score import score_states
 from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
@@ -57,7 +58,7 @@ def a_pass(settings: ObjectiveSettings) -> Pass:
 
 
 def on_tensor_cores(head: Head) -> Head:
-    return replace(away(cast(head, torch.bfloat16)), matmuls=MIXED)
+    return replace(away(cast(head, torch.bfloat16)), product=tensor_cores)
 
 
 def gradients(head: Head) -> HeadGradients:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import MIXED, UPCAST, Head, HeadGradients, matmuls_for, sizes_on
+from afterwit.fused_head.head import Head, HeadGradients, on_tensor_cores, product_for, sizes_on
 from afterwit.fused_head.loss import FusedLoss, Reference, dense_tile, fused_loss
 from afterwit.fused_head.score import score_states
 from afterwit.fused_head.softmax import exp_sums
@@ -105,7 +105,7 @@ def test_a_gpu_takes_tensor_cores_and_one_pass(device: torch.device) -> None:
     weight_VD = torch.ones(3, 8, dtype=torch.bfloat16, device=device)
     learned(cast(a_pass(), torch.float32), device)
     on_gpu = device.type == "cuda"
-    assert matmuls_for(weight_VD) is (MIXED if on_gpu else UPCAST)
+    assert product_for(weight_VD) is (on_tensor_cores if on_gpu else None)
     assert all(work.ready == on_gpu for work in (exp_sums, dense_tile))
 
 

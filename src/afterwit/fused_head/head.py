@@ -17,8 +17,8 @@ BLOCK = 8192
 """Rows of a half-precision weight that are converted to fp32 at a time."""
 AMPERE = (8, 0)
 """The compute capability from which tensor cores know bfloat16."""
-Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
-"""(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
+Product = Callable[[Tensor, Tensor, Tensor, int], object]
+"""(into, a, b, keep): a @ b of half precision, added up in `into`'s, on top of `keep` times what is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,88 +29,6 @@ class HeadGradients:
     bias_V: Tensor | None = None
     down_RD: Tensor | None = None
     up_VR: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """logits = x W^T + scale (x A^T) B^T + b; with a soft cap, cap * tanh(logits / cap) of that.
-
-    States and weights may be half precision. Products are then added up in fp32, and logits are fp32.
-    """
-
-    weight_VD: Tensor
-    bias_V: Tensor | None = None
-    soft_cap: float | None = None
-    low_rank: LowRank | None = None
-    matmuls: Matmuls | None = None
-    """How the products with the weight are computed; None: as suits its dtype and device."""
-
-    def __post_init__(self) -> None:
-        if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
-            raise ValueError(f"{len(self.weight_VD)} rows of the head but a bias of {len(self.bias_V)}")
-        if self.low_rank is not None and self.low_rank.shape != tuple(self.weight_VD.shape):
-            raise ValueError(
-                f"a head of {list(self.weight_VD.shape)} but LoRA for one of {list(self.low_rank.shape)}"
-            )
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of logits: fp64 for fp64 weights, else fp32."""
-        return torch.float64 if self.weight_VD.dtype is torch.float64 else torch.float32
-
-    @property
-    def device(self) -> torch.device:
-        return self.weight_VD.device
-
-    def buffer(self, rows: int) -> Tensor:
-        """An uninitialised [rows, V] to write logits into."""
-        return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
-
-    def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
-        """The logits, written into `out_NV`."""
-        self._matmuls().forward(states_ND, self.weight_VD, out_NV)
-        if self.low_rank is not None:
-            self.low_rank.add(states_ND, out_NV)
-        if self.bias_V is not None:
-            out_NV += self.bias_V
-        if self.soft_cap is not None:
-            out_NV.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
-        return out_NV
-
-    def logits_at(self, states_ND: Tensor, ids_NK: Tensor) -> Tensor:
-        """The logits [N, K] at a few ids of each row."""
-        weight_NKD = self.weight_VD[ids_NK].to(self.dtype)
-        logits_NK = torch.einsum("nd,nkd->nk", states_ND.to(self.dtype), weight_NKD)
-        if self.low_rank is not None:
-            logits_NK += self.low_rank.at(states_ND, ids_NK, self.dtype)
-        if self.bias_V is not None:
-            logits_NK += self.bias_V[ids_NK]
-        return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
-
-    def before_soft_cap(self, grad: Tensor, logits: Tensor) -> Tensor:
-        """A gradient of logits becomes, in place, that of what the soft cap was applied to."""
-        return through_soft_cap(self.soft_cap, grad, logits)
-
-    def backward(self, grad_logits_NV: Tensor, states_ND: Tensor, gradients: HeadGradients) -> Tensor:
-        """The gradient [N, D] of the states; those of the head's own parts are added to `gradients`."""
-        if gradients.bias_V is not None:
-            gradients.bias_V.add_(grad_logits_NV.sum(dim=0))
-        grad_states_ND = self._matmuls().backward(
-            grad_logits_NV, states_ND, self.weight_VD, gradients.weight_VD
-        )
-        if self.low_rank is not None:
-            grad_states_ND += self.low_rank.backward(
-                grad_logits_NV, states_ND, gradients.down_RD, gradients.up_VR
-            )
-        return grad_states_ND
-
-    def _matmuls(self) -> Matmuls:
-        return self.matmuls or matmuls_for(self.weight_VD)
-
-
-def through_soft_cap(soft_cap: float | None, grad: Tensor, logits: Tensor) -> Tensor:
-    """A gradient of capped logits becomes, in place, that of the logits before."""
-    return grad if soft_cap is None else grad.mul_(1 - (logits / soft_cap).square())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,103 +45,129 @@ class LowRank:
         if len(self.down_RD) != self.up_VR.shape[1]:
             raise ValueError(f"A has rank {len(self.down_RD)} but B {self.up_VR.shape[1]}")
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of the head it belongs to."""
-        return len(self.up_VR), self.down_RD.shape[1]
-
-    def add(self, states_ND: Tensor, logits_NV: Tensor) -> None:
-        """Add its logits to those of the head."""
-        logits_NV.addmm_(self._narrow(states_ND, logits_NV.dtype), self.up_VR.t().to(logits_NV.dtype))
-
-    def at(self, states_ND: Tensor, ids_NK: Tensor, dtype: torch.dtype) -> Tensor:
-        """Its logits [N, K] at a few ids of each row."""
-        return torch.einsum("nr,nkr->nk", self._narrow(states_ND, dtype), self.up_VR[ids_NK].to(dtype))
-
-    def backward(
-        self, grad_logits_NV: Tensor, states_ND: Tensor, by_down_RD: Tensor | None, by_up_VR: Tensor | None
-    ) -> Tensor:
-        """Its part [N, D] of the states' gradient; that of A and B is added to the buffers that are given."""
-        dtype = grad_logits_NV.dtype
-        narrow_NR = torch.mm(grad_logits_NV, self.up_VR.to(dtype)).mul_(self.scale)
-        if by_up_VR is not None:
-            by_up_VR.addmm_(grad_logits_NV.t(), self._narrow(states_ND, dtype))
-        if by_down_RD is not None:
-            by_down_RD.addmm_(narrow_NR.t(), states_ND.to(dtype))
-        return torch.mm(narrow_NR, self.down_RD.to(dtype))
-
-    def _narrow(self, states_ND: Tensor, dtype: torch.dtype) -> Tensor:
+    def narrow(self, states_ND: Tensor, dtype: torch.dtype) -> Tensor:
         """scale * x A^T, [N, R]."""
         return torch.mm(states_ND.to(dtype), self.down_RD.t().to(dtype)).mul_(self.scale)
 
 
-class Matmuls(NamedTuple):
-    forward: Callable[[Tensor, Tensor, Tensor], None]
-    """(states [N, D], weight [V, D], logits [N, V]): the logits are written."""
-    backward: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-    """(gradient of logits [N, V], states, weight, buffer [V, D] or none) -> gradient of states [N, D], in the
-    precision of that of logits; the weight's is added to the buffer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """logits = x W^T + scale (x A^T) B^T + b; with a soft cap, cap * tanh(logits / cap) of that.
+
+    States and weights may be half precision. Products are then added up in fp32, and logits are fp32.
+    """
+
+    weight_VD: Tensor
+    bias_V: Tensor | None = None
+    soft_cap: float | None = None
+    low_rank: LowRank | None = None
+    product: Product | None = None
+    """How products with the weight are computed; None: as suits its dtype and device."""
+
+    def __post_init__(self) -> None:
+        if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
+            raise ValueError(f"{len(self.weight_VD)} rows of the head but a bias of {len(self.bias_V)}")
+        if (lora := self.low_rank) is not None:
+            shape = [len(lora.up_VR), lora.down_RD.shape[1]]
+            if shape != list(self.weight_VD.shape):
+                raise ValueError(f"a head of {list(self.weight_VD.shape)} but LoRA for one of {shape}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of logits: fp64 for fp64 weights, else fp32."""
+        return torch.float64 if self.weight_VD.dtype is torch.float64 else torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        return self.weight_VD.device
+
+    def buffer(self, rows: int) -> Tensor:
+        """An uninitialised [rows, V] to write logits into."""
+        return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
+
+    def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
+        """The logits, written into `out_NV`."""
+        if (product := self.product or product_for(self.weight_VD)) is not None:
+            product(out_NV, states_ND.to(self.weight_VD.dtype), self.weight_VD.t(), 0)
+        else:
+            wide_ND = states_ND.to(out_NV.dtype)
+            for block, weight_BD in self._blocks():
+                torch.mm(wide_ND, weight_BD.t(), out=out_NV[:, block])
+        if self.low_rank is not None:
+            narrow_NR = self.low_rank.narrow(states_ND, out_NV.dtype)
+            out_NV.addmm_(narrow_NR, self.low_rank.up_VR.t().to(out_NV.dtype))
+        if self.bias_V is not None:
+            out_NV += self.bias_V
+        if self.soft_cap is not None:
+            out_NV.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
+        return out_NV
+
+    def logits_at(self, states_ND: Tensor, ids_NK: Tensor) -> Tensor:
+        """The logits [N, K] at a few ids of each row."""
+        weight_NKD = self.weight_VD[ids_NK].to(self.dtype)
+        logits_NK = torch.einsum("nd,nkd->nk", states_ND.to(self.dtype), weight_NKD)
+        if (lora := self.low_rank) is not None:
+            up_NKR = lora.up_VR[ids_NK].to(self.dtype)
+            logits_NK += torch.einsum("nr,nkr->nk", lora.narrow(states_ND, self.dtype), up_NKR)
+        if self.bias_V is not None:
+            logits_NK += self.bias_V[ids_NK]
+        return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
+
+    def backward(self, grad_logits_NV: Tensor, states_ND: Tensor, gradients: HeadGradients) -> Tensor:
+        """The gradient [N, D] of the states; those of the head's own parts are added to `gradients`.
+
+        That of the logits is of those before the soft cap.
+        """
+        weight_VD, dtype = self.weight_VD, grad_logits_NV.dtype
+        if gradients.bias_V is not None:
+            gradients.bias_V.add_(grad_logits_NV.sum(dim=0))
+        if (product := self.product or product_for(weight_VD)) is not None:
+            rounded_NV = grad_logits_NV.to(weight_VD.dtype)
+            if gradients.weight_VD is not None:
+                product(gradients.weight_VD, rounded_NV.t(), states_ND.to(weight_VD.dtype), 1)
+            grad_states_ND = grad_logits_NV.new_empty(states_ND.shape)
+            product(grad_states_ND, rounded_NV, weight_VD, 0)
+        else:
+            if gradients.weight_VD is not None:
+                gradients.weight_VD.addmm_(grad_logits_NV.t(), states_ND.to(dtype))
+            grad_states_ND = grad_logits_NV.new_zeros(states_ND.shape)
+            for block, weight_BD in self._blocks():
+                grad_states_ND.addmm_(grad_logits_NV[:, block], weight_BD)
+        if (lora := self.low_rank) is not None:
+            narrow_NR = torch.mm(grad_logits_NV, lora.up_VR.to(dtype)).mul_(lora.scale)
+            if gradients.up_VR is not None:
+                gradients.up_VR.addmm_(grad_logits_NV.t(), lora.narrow(states_ND, dtype))
+            if gradients.down_RD is not None:
+                gradients.down_RD.addmm_(narrow_NR.t(), states_ND.to(dtype))
+            grad_states_ND += torch.mm(narrow_NR, lora.down_RD.to(dtype))
+        return grad_states_ND
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The weight in the precision of logits: as it is, or block by block of the vocabulary."""
+        weight_VD = self.weight_VD
+        step = len(weight_VD) if weight_VD.dtype is self.dtype else BLOCK
+        for start in range(0, len(weight_VD), step):
+            block = slice(start, start + step)
+            yield block, weight_VD[block].to(self.dtype)
 
 
-def matmuls_for(weight_VD: Tensor) -> Matmuls:
-    """Tensor cores if the device has them for the weight's dtype."""
+def through_soft_cap(soft_cap: float | None, grad: Tensor, logits: Tensor) -> Tensor:
+    """A gradient of capped logits becomes, in place, that of the logits before."""
+    return grad if soft_cap is None else grad.mul_(1 - (logits / soft_cap).square())
+
+
+def product_for(weight_VD: Tensor) -> Product | None:
+    """Tensor cores if the device has them for the weight's dtype. None: the weight is converted to fp32."""
     fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
     nvidia = torch.version.hip is None  # ROCm calls its devices cuda as well
     if fits and nvidia and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
-        return MIXED
-    return UPCAST
+        return on_tensor_cores
+    return None
 
 
-def _upcast_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
-    states_ND = states_ND.to(logits_NV.dtype)
-    for block, weight_BD in _blocks(weight_VD, logits_NV.dtype):
-        torch.mm(states_ND, weight_BD.t(), out=logits_NV[:, block])
-
-
-def _upcast_backward(
-    grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
-) -> Tensor:
-    if gradient_VD is not None:
-        gradient_VD.addmm_(grad_logits_NV.t(), states_ND.to(grad_logits_NV.dtype))
-    grad_states_ND = grad_logits_NV.new_zeros(states_ND.shape)
-    for block, weight_BD in _blocks(weight_VD, grad_logits_NV.dtype):
-        grad_states_ND.addmm_(grad_logits_NV[:, block], weight_BD)
-    return grad_states_ND
-
-
-def _blocks(weight_VD: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """The weight in this precision: as it is, or block by block of the vocabulary."""
-    step = len(weight_VD) if weight_VD.dtype is dtype else BLOCK
-    for start in range(0, len(weight_VD), step):
-        block = slice(start, start + step)
-        yield block, weight_VD[block].to(dtype)
-
-
-def mixed(accumulate: Accumulate) -> Matmuls:
-    """Matmuls of what has the weight's precision, by a product that adds up in that of logits."""
-
-    def forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
-        accumulate(logits_NV, states_ND.to(weight_VD.dtype), weight_VD.t(), 0)
-
-    def backward(
-        grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
-    ) -> Tensor:
-        rounded_NV = grad_logits_NV.to(weight_VD.dtype)
-        if gradient_VD is not None:
-            accumulate(gradient_VD, rounded_NV.t(), states_ND.to(weight_VD.dtype), 1)
-        grad_states_ND = grad_logits_NV.new_empty(states_ND.shape)
-        accumulate(grad_states_ND, rounded_NV, weight_VD, 0)
-        return grad_states_ND
-
-    return Matmuls(forward, backward)
-
-
-def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
+def on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
+    """The `Product` of bfloat16 on a GPU."""
     torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
-
-
-UPCAST = Matmuls(_upcast_forward, _upcast_backward)
-MIXED = mixed(_on_tensor_cores)
 
 
 class Sizes(NamedTuple):

@@ -29,12 +29,6 @@ class Reference:
     head: Head
     states_ND: Tensor
 
-    def chunk(self, part: Rows, buffer_NV: Tensor) -> LogitsChunk:
-        """Its logits of some rows, on the rows' device."""
-        at_N = part.at_N.to(self.states_ND.device)
-        logits_NV = self.head.logits(self.states_ND[at_N], buffer_NV[: len(part)])
-        return LogitsChunk.of(logits_NV.to(part.at_N.device), part.tau_N)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLoss:
@@ -65,162 +59,118 @@ def fused_loss(
     The head's own gradient is added to `gradients` at once and cannot be rescaled afterwards: all weights are
     in `rows` and `settings`. `chunk` rows at a time; by default as many as suit the device.
     """
-    _check(states_ND, settings, reference)
-    chunk = chunk or sizes_on(states_ND.device).chunk
-    buffer_NV = head.buffer(min(chunk, len(rows)))
-    reference_buffer_NV = buffer_NV if reference is None else reference.head.buffer(len(buffer_NV))
-    grad_states_ND, now_parts = torch.zeros_like(states_ND), []
-    terms = dict.fromkeys(TERMS, rows.dense_N.new_zeros(()))
-    for part in rows.chunks(chunk):
-        logits_NV = head.logits(states_ND[part.at_N], buffer_NV[: len(part)])
-        now = LogitsChunk.of(logits_NV, part.tau_N)
-        other = None if reference is None else reference.chunk(part, reference_buffer_NV)
-        found, now_N = chunk_loss(head, now, other, part, settings)
-        terms |= {name: terms[name] + term for name, term in found.items()}
-        now_parts.append(now_N)
-        grad_part_ND = head.backward(now.logits_NV, states_ND[part.at_N], gradients)
-        grad_states_ND[part.at_N] = grad_part_ND.to(grad_states_ND.dtype)
-    return FusedLoss(
-        loss=weighted(terms, settings), terms=terms, grad_states_ND=grad_states_ND, now_N=torch.cat(now_parts)
-    )
-
-
-def _check(states_ND: Tensor, settings: ObjectiveSettings, reference: Reference | None) -> None:
     if reference is None and settings.beta > 0:
         raise ValueError(f"beta is {settings.beta}, but the reference's states are missing")
     if reference is not None and len(reference.states_ND) != len(states_ND):
         raise ValueError(f"{len(states_ND)} states but {len(reference.states_ND)} of the reference")
+    chunk = chunk or sizes_on(states_ND.device).chunk
+    buffer_NV, base_buffer_NV = head.buffer(min(chunk, len(rows))), None
+    if reference is not None:
+        base_buffer_NV = reference.head.buffer(len(buffer_NV))
+    grad_states_ND, now_parts = torch.zeros_like(states_ND), []
+    terms = dict.fromkeys(TERMS, rows.dense_N.new_zeros(()))
+    for part in rows.chunks(chunk):
+        part_ND, base_NV = states_ND[part.at_N], None
+        logits_NV = head.logits(part_ND, buffer_NV[: len(part)])
+        if reference is not None and base_buffer_NV is not None:
+            base_ND = reference.states_ND[part.at_N.to(reference.states_ND.device)]
+            base_NV = reference.head.logits(base_ND, base_buffer_NV[: len(part)]).to(logits_NV.device)
+        found, now_N = chunk_loss(logits_NV, base_NV, part, settings, head.soft_cap)
+        terms |= {name: terms[name] + term for name, term in found.items()}
+        now_parts.append(now_N)
+        grad_states_ND[part.at_N] = head.backward(logits_NV, part_ND, gradients).to(grad_states_ND.dtype)
+    loss = _weighted(terms, settings)
+    return FusedLoss(loss=loss, terms=terms, grad_states_ND=grad_states_ND, now_N=torch.cat(now_parts))
 
 
-def chunk_loss(
-    head: Head, now: LogitsChunk, reference: LogitsChunk | None, rows: Rows, settings: ObjectiveSettings
-) -> tuple[dict[str, Tensor], Tensor]:
-    """The terms before their weights, and log pi at the sampled ids.
-
-    `now`'s logits become the gradient of the weighted sum of the terms.
-    """
-    ids_NJ = rows.targets.read_NJ
-    read_NJ = now.logits_NV.gather(-1, ids_NJ)
-    logprobs_NJ = now.softmax.logprobs(read_NJ)
-    terms, grad_NJ = sparse_terms(logprobs_NJ, rows.targets, rows.weights, settings)
-    dense_N1 = rows.dense_N.unsqueeze(-1)
-    entropy_N1, kl_N1 = dense_terms(
-        head,
-        now,
-        reference,
-        read_N1=grad_NJ.sum(dim=-1, keepdim=True),
-        entropy_N1=-settings.entropy_coef * dense_N1 if settings.entropy_coef else None,
-        kl_N1=settings.beta * dense_N1 if settings.beta else None,
-    )
-    grad_read_NJ = head.before_soft_cap(grad_NJ / now.softmax.tau_N1, read_NJ)
-    now.logits_NV.scatter_add_(-1, ids_NJ, grad_read_NJ)
-    terms["entropy"] = (dense_N1 * entropy_N1).sum()
-    if kl_N1 is not None:
-        terms["reference_kl"] = (dense_N1 * kl_N1).sum()
-    return terms, logprobs_NJ[:, 0]
-
-
-def weighted(terms: dict[str, Tensor], settings: ObjectiveSettings) -> Tensor:
-    """The loss that the terms add up to."""
+def _weighted(terms: Mapping[str, Tensor], settings: ObjectiveSettings) -> Tensor:
     return torch.stack([settings.weights[name] * term for name, term in terms.items()]).sum()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogitsChunk:
-    """The logits of some rows with their softmax."""
+def chunk_loss(
+    logits_NV: Tensor,
+    reference_NV: Tensor | None,
+    rows: Rows,
+    settings: ObjectiveSettings,
+    soft_cap: float | None,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The terms before their weights, and log pi at the sampled ids.
 
-    logits_NV: Tensor
-    softmax: Softmax
-
-    @classmethod
-    def of(cls, logits_NV: Tensor, tau_N: Tensor) -> LogitsChunk:
-        """The logits as read at these temperatures."""
-        return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
-
-    def rows(self, tile: slice) -> LogitsChunk:
-        """Some of the rows."""
-        return LogitsChunk(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
-
-    def logprobs(self, buffer_NV: Tensor | None) -> Tensor:
-        """The log-probs, written into the buffer if there is one."""
-        return self.softmax.logprobs(self.logits_NV, out=cut(buffer_NV, self.logits_NV))
-
-
-def dense_terms(
-    head: Head,
-    now: LogitsChunk,
-    reference: LogitsChunk | None,
-    read_N1: Tensor,
-    entropy_N1: Tensor | None,
-    kl_N1: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
-    """Entropy and reference KL, each [N, 1]; `now`'s logits become the gradient.
-
-    `read_N1` sums the gradients of the log-probs that are read at ids. The other two weigh their terms;
-    `None`: the term is measured, not learned.
+    The logits become the gradient of the weighted sum of the terms. A term whose coefficient is 0 is
+    measured, not learned.
     """
-    buffers_NV = buffers(now.logits_NV, 3)
-
-    def part(of_N1: Tensor | None, tile: slice) -> Tensor | None:
-        return None if of_N1 is None else of_N1[tile]
-
-    found = [
+    softmax = softmax_of(logits_NV, rows.tau_N)
+    base = None if reference_NV is None else softmax_of(reference_NV, rows.tau_N)
+    ids_NJ = rows.targets.read_NJ
+    read_NJ = logits_NV.gather(-1, ids_NJ)
+    logprobs_NJ = softmax.logprobs(read_NJ)
+    terms, grad_NJ = sparse_terms(logprobs_NJ, rows.targets, rows.weights, settings)
+    read_N1, dense_N1 = grad_NJ.sum(dim=-1, keepdim=True), rows.dense_N.unsqueeze(-1)
+    entropy_N1 = -settings.entropy_coef * dense_N1 if settings.entropy_coef else None
+    kl_N1 = settings.beta * dense_N1 if settings.beta else None
+    buffers_NV = buffers(logits_NV, 3)
+    tiled = [
         dense_tile(
-            now.logits_NV[tile],
-            now.softmax.rows(tile),
-            None if reference is None else reference.rows(tile),
+            logits_NV[tile],
+            softmax.rows(tile),
+            None if reference_NV is None or base is None else (reference_NV[tile], base.rows(tile)),
             read_N1[tile],
-            part(entropy_N1, tile),
-            part(kl_N1, tile),
-            head.soft_cap,
+            None if entropy_N1 is None else entropy_N1[tile],
+            None if kl_N1 is None else kl_N1[tile],
+            soft_cap,
             buffers_NV,
         )
-        for tile in tiles(now.logits_NV)
+        for tile in tiles(logits_NV)
     ]
-    entropies, divergences = zip(*found, strict=True)
-    return torch.cat(entropies), None if reference is None else torch.cat(divergences)
+    entropies, divergences = zip(*tiled, strict=True)
+    grad_read_NJ = through_soft_cap(soft_cap, grad_NJ / softmax.tau_N1, read_NJ)
+    logits_NV.scatter_add_(-1, ids_NJ, grad_read_NJ)
+    terms["entropy"] = (dense_N1 * torch.cat(entropies)).sum()
+    if reference_NV is not None:
+        terms["reference_kl"] = (dense_N1 * torch.cat(divergences)).sum()
+    return terms, logprobs_NJ[:, 0]
 
 
 @CompiledOnGpu
 def dense_tile(
     logits_NV: Tensor,
     softmax: Softmax,
-    reference: LogitsChunk | None,
+    reference: tuple[Tensor, Softmax] | None,
     read_N1: Tensor,
     entropy_N1: Tensor | None,
     kl_N1: Tensor | None,
     soft_cap: float | None,
     buffers_NV: list[Tensor | None],
 ) -> tuple[Tensor, Tensor | None]:
-    """`dense_terms` of some rows."""
+    """Entropy and reference KL of some rows, each [N, 1]; the logits become the gradient.
+
+    `reference` is its logits and their softmax. `read_N1` sums the gradients of the log-probs that are read
+    at ids. The other two weigh their terms; `None`: the term is measured, not learned.
+    """
+
+    def dot(one_NV: Tensor, other_NV: Tensor) -> Tensor:
+        product_NV = torch.mul(one_NV, other_NV, out=cut(buffers_NV[2], one_NV))
+        return product_NV.sum(dim=-1, keepdim=True)
+
     tau_N1, divergence_N1 = softmax.tau_N1, None
     t_NV = softmax.logprobs(logits_NV, out=cut(buffers_NV[0], logits_NV))
     pi_NV = exp(t_NV, out=cut(buffers_NV[1], t_NV))
     mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 up to rounding, which a distant reference would magnify
-    entropy_now_N1 = -_dot(pi_NV, t_NV, buffers_NV[2]) / mass_N1
+    entropy_now_N1 = -dot(pi_NV, t_NV) / mass_N1
     grad_NV = -read_N1 / tau_N1
     if entropy_N1 is not None:
         grad_NV = grad_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
     if reference is not None:
-        apart_NV = t_NV.sub_(reference.logprobs(buffers_NV[2]))
-        divergence_N1 = _dot(pi_NV, apart_NV, buffers_NV[2]) / mass_N1
+        base_NV, base = reference
+        apart_NV = t_NV.sub_(base.logprobs(base_NV, out=cut(buffers_NV[2], base_NV)))
+        divergence_N1 = dot(pi_NV, apart_NV) / mass_N1
         if kl_N1 is not None:
             grad_NV = apart_NV.sub_(divergence_N1).mul_(kl_N1 / tau_N1).add_(grad_NV)
-    _write(soft_cap, logits_NV, pi_NV, grad_NV)
-    return entropy_now_N1, divergence_N1
-
-
-def _write(soft_cap: float | None, logits_NV: Tensor, pi_NV: Tensor, grad_NV: Tensor) -> None:
-    """Write pi times the gradient over the logits, through the soft cap."""
     if soft_cap is None:
         torch.mul(pi_NV, grad_NV, out=logits_NV)
     else:
         logits_NV.copy_(through_soft_cap(soft_cap, pi_NV.mul_(grad_NV), logits_NV))
-
-
-def _dot(one_NV: Tensor, other_NV: Tensor, buffer_NV: Tensor | None) -> Tensor:
-    product_NV = torch.mul(one_NV, other_NV, out=cut(buffer_NV, one_NV))
-    return product_NV.sum(dim=-1, keepdim=True)
+    return entropy_now_N1, divergence_N1
 
 
 @torch.enable_grad()
@@ -237,6 +187,5 @@ def sparse_terms(
     }
     if not terms:
         return {}, torch.zeros_like(logprobs_NJ)
-    loss = torch.stack([settings.weights[term] * value for term, value in terms.items()]).sum()
-    (grad_NJ,) = torch.autograd.grad(loss, leaf_NJ)
+    (grad_NJ,) = torch.autograd.grad(_weighted(terms, settings), leaf_NJ)
     return {term: value.detach() for term, value in terms.items()}, grad_NJ

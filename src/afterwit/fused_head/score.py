@@ -42,48 +42,48 @@ def score_states(
         raise ValueError(f"{len(states_ND)} states, {len(tau_N)} temperatures, {len(ids_NJ)} rows of ids")
     chunk = chunk or sizes_on(states_ND.device).chunk
     buffer_NV = head.buffer(min(chunk, len(states_ND)))
-    parts = []
-    for rows in zip(
-        torch.split(states_ND, chunk), torch.split(tau_N, chunk), torch.split(ids_NJ, chunk), strict=True
-    ):
-        logits_NV = head.logits(rows[0], buffer_NV[: len(rows[0])])
-        parts.append(_read(logits_NV, rows[1].to(head.dtype), rows[2], k))
-    return _scores(tuple(map(torch.cat, zip(*parts, strict=True))))
+    chunks = zip(*(torch.split(each, chunk) for each in (states_ND, tau_N, ids_NJ)), strict=True)
+    found: Scores = joined(
+        [
+            score_logits(head.logits(part_ND, buffer_NV[: len(part_ND)]), tau_N, ids_NJ, k=k)
+            for part_ND, tau_N, ids_NJ in chunks
+        ]
+    )
+    return found
 
 
 @torch.no_grad()
 def score_logits(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int) -> Scores:
     """`score_states` of logits that exist already."""
     logits_NV = full_precision(logits_NV)
-    return _scores(_read(logits_NV, tau_N.to(logits_NV.dtype), ids_NJ, k))
-
-
-def _scores(parts: tuple[Tensor, ...]) -> Scores:
-    tau_N1, peak_N1, log_sum_N1, top_ids_NK, top_NK, at_NJ = parts
-    softmax = Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=log_sum_N1)
-    return Scores(softmax=softmax, top_ids_NK=top_ids_NK, top_NK=top_NK, at_NJ=at_NJ)
-
-
-def _read(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, k: int) -> tuple[Tensor, ...]:
-    """A chunk's part of `Scores`, in the order in which `_scores` names it."""
     top_ids_NK, peak_N1 = ids_NJ[:, :0], None
     if k:
         top_ids_NK, peak_N1 = two_stage_top_k(logits_NV, k)
-    softmax = softmax_of(logits_NV, tau_N, peak_N1)
-    top_NK = softmax.logprobs(logits_NV.gather(-1, top_ids_NK))
-    at_NJ = softmax.logprobs(logits_NV.gather(-1, ids_NJ))
-    return softmax.tau_N1, softmax.peak_N1, softmax.log_sum_N1, top_ids_NK, top_NK, at_NJ
+    softmax = softmax_of(logits_NV, tau_N.to(logits_NV.dtype), peak_N1)
+    return Scores(
+        softmax=softmax,
+        top_ids_NK=top_ids_NK,
+        top_NK=softmax.logprobs(logits_NV.gather(-1, top_ids_NK)),
+        at_NJ=softmax.logprobs(logits_NV.gather(-1, ids_NJ)),
+    )
 
 
 def two_stage_top_k(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Ids [N, min(k, V)] of the largest logits, and the largest logit of each row [N, 1]."""
-    maxima_NB = _maxima(logits_NV)
+    """Ids [N, min(k, V)] of the largest logits, and the largest logit of each row [N, 1].
+
+    The k largest are in the k blocks of ids with the largest maxima; the last block may be a short one.
+    """
+    size = logits_NV.shape[-1]
+    whole = size // BLOCK * BLOCK
+    maxima_NB: Tensor = logits_NV[:, :whole].view(len(logits_NV), -1, BLOCK).amax(dim=-1)
+    if whole < size:
+        maxima_NB = torch.cat([maxima_NB, logits_NV[:, whole:].amax(dim=-1, keepdim=True)], dim=-1)
     peak_N1 = maxima_NB.amax(dim=-1, keepdim=True)
     if k >= maxima_NB.shape[-1]:
         return _best(logits_NV, k), peak_N1
     blocks_NK = _best(maxima_NB, k).sort(dim=-1).values
     ids_NC = (blocks_NK[:, :, None] * BLOCK + torch.arange(BLOCK, device=logits_NV.device)).flatten(1)
-    beyond_NC = ids_NC >= logits_NV.shape[-1]
+    beyond_NC = ids_NC >= size
     found_NC = logits_NV.gather(-1, ids_NC.masked_fill(beyond_NC, 0)).masked_fill_(beyond_NC, -torch.inf)
     return ids_NC.gather(-1, _best(found_NC, k)), peak_N1
 
@@ -99,15 +99,6 @@ def _best(values_NC: Tensor, k: int) -> Tensor:
 def by_sorting(values_NC: Tensor, k: int) -> Tensor:
     """Places of the `k` largest values, equal ones by the lower place."""
     return values_NC.sort(dim=-1, descending=True, stable=True).indices[:, :k]
-
-
-def _maxima(logits_NV: Tensor) -> Tensor:
-    """The largest logit of every block of ids; the last block may be a short one."""
-    whole = logits_NV.shape[-1] // BLOCK * BLOCK
-    maxima_NB: Tensor = logits_NV[:, :whole].view(len(logits_NV), -1, BLOCK).amax(dim=-1)
-    if whole == logits_NV.shape[-1]:
-        return maxima_NB
-    return torch.cat([maxima_NB, logits_NV[:, whole:].amax(dim=-1, keepdim=True)], dim=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
