@@ -23,7 +23,7 @@ from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.publish.publisher import BASE, Expected, Publisher, answered, examined
+from afterwit.publish.publisher import BASE, Publisher, examine
 from afterwit.version import AMPLIFIED, Probe, Version
 from afterwit.weights.widened import widened
 from tests.engines.talk import Said, ask, say
@@ -105,9 +105,8 @@ class Pupil:
         await self.engine.stage(number, folder)
         others = {BASE: self.probe(0), "the version before": self.probe(number - 1)}
         dtypes = (self.engine.facts.dtype, self.trainer.settings.dtype)
-        expected = Expected(probe=self.probe(number), others=others, dtypes=dtypes)
         with pytest.raises(ProbeMismatch) as caught:
-            examined(expected, await answered(self.engine, expected.probe, {}))
+            await examine(self.engine, self.probe(number), others=others, earlier={}, dtypes=dtypes)
         await self.engine.discard()
         return str(caught.value)
 

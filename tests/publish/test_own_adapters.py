@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError
-from afterwit.publish.own_adapters import EngineOfMany, OwnAdapters
+from afterwit.publish.own_adapters import OwnAdapters
 from afterwit.publish.publisher import Publisher
 from afterwit.version import Origin, Probe, Version
 from tests.engines.server.pretend import until
@@ -50,7 +50,6 @@ class House:
         self.own = OwnAdapters(
             self.engine, self._publisher, self._chains, most=2, idle_s=100.0, now=lambda: self.now
         )
-        self.all = EngineOfMany(self.engine, self.own)
 
     def _chains(self) -> dict[str, list[int]]:
         return {adapter: [0, *made.numbers()] for adapter, made in self.checkpoints.items()}
@@ -75,7 +74,7 @@ class House:
         )
 
     async def version(self, adapter: str) -> int:
-        (version,) = set((await say(self.all, ask((1,), adapter=adapter))).versions)
+        (version,) = set((await say(self.own, ask((1,), adapter=adapter))).versions)
         return version
 
 
@@ -92,7 +91,7 @@ async def test_an_adapter_is_probed_and_loaded_when_it_is_asked_for(house: House
     assert (house.own.loaded, house.published) == (["key:ann"], [1])
     assert await house.version("key:new") == 0
     assert await house.version("shared") == house.engine.version
-    base = await say(house.all, ask((1,), adapter="key:bob", weights=Weights.BASE))
+    base = await say(house.own, ask((1,), adapter="key:bob", weights=Weights.BASE))
     assert set(base.versions) == {0}
     assert house.own.loaded == ["key:ann"]
 
@@ -105,7 +104,7 @@ async def test_the_one_that_was_used_least_lately_makes_room(house: House) -> No
 
 async def test_what_responses_use_stays_and_a_third_person_waits(house: House) -> None:
     house.engine.pause_after = 0
-    held = [house.all.generate(ask((1,), adapter=adapter)) for adapter in ("key:ann", "key:bob")]
+    held = [house.own.generate(ask((1,), adapter=adapter)) for adapter in ("key:ann", "key:bob")]
     begun = [asyncio.ensure_future(anext(each)) for each in held]
     await until(lambda: house.own.loaded == ["key:ann", "key:bob"])
     third = asyncio.ensure_future(house.version("key:eve"))
@@ -170,9 +169,9 @@ async def test_a_request_that_comes_while_its_adapter_is_unloaded_gets_it_again(
 async def test_a_response_that_fails_or_is_left_holds_nothing(house: House) -> None:
     house.engine.fail_after = 1
     with pytest.raises(EngineError):
-        await say(house.all, ask((1,), adapter="key:ann"))
+        await say(house.own, ask((1,), adapter="key:ann"))
     house.engine.fail_after = None
-    async with aclosing(house.all.generate(ask((1,), adapter="key:ann"))) as steps:
+    async with aclosing(house.own.generate(ask((1,), adapter="key:ann"))) as steps:
         await anext(steps)
     for adapter in ("key:bob", "key:eve"):
         assert await house.version(adapter) == PEOPLE[adapter]

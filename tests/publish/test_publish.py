@@ -21,7 +21,7 @@ from afterwit.errors import (
     VersionDamaged,
     VersionsUnavailable,
 )
-from afterwit.publish.publisher import Answer, Expected, Publisher, candidates, check_capable, examined
+from afterwit.publish.publisher import Publisher, candidates, check_capable, compared
 from afterwit.retry import BackOff
 from afterwit.version import Origin, Probe, Version
 from afterwit.worker import WORKING, Signals
@@ -266,7 +266,7 @@ async def test_an_answer_that_is_off_not_finite_or_of_another_length_is_a_mismat
 def test_an_engine_that_answers_for_another_number_of_ids_is_refused(said: int) -> None:
     expected = Probe(ids=tuple(range(64)), logprobs=(-1.0,) * 63)
     with pytest.raises(ProbeMismatch, match=f"{said} log-probs were given for 63 tokens"):
-        examined(Expected(probe=expected, dtypes=("float32",)), Answer(logprobs=[-1.0] * said))
+        compared(expected, [-1.0] * said, others={}, earlier={}, dtypes=["float32"])
 
 
 async def test_the_alarm_stays_until_another_version_is_served() -> None:

@@ -21,7 +21,7 @@ from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import evaluation_vote
 from afterwit.message import Message
-from afterwit.publish.publisher import BASE, Expected, answered, check_capable, examined
+from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampled, Sampling
 
 if TYPE_CHECKING:
@@ -119,10 +119,9 @@ async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerS
         place = Path(folder) / "1"
         place.mkdir()
         policy.trained.write(place, base)
-        expected = Expected(probe=probe(policy.model), others={BASE: before}, dtypes=dtypes)
-        expected = expected.cut(engine.capabilities.longest_probe)
+        after = probe(policy.model)
         await engine.stage(1, place)
-        found = examined(expected, await answered(engine, expected.probe, {}))
+        found = await examine(engine, after, others={BASE: before}, earlier={}, dtypes=dtypes)
     await engine.promote()
     seen = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
     if (stands := found.shares.get(BASE)) is None:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import cache
 
 from afterwit.adapters import SHARED
 from afterwit.engines.port import Engine, Generate, Step, Weights
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class OwnAdapters:
-    """Keeps at most `most` personal adapters loaded.
+    """Implements `port.Engine` over one that serves several adapters, and keeps at most `most` personal ones
+    loaded.
 
     Used from the event loop only. An adapter in use is never unloaded: if all are in use, a request for
     another one waits.
@@ -38,10 +40,14 @@ class OwnAdapters:
     ) -> None:
         """`chains` reads the version numbers of each adapter, ascending. An adapter is unloaded after
         `idle_s` seconds without a request."""
-        self._engine, self._publisher_of, self._read_chains = engine, publisher_of, chains
-        self._most, self._idle_s, self._now = most, idle_s, now
+        self._engine = engine
+        self.facts, self.capabilities, self.live = engine.facts, engine.capabilities, engine.live
+        self.score, self.probe, self.close = engine.score, engine.probe, engine.close
+        self.stage, self.promote, self.discard = engine.stage, engine.promote, engine.discard
+        self.unload = engine.unload
+        self._publisher = cache(publisher_of)
+        self._read_chains, self._most, self._idle_s, self._now = chains, most, idle_s, now
         self._chains: Mapping[str, Sequence[int]] = {}
-        self._publishers: dict[str, Publisher] = {}
         self._used_at: dict[str, float] = {}
         """When each loaded adapter was used last, least recently used first."""
         self._users: Counter[str] = Counter()
@@ -53,12 +59,33 @@ class OwnAdapters:
         """Set, and replaced, when an adapter is no longer in use."""
 
     @property
+    def version(self) -> int:
+        return self._engine.version
+
+    @property
+    def fault(self) -> str | None:
+        return self._engine.fault
+
+    @property
+    def reduced(self) -> str | None:
+        return self._engine.reduced
+
+    @property
     def loaded(self) -> list[str]:
         """Adapters in the engine, least recently used first."""
         return [adapter for adapter in self._used_at if self._engine.live(adapter) is not None]
 
+    async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
+        """A response of a personal adapter begins once the adapter is loaded, and keeps it loaded."""
+        async with AsyncExitStack() as stack:
+            if request.adapter != SHARED and request.weights is Weights.LIVE:
+                await stack.enter_async_context(self._serving(request.adapter))
+            steps = await stack.enter_async_context(aclosing(self._engine.generate(request)))
+            async for step in steps:
+                yield step
+
     @asynccontextmanager
-    async def serving(self, adapter: str) -> AsyncIterator[None]:
+    async def _serving(self, adapter: str) -> AsyncIterator[None]:
         """Keep the adapter loaded while the body runs, if it has a version that can be served."""
         self._users[adapter] += 1
         try:
@@ -84,7 +111,14 @@ class OwnAdapters:
         for adapter in self.loaded:
             async with self._changing:
                 try:
-                    changed = await self._updated(adapter) or changed
+                    if (
+                        not self._users[adapter]
+                        and self._now() - self._used_at.get(adapter, 0.0) > self._idle_s
+                    ):
+                        await self._unload(adapter)
+                        changed = True
+                    elif self._chains.get(adapter, (0,))[-1] > (self._engine.live(adapter) or 0):
+                        changed = await self._publisher(adapter).step() or changed
                 except AfterwitError as error:
                     problem = problem or error
         self._notify()
@@ -92,21 +126,14 @@ class OwnAdapters:
             raise problem
         return changed
 
-    async def _updated(self, adapter: str) -> bool:
-        if not self._users[adapter] and self._now() - self._used_at.get(adapter, 0.0) > self._idle_s:
-            await self._unload(adapter)
-            return True
-        newer = self._chains.get(adapter, (0,))[-1] > (self._engine.live(adapter) or 0)
-        return newer and await self._publisher(adapter).step()
-
     async def _load(self, adapter: str) -> None:
         """If its newest version cannot be served, an older one is loaded, or the base answers."""
         while True:
             async with self._changing:
                 if self._engine.live(adapter) is not None:
                     return
-                idlest = next((each for each in self.loaded if not self._users[each]), None)
                 full = len(self.loaded) >= self._most
+                idlest = next((each for each in self.loaded if not self._users[each]), None)
                 if full and idlest is not None:
                     await self._unload(idlest)
                 if not full or idlest is not None:
@@ -114,14 +141,9 @@ class OwnAdapters:
                         await self._publisher(adapter).step()
                     except AfterwitError as error:
                         log.warning("the adapter %s: %s", adapter, error)
-                    self._used(adapter)
                     return
                 freed = self._freed
             await freed.wait()
-
-    def _notify(self) -> None:
-        self._freed.set()
-        self._freed = asyncio.Event()
 
     async def _unload(self, adapter: str) -> None:
         """A request that arrives meanwhile waits until it is unloaded, and loads it again."""
@@ -137,39 +159,6 @@ class OwnAdapters:
             self._used_at.pop(adapter, None)
             self._used_at[adapter] = self._now()
 
-    def _publisher(self, adapter: str) -> Publisher:
-        if adapter not in self._publishers:
-            self._publishers[adapter] = self._publisher_of(adapter)
-        return self._publishers[adapter]
-
-
-class EngineOfMany:
-    """Implements `port.Engine` over one that serves several adapters: each is loaded on request."""
-
-    def __init__(self, engine: Engine, own: OwnAdapters) -> None:
-        self._engine, self._own = engine, own
-        self.facts, self.capabilities = engine.facts, engine.capabilities
-        self.live, self.score = engine.live, engine.score
-        self.stage, self.probe, self.unload = engine.stage, engine.probe, engine.unload
-        self.promote, self.discard, self.close = engine.promote, engine.discard, engine.close
-
-    @property
-    def version(self) -> int:
-        return self._engine.version
-
-    @property
-    def fault(self) -> str | None:
-        return self._engine.fault
-
-    @property
-    def reduced(self) -> str | None:
-        return self._engine.reduced
-
-    async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """A response of a personal adapter begins once the adapter is loaded."""
-        async with AsyncExitStack() as stack:
-            if request.adapter != SHARED and request.weights is Weights.LIVE:
-                await stack.enter_async_context(self._own.serving(request.adapter))
-            steps = await stack.enter_async_context(aclosing(self._engine.generate(request)))
-            async for step in steps:
-                yield step
+    def _notify(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()

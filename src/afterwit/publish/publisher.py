@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import ClassVar, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from afterwit.adapters import SHARED
 from afterwit.agreement import EXACT, Share, allowed, gap, most, share, unchanged
+from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import Capabilities, Engine
 from afterwit.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged, VersionsUnavailable
 from afterwit.ranges import above, at_least
@@ -55,7 +54,7 @@ class Publisher:
         self,
         *,
         engine: Engine,
-        checkpoints: Checkpoints,
+        checkpoints: Versions,
         published: Callable[[int], Awaitable[object]],
         dtype: str,
         keep_versions: int,
@@ -66,13 +65,10 @@ class Publisher:
         which stages one version at a time, share a lock. `keep_versions`: how many of the newest stay on this
         disk if other machines keep them too.
         """
-        self._keep_versions = keep_versions
-        self._engine = engine
-        self._adapter = adapter
+        self._engine, self._adapter, self._checkpoints = engine, adapter, checkpoints
+        self._published, self._keep_versions = published, keep_versions
+        self._dtypes = (engine.facts.dtype, dtype)
         self.one_at_a_time = one_at_a_time or asyncio.Lock()
-        self._checkpoints = checkpoints
-        self._published = published
-        self._dtype = dtype
         self._earlier: dict[str, Sequence[float]] = {}
         """The engine's log-probs of the probe with other weights."""
         self._refused: set[int] = set()
@@ -98,31 +94,26 @@ class Publisher:
     ) -> None:
         """Publish until a stop signal. A refused version is the stage's health until another is served.
 
-        `others` publishes other adapters in each step.
+        `others` publishes other adapters in each step, even if the step of this one fails.
         """
-        await work(
-            partial(self._reporting_step, others),
-            signals=signals,
-            health=StageHealth(STAGE, report),
-            poll_s=poll_s,
-            back_off=back_off,
-            lasting=(ProbeMismatch,),
-        )
 
-    async def _reporting_step(self, others: Callable[[], Awaitable[bool]] | None) -> bool:
-        """The shared adapter's step, then the others', even if the first one fails."""
-        problem, self._problem_at_start = self._problem_at_start, None
-        worked = False
-        if problem is None:
-            try:
-                worked = await self.step()
-            except AfterwitError as error:
-                problem = error
-        if others is not None:
-            worked = await others() or worked
-        if problem is not None:
-            raise problem
-        return worked
+        async def step() -> bool:
+            problem, self._problem_at_start = self._problem_at_start, None
+            worked = False
+            if problem is None:
+                try:
+                    worked = await self.step()
+                except AfterwitError as error:
+                    problem = error
+            if others is not None:
+                worked = await others() or worked
+            if problem is not None:
+                raise problem
+            return worked
+
+        health = StageHealth(STAGE, report)
+        lasting = (ProbeMismatch,)
+        await work(step, signals=signals, health=health, poll_s=poll_s, back_off=back_off, lasting=lasting)
 
     async def step(self) -> bool:
         """Serve the newest version that can be served; False if that is the one served already.
@@ -155,60 +146,44 @@ class Publisher:
         return bool(newer)
 
     async def _publish(self, version: Version) -> None:
-        folder = await asyncio.to_thread(self._checkpoints.weights, version.number)
+        checkpoints, number = self._checkpoints, version.number
+        unserved = f"version {number} is not served, an older one is"
+        folder = await asyncio.to_thread(checkpoints.weights, number)
         try:  # before the engine loads them: damaged files must not be blamed on the model
-            await asyncio.to_thread(self._checkpoints.verify, version.number)
+            await asyncio.to_thread(checkpoints.verify, number)
         except VersionDamaged as error:
-            raise VersionDamaged(
-                f"version {version.number} is not served, an older one is: {error}"
-            ) from error
-        await self._ask_of_base(version.probe)
-        await self._engine.stage(version.number, folder, adapter=self._adapter)
+            raise VersionDamaged(f"{unserved}: {error}") from error
+        # weights that could be served by mistake
+        served = self._engine.live(self._adapter)
+        mistaken = {BASE: 0, SERVED: served or version.parent or 0}
+        found = {name: await asyncio.to_thread(checkpoints.get, other) for name, other in mistaken.items()}
+        others = {name: other.probe for name, other in found.items() if other is not None}
+        if not (served or version.probe.amplified or BASE in self._earlier) and BASE in others:
+            self._earlier[BASE] = await self._base_logprobs(version.probe)
+        await self._engine.stage(number, folder, adapter=self._adapter)
         try:
-            answer = await self._check(version)
-        except AfterwitError as error:
-            if isinstance(error, ProbeMismatch):
-                self._refused.add(version.number)
+            seen = await examine(
+                self._engine, version.probe, others=others, earlier=self._earlier, dtypes=self._dtypes
+            )
+        except ProbeMismatch as error:
+            self._refused.add(number)
+            await self._engine.discard()
+            raise ProbeMismatch(f"{unserved}: {error}") from error
+        except AfterwitError:
             await self._engine.discard()
             raise
+        if alike := [name for name, share in seen.shares.items() if not share.distinguishes]:
+            log.info("%s: the probe does not tell version %d from %s", STAGE, number, " and ".join(alike))
         await self._engine.promote()
-        self._earlier[SERVED] = answer.logprobs
-        self._unrecorded = version.number
-        await asyncio.to_thread(self._checkpoints.trim, self._keep_versions, but=[version.number])
+        self._earlier[SERVED] = seen.logprobs
+        self._unrecorded = number
+        await asyncio.to_thread(checkpoints.trim, self._keep_versions, but=[number])
 
-    async def _check(self, version: Version) -> Answer:
-        """The engine's answer, if the staged weights are the version; else ProbeMismatch."""
-        others = await asyncio.to_thread(self._others, version)
-        dtypes = (self._engine.facts.dtype, self._dtype)
-        expected = Expected(probe=version.probe, others=others, dtypes=dtypes)
-        expected = expected.cut(self._engine.capabilities.longest_probe)
-        answer = await answered(self._engine, expected.probe, self._earlier)
-        try:
-            found = examined(expected, answer)
-        except ProbeMismatch as error:
-            words = f"version {version.number} is not served, an older one is: {error}"
-            raise ProbeMismatch(words) from error
-        if found.alike:
-            alike = " and ".join(found.alike)
-            log.info("%s: the probe does not tell version %d from %s", STAGE, version.number, alike)
-        return answer
-
-    def _others(self, version: Version) -> dict[str, Probe]:
-        """The probes of weights that could be served by mistake: the base, and the served version."""
-        numbers = {BASE: 0, SERVED: self._engine.live(self._adapter) or version.parent or 0}
-        found = {name: self._checkpoints.get(number) for name, number in numbers.items()}
-        return {name: other.probe for name, other in found.items() if other is not None}
-
-    async def _ask_of_base(self, probe: Probe) -> None:
-        """Record the engine's log-probs by the base's whole weights, while it still has them."""
-        if probe.amplified or BASE in self._earlier or self._engine.live(self._adapter):
-            return
-        if await asyncio.to_thread(self._checkpoints.get, 0) is None:
-            return
-        ids = probe.ids[: self._engine.capabilities.longest_probe]
+    async def _base_logprobs(self, probe: Probe) -> Sequence[float]:
+        """The engine's, by the base's whole weights, while it still has them."""
         await self._engine.stage(0, self._checkpoints.weights(0), adapter=self._adapter)
         try:
-            self._earlier[BASE] = await self._engine.probe(ids)
+            return await self._engine.probe(probe.ids[: self._engine.capabilities.longest_probe])
         finally:
             await self._engine.discard()
 
@@ -218,32 +193,7 @@ class Publisher:
             self._unrecorded = None
 
 
-class Checkpoints(Protocol):
-    """The versions on disk."""
-
-    def follow(self) -> None:
-        """Look for versions of other machines. VersionsUnavailable if they cannot be seen now."""
-
-    def numbers(self) -> list[int]:
-        """Every committed version's number."""
-
-    def has_weights(self, number: int) -> bool:
-        """Whether its weights still exist."""
-
-    def get(self, number: int) -> Version | None:
-        """Its manifest."""
-
-    def weights(self, number: int) -> Path:
-        """The folder of its weights, on this disk."""
-
-    def verify(self, number: int) -> None:
-        """Raise VersionDamaged if a file differs from its manifest."""
-
-    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
-        """Delete versions from this disk that other machines keep, except the newest `keep` and `but`."""
-
-
-def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
+def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> list[Version]:
     """Versions above the served one that may be served instead, newest first.
 
     None from before a version that forgets a session: it may contain that session.
@@ -254,130 +204,104 @@ def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -
         for number in numbers
         if checkpoints.has_weights(number) and (version := checkpoints.get(number))
     ]
-    rolled_back = {number for version in known for number in version.reverts}
+    excluded = refused | {number for version in known for number in version.reverts}
     oldest = max((version.number for version in known if version.forgets), default=0)
-    return [
-        version
-        for version in known
-        if version.number >= oldest and version.number not in refused | rolled_back
-    ]
+    return [version for version in known if version.number >= oldest and version.number not in excluded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """The log-probs of a probe by the right weights, and by others that could be served by mistake."""
-
-    probe: Probe
-    others: Mapping[str, Probe] = field(default_factory=dict)
-    """By a name for messages. Probes of other ids are left out."""
-    dtypes: tuple[str, ...]
-    """Precision of engine and learner."""
-
-    def __post_init__(self) -> None:
-        same = {name: other for name, other in self.others.items() if other.ids == self.probe.ids}
-        object.__setattr__(self, "others", same)
-
-    def cut(self, ids: int | None) -> Expected:
-        """The same for the first ids only; None: for all."""
-        if ids is None or ids >= len(self.probe.ids):
-            return self
-        others = {name: _cut(other, ids) for name, other in self.others.items()}
-        return replace(self, probe=_cut(self.probe, ids), others=others)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An engine's log-probs of a probe with the staged weights."""
+class Agreement:
+    """An engine's log-probs of a probe with the right weights staged."""
 
     logprobs: Sequence[float]
-    amplified: Sequence[float] = ()
-    """With the adapter scaled by AMPLIFIED; (): these are whole weights."""
-    earlier: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Its answers with other weights, by the names of `Expected.others`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The agreement of an answer with the right weights."""
-
     apart: float
-    """Mean |difference| in nats."""
-    noise: float | None
-    """The same for the base; None: it was not asked."""
+    """Mean |difference| from the learner's in nats."""
     shares: Mapping[str, Share]
-    """The answer's position between others (0) and the right weights (1). Empty for whole weights in half
-    precision: noise would hide it."""
-
-    @property
-    def alike(self) -> list[str]:
-        """Others that the probe cannot tell from the right weights."""
-        return [name for name, found in self.shares.items() if not found.distinguishes]
+    """The position between others' log-probs (0) and the right ones (1), by the name of the others. Empty for
+    whole weights in half precision: noise would hide it."""
 
 
-async def answered(engine: Engine, probe: Probe, earlier: Mapping[str, Sequence[float]]) -> Answer:
-    """The engine's answers with the staged weights. Raises as the port's `probe` does."""
-    if not probe.amplified:
-        return Answer(logprobs=await engine.probe(probe.ids), earlier=earlier)
-    base = await engine.probe(probe.ids, times=0.0)
-    amplified = await engine.probe(probe.ids, times=AMPLIFIED)
+async def examine(
+    engine: Engine,
+    probe: Probe,
+    *,
+    others: Mapping[str, Probe],
+    earlier: Mapping[str, Sequence[float]],
+    dtypes: Sequence[str],
+) -> Agreement:
+    """Ask for the probe's log-probs with the staged weights, and compare them as `compared`.
+
+    `others` are probes of other weights, of which those of the same ids count, and `earlier` the engine's
+    answers with those. Raises as the port's `probe` does too.
+    """
+    count = engine.capabilities.longest_probe
+    others = {name: _cut(other, count) for name, other in others.items() if other.ids == probe.ids}
+    probe, amplified = _cut(probe, count), list[float]()
+    if probe.amplified:
+        earlier = {**earlier, BASE: await engine.probe(probe.ids, times=0.0)}
+        amplified = await engine.probe(probe.ids, times=AMPLIFIED)
     logprobs = await engine.probe(probe.ids)
-    return Answer(logprobs=logprobs, amplified=amplified, earlier={**earlier, BASE: base})
+    return compared(probe, logprobs, amplified, others=others, earlier=earlier, dtypes=dtypes)
 
 
-def examined(expected: Expected, answer: Answer) -> Found:
-    """Their agreement. ProbeMismatch with the reason if other weights than the right ones answered, or not
-    every id was scored."""
-    probe, noise, limit = expected.probe, None, most(*expected.dtypes)
-    if BASE in answer.earlier and BASE in expected.others:
-        noise = _gap(expected.others[BASE].logprobs, answer.earlier[BASE])
+def _cut(probe: Probe, count: int | None) -> Probe:
+    """Its first ids; None: all."""
+    ids = probe.ids[:count]
+    tokens = len(ids) - 1
+    return Probe(ids=ids, logprobs=probe.logprobs[:tokens], amplified=probe.amplified[:tokens])
+
+
+def compared(
+    probe: Probe,
+    logprobs: Sequence[float],
+    amplified: Sequence[float] = (),
+    *,
+    others: Mapping[str, Probe],
+    earlier: Mapping[str, Sequence[float]],
+    dtypes: Sequence[str],
+) -> Agreement:
+    """The agreement of an engine's log-probs with a probe, both of `dtypes`.
+
+    `amplified` are the engine's with the adapter scaled by AMPLIFIED. ProbeMismatch with the reason if other
+    weights than the right ones answered, or not every id was scored.
+    """
+    tokens = len(probe.logprobs)
+    for answer in (logprobs, amplified if probe.amplified else logprobs, earlier.get(BASE, logprobs)):
+        if len(answer) != tokens:
+            counts = f"{len(answer)} log-probs were given for {tokens} tokens"
+            raise ProbeMismatch(f"the engine did not answer for every id of the probe: {counts}")
+    limit = most(*dtypes)
+    if BASE in earlier and BASE in others:
+        noise = gap(others[BASE].logprobs, earlier[BASE])
         if not noise <= limit:
             raise ProbeMismatch(
                 f"the engine's log-probs of the base differ from the learner's by {noise:.2g} on average, "
                 f"and at most {limit:g} is right: they do not serve and train the same model"
             )
-        limit = allowed(noise, *expected.dtypes)
-    apart = _gap(probe.logprobs, answer.logprobs)
+        limit = allowed(noise, *dtypes)
+    apart = gap(probe.logprobs, logprobs)
     if not apart <= limit:
         raise ProbeMismatch(
             f"the engine's log-probs differ from the learner's by {apart:.2g} on average, and at most "
             f"{limit:.2g} is right"
         )
-    if probe.amplified:
-        _gap(probe.amplified, answer.amplified)
-    shares = dict(_shares(expected, answer))
-    for name, found in shares.items():
+    shares: dict[str, Share] = {}
+    for name, other in others.items():
+        if probe.amplified and other.amplified:
+            found = shares[name] = share(amplified, probe.amplified, other.amplified)
+        elif set(dtypes) <= set(EXACT):
+            found = shares[name] = share(logprobs, probe.logprobs, other.logprobs)
+        else:
+            continue
         if not found.is_right:
             raise ProbeMismatch(
                 f"the engine's log-probs stand {found.value:.2g} of the way from those of {name} (0) to the "
                 f"learner's (1, give or take {found.error:.2g}): it has other weights"
             )
-    for name, earlier in answer.earlier.items():
-        other = expected.others.get(name)
-        if other and unchanged(answer.logprobs, earlier, probe.logprobs, other.logprobs):
+    for name in earlier.keys() & others.keys():
+        if unchanged(logprobs, earlier[name], probe.logprobs, others[name].logprobs):
             raise ProbeMismatch(f"the engine answers to the bit as with the weights of {name}: it has those")
-    return Found(apart=apart, noise=noise, shares=shares)
-
-
-def _shares(expected: Expected, answer: Answer) -> Iterator[tuple[str, Share]]:
-    probe = expected.probe
-    for name, other in expected.others.items():
-        if probe.amplified and other.amplified:
-            yield name, share(answer.amplified, probe.amplified, other.amplified)
-        elif set(expected.dtypes) <= set(EXACT):
-            yield name, share(answer.logprobs, probe.logprobs, other.logprobs)
-
-
-def _gap(learner: Sequence[float], engine: Sequence[float]) -> float:
-    try:
-        return gap(learner, engine)
-    except ValueError as error:
-        raise ProbeMismatch(f"the engine did not answer for every id of the probe: {error}") from error
-
-
-def _cut(probe: Probe, ids: int) -> Probe:
-    return Probe(
-        ids=probe.ids[:ids], logprobs=probe.logprobs[: ids - 1], amplified=probe.amplified[: ids - 1]
-    )
+    return Agreement(logprobs=logprobs, apart=apart, shares=shares)
 
 
 def check_capable(
@@ -385,15 +309,14 @@ def check_capable(
 ) -> None:
     """SettingError unless the engine accepts the versions of a learner of this rank (0: whole weights), and
     personal adapters if there are any. `dtypes` are the precision of engine and learner."""
-    if own_adapters and not capabilities.own_adapters:
-        remedy = capabilities.remedies.get("own_adapters", 'set learner.adapters to "shared"')
-        raise SettingError(f"this engine serves one adapter for all: {remedy}")
-    if lora_rank and not capabilities.adapters:
-        remedy = capabilities.remedies.get("adapters", "set learner.lora_rank to 0")
-        raise SettingError(f"this engine takes no LoRA adapters: {remedy}")
-    if not lora_rank and not capabilities.whole_weights:
-        remedy = capabilities.remedies.get("whole_weights", "set learner.lora_rank above 0, such as 16")
-        raise SettingError(f"this engine takes no whole weights: {remedy}")
+    rank = "set learner.lora_rank "
+    for needed, name, refusal, remedy in (
+        (own_adapters, "own_adapters", "serves one adapter for all", 'set learner.adapters to "shared"'),
+        (lora_rank > 0, "adapters", "takes no LoRA adapters", rank + "to 0"),
+        (lora_rank == 0, "whole_weights", "takes no whole weights", rank + "above 0, such as 16"),
+    ):
+        if needed and not getattr(capabilities, name):
+            raise SettingError(f"this engine {refusal}: {capabilities.remedies.get(name, remedy)}")
     engine, learner = dtypes
     if not lora_rank and engine not in EXACT and engine != learner:
         raise SettingError(

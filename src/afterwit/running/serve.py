@@ -38,7 +38,6 @@ from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.printing.terminal import Terminal
-from afterwit.publish.own_adapters import EngineOfMany
 from afterwit.retry import BackOff
 from afterwit.running import learner_process
 from afterwit.running.engine_process import EngineProcess
@@ -302,7 +301,7 @@ class Runtime:
                 others=None if own is None else own.step,
             )
         )
-        return engine if own is None else EngineOfMany(engine, own)
+        return own or engine
 
     async def _listen(
         self, sock: socket.socket, engine: Engine, renderer: Renderer, versions: Versions
