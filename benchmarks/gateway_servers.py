@@ -23,7 +23,8 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.gateway.app import build_app
+from afterwit.gateway.app import GatewayApp
+from afterwit.gateway.context import Gateway
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.running.serve import spare_what_stays
@@ -129,4 +130,5 @@ async def _gateway(model: Path, folder: Path, urls: tuple[str, ...]) -> Any:
         engine = await open_engine(model, VllmSettings(url=urls), takes_weights=False)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     settings = GatewaySettings(max_requests=2 * IDLE)
-    return build_app(cast(Engine, engine), renderer, store, settings)
+    gateway = Gateway(engine=cast(Engine, engine), renderer=renderer, store=store, settings=settings)
+    return GatewayApp(gateway)

@@ -22,8 +22,9 @@ from afterwit.demo.words import Split
 from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.gateway.app import build_app
+from afterwit.gateway.app import GatewayApp
 from afterwit.gateway.auth import hash_key
+from afterwit.gateway.context import Gateway
 from afterwit.judging.engine_judge import EngineJudge
 from afterwit.judging.settings import judge_prompts
 from afterwit.judging.stage import Clock, Judge
@@ -149,12 +150,19 @@ async def simulation(
         stack.enter_context(versions.learning())
         trainer.begin(now=now())
         client = _judge_client(settings, engine, renderer, program)
-        app = build_app(engine, renderer, inline, settings.gateway, now=now, entropy=draws.randbytes)
+        gateway = Gateway(
+            engine=engine,
+            renderer=renderer,
+            store=inline,
+            settings=settings.gateway,
+            now=now,
+            entropy=draws.randbytes,
+        )
         try:
             yield Simulation(
                 world=world,
                 seed=seed,
-                client=Client(app=app, world=world),
+                client=Client(app=GatewayApp(gateway), world=world),
                 store=store,
                 judge=_judge(settings, inline, weakened(client, world, wrong), now),
                 learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),

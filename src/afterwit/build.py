@@ -327,19 +327,20 @@ def gateway_app(
     servers: Callable[[], Mapping[str, str]],
 ) -> GatewayApp:
     """The gateway's application, with the buttons of its page."""
-    from afterwit.gateway.app import build_app
+    from afterwit.gateway.app import GatewayApp
+    from afterwit.gateway.context import Gateway
     from afterwit.page.app import roll_back
 
-    return build_app(
-        engine,
-        renderer,
-        store,
-        settings.gateway,
+    gateway = Gateway(
+        engine=engine,
+        renderer=renderer,
+        store=store,
+        settings=settings.gateway,
         adapters=settings.learner.adapter_policy,
-        roll_back=lambda target: roll_back(store, versions, target, now=time.time()),
         wake_judge=wake_judge,
         servers=servers,
     )
+    return GatewayApp(gateway, lambda target: roll_back(store, versions, target, now=time.time()))
 
 
 def publishers_of(

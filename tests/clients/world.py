@@ -10,7 +10,8 @@ from pathlib import Path
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.gateway.app import build_app
+from afterwit.gateway.app import GatewayApp
+from afterwit.gateway.context import Gateway
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
@@ -49,8 +50,8 @@ async def gateway(folder: Path, model: Path) -> AsyncIterator[World]:
     settings = EmbeddedSettings(context_length=CONTEXT, prefill_chunk=2048)
     engine = EmbeddedEngine.load(model, settings, script=scripted, seed=0)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=engine.facts.fingerprint))
-    app = build_app(engine, renderer, store, GatewaySettings())
-    listener = Listener(app, bound_socket("127.0.0.1", 0))
+    gateway = Gateway(engine=engine, renderer=renderer, store=store, settings=GatewaySettings())
+    listener = Listener(GatewayApp(gateway), bound_socket("127.0.0.1", 0))
     await listener.start()
     try:
         yield World(url=listener.url, store=store, model=scripted)

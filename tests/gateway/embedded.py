@@ -13,7 +13,8 @@ import openai
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.gateway.app import build_app
+from afterwit.gateway.app import GatewayApp
+from afterwit.gateway.context import Gateway
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import State
@@ -53,7 +54,8 @@ async def embedded(folder: Path, model: Path, renderer: Renderer) -> AsyncIterat
 
     engine = EmbeddedEngine.load(model, EmbeddedSettings(), script=script, seed=0)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=engine.facts.fingerprint))
-    listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bound_socket("127.0.0.1", 0))
+    gateway = Gateway(engine=engine, renderer=renderer, store=store, settings=GatewaySettings())
+    listener = Listener(GatewayApp(gateway), bound_socket("127.0.0.1", 0))
     await listener.start()
     root = listener.url.removesuffix("/v1")
     async with (

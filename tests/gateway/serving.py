@@ -18,7 +18,8 @@ from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine, Generate
-from afterwit.gateway.app import GatewayApp, build_app
+from afterwit.gateway.app import GatewayApp
+from afterwit.gateway.context import Gateway
 from afterwit.gateway.http_server import ConnectionLimits, Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.page.app import RollBack
@@ -162,19 +163,19 @@ async def serving(
     fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
     store = AsyncStore(opened.open(folder / "store.db", fingerprint=None))
     clock, woken, turns, servers = Clock(), [], count(1), dict[str, str]()
-    app = build_app(
-        engine or fake,
-        renderer,
-        store,
-        settings or GatewaySettings(heartbeat_s=3600.0),
+    gateway = Gateway(
+        engine=engine or fake,
+        renderer=renderer,
+        store=store,
+        settings=settings or GatewaySettings(heartbeat_s=3600.0),
         dialects=dialects,
-        roll_back=roll_back,
         adapters=adapters,
         wake_judge=lambda: woken.append(True),
         servers=lambda: servers,
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),
     )
+    app = GatewayApp(gateway, roll_back)
     listener = Listener(app, bound_socket("127.0.0.1", 0), limits or ConnectionLimits())
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:

@@ -15,10 +15,10 @@ class Slow:
 
     def __init__(self) -> None:
         self.told: list[list[str]] = []
-        self.riding: list[tuple[Callable[[Any], None], asyncio.Future[None]]] = []
+        self.riding: list[tuple[Callable[[Any], int], asyncio.Future[int]]] = []
         self.closed = False
 
-    def along(self, work: Callable[[Any], None], *, within_s: float) -> asyncio.Future[None]:
+    def along(self, work: Callable[[Any], int], *, within_s: float) -> asyncio.Future[int]:
         if self.closed:
             raise StoreUnavailable("the store is closed")
         future = asyncio.get_running_loop().create_future()
@@ -30,15 +30,16 @@ class Slow:
 
     async def call(self, error: StoreError | None = None) -> None:
         for work, future in self.riding:
-            work(self)
-            future.set_result(None) if error is None else future.set_exception(error)
+            sent = work(self)
+            future.set_result(sent) if error is None else future.set_exception(error)
         self.riding = []
         await asyncio.sleep(0)
 
 
 def deliveries_of(store: Slow) -> tuple[Callable[..., None], list[StoreError]]:
-    deliveries, failures = Deliveries(store), list[StoreError]()  # type: ignore[arg-type] # its two calls
-    return lambda *turns: deliveries.add(turns, failures.append), failures
+    failures = list[StoreError]()
+    deliveries = Deliveries(store, failures.append)  # type: ignore[arg-type] # its two calls
+    return lambda *turns: deliveries.add(turns), failures
 
 
 async def test_what_ends_before_the_next_call_is_told_with_it_at_once() -> None:
@@ -59,10 +60,10 @@ async def test_what_ends_while_others_are_told_is_told_next() -> None:
     tell, _ = deliveries_of(store)
     tell("a")
     ((work, future),) = store.riding
-    work(store)
+    sent = work(store)
     tell("b")
     store.riding = []
-    future.set_result(None)
+    future.set_result(sent)
     await asyncio.sleep(0)
     await store.call()
     assert store.told == [["a"], ["b"]]

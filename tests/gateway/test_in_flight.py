@@ -13,9 +13,9 @@ from afterwit.gateway.limits import InFlight
 def test_a_request_that_does_not_fit_is_a_429():
     places = InFlight(3, 10)
     with places.admit() as first:
-        first.take(2)
+        first(2)
         with places.admit() as second, pytest.raises(RequestError) as refused:
-            second.take(2)
+            second(2)
         assert refused.value.status == 429
         with places.admit():
             assert places.count == 3
@@ -26,7 +26,7 @@ def test_a_request_that_does_not_fit_is_a_429():
 
 def test_an_idle_server_takes_a_request_of_any_size():
     with InFlight(2, 10).admit() as alone:
-        alone.take(8)
+        alone(8)
 
 
 async def test_a_drain_refuses_the_new_and_waits_for_the_running():

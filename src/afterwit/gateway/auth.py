@@ -25,7 +25,6 @@ MOST_NAME = 64
 GROUP_HEADER = "x-session-group"
 
 _FAMILY = re.compile(r"[a-z0-9._-]+")
-
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 PATIENCE_S = 0.5
@@ -77,9 +76,8 @@ class Caller:
     def require(self, permission: Permission) -> None:
         """Raise 403 unless the key permits it."""
         if not self.may(permission):
-            raise RequestError(
-                403, "insufficient_scope", f"The key {self.name!r} lacks the scope {permission.value!r}."
-            )
+            message = f"The key {self.name!r} lacks the scope {permission.value!r}."
+            raise RequestError(403, "insufficient_scope", message)
 
 
 LOCAL = Caller(name="local", scopes=frozenset(Permission))
@@ -96,17 +94,14 @@ def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -
 
 def group_of(headers: Mapping[str, str]) -> str | None:
     """The group of sessions that a request names, or None. Raises 400 for a bad name."""
-    said = headers.get(GROUP_HEADER)
-    if said is None or not said.strip():
-        return None
-    if _GROUP.fullmatch(said.strip()) is None:
-        raise RequestError(
-            400,
-            "invalid_value",
-            f"{GROUP_HEADER} is {shown(said)}: a group's name is 1 to 64 letters, digits, dots, hyphens or"
-            " underscores.",
+    group = headers.get(GROUP_HEADER, "").strip()
+    if group and _GROUP.fullmatch(group) is None:
+        message = (
+            f"{GROUP_HEADER} is {shown(group)}: a group's name is 1 to 64 letters, digits, dots, hyphens or"
+            " underscores."
         )
-    return said.strip()
+        raise RequestError(400, "invalid_value", message)
+    return group or None
 
 
 def owner_of(scope: str) -> str:
@@ -128,9 +123,7 @@ class KeyCache:
     def __init__(
         self, read: Callable[[], Awaitable[Iterable[Key]]], *, refresh_s: float, now: Callable[[], float]
     ) -> None:
-        self._read = read
-        self._refresh_s = refresh_s
-        self._now = now
+        self._read, self._refresh_s, self._now = read, refresh_s, now
         self._read_at: float | None = None
         self._callers: dict[str, Caller] = {}
         self._reading: asyncio.Future[None] | None = None
@@ -143,7 +136,7 @@ class KeyCache:
 
         Raises StoreError if the keys were never read: no one may call before that.
         """
-        if self._fresh():
+        if self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s:
             return
         now = asyncio.get_running_loop().time()
         if self._reading is None or self._reading.done():
@@ -161,15 +154,9 @@ class KeyCache:
             if self._read_at is None:
                 raise
             return
-        self._callers = {
-            key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
-            for key in keys
-            if key.revoked is None
-        }
+        valid = (key for key in keys if key.revoked is None)
+        self._callers = {key.hash: Caller(name=key.name, scopes=frozenset(key.scopes)) for key in valid}
         self._read_at = self._now()
-
-    def _fresh(self) -> bool:
-        return self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s
 
     @property
     def keyed(self) -> bool:

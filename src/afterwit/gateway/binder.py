@@ -37,27 +37,20 @@ class Bound:
 def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
     """Bind a request. If its key teaches, record the next states that it holds."""
     with store.binding(scope):
-        return _bind(store, incoming, scope, teaches=teaches, now=now)
-
-
-def _bind(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
-    binding = look_up(store, incoming, scope)
-    resolved = _resolved(store, binding, own=(incoming.turn,))
-    if teaches:
-        _apply(store, resolved, now)
-    answers = binding.answers if binding.parent is None or binding.rejects or resolved.answers else None
-    if answers is not None and teaches:
-        store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
-    if binding.confirms is not None and teaches:
-        store.set_kind(binding.confirms, Kind.MAIN, session=binding.session, now=now)
-        _answer_again(store, binding.confirms, now)
-    return Bound(
-        incoming=incoming,
-        scope=scope,
-        binding=binding,
-        kind=resolved.kind,
-        answered=teaches and (answers is not None or resolved.confirmed is not None),
-    )
+        binding = look_up(store, incoming, scope)
+        resolved = _resolved(store, binding, own=(incoming.turn,))
+        answers = binding.answers
+        if binding.parent is not None and not binding.rejects and not resolved.answers:
+            answers = None
+        if teaches:
+            _apply(store, resolved, now)
+            if answers is not None:
+                store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
+            if binding.confirms is not None:
+                store.set_kind(binding.confirms, Kind.MAIN, session=binding.session, now=now)
+                _answer_again(store, binding.confirms, now)
+    answered = teaches and (answers is not None or resolved.confirmed is not None)
+    return Bound(incoming=incoming, scope=scope, binding=binding, kind=resolved.kind, answered=answered)
 
 
 def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
@@ -83,61 +76,48 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
 
 def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
     """Store a turn of a bound request. `own`: the turns of its response; the first may be a retry."""
-    with store.binding(bound.scope):
-        _store(store, bound, turn, own=own, now=now)
-
-
-def _store(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
     incoming, binding = bound.incoming, bound.binding
     full_hash, full_depth = incoming.full(turn.message)
-    kind = _kind_now(store, bound, own=own, now=now)
-    settled = turn if turn.kind is kind else replace(turn, kind=kind)
-    store.add_turn(
-        settled,
-        prompt_hash=incoming.prompt_hash,
-        full_hash=full_hash,
-        depth=incoming.depth,
-        full_depth=full_depth,
-        delivered=False,
-        reason=untrainable(settled) or binding.reason,
-        now=now,
-        shape=incoming.shape,
-        client_session=incoming.client_session_hash,
-        supersedes=binding.retry_of if turn.id == incoming.turn else None,
-    )
-    if incoming.client.done:
-        store.end_session(settled.session, now=now)
+    with store.binding(bound.scope):
+        kind = _kind_now(store, bound, own, now)
+        settled = turn if turn.kind is kind else replace(turn, kind=kind)
+        store.add_turn(
+            settled,
+            prompt_hash=incoming.prompt_hash,
+            full_hash=full_hash,
+            depth=incoming.depth,
+            full_depth=full_depth,
+            delivered=False,
+            reason=untrainable(settled) or binding.reason,
+            now=now,
+            shape=incoming.shape,
+            client_session=incoming.client_session_hash,
+            supersedes=binding.retry_of if turn.id == incoming.turn else None,
+        )
+        if incoming.client.done:
+            store.end_session(settled.session, now=now)
 
 
-def _kind_now(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
-    """The kind of a turn that is about to be stored: siblings may have come while it was sampled."""
-    if bound.binding.parent is None:
-        return _kind_of_first(store, bound, own=own, now=now)
-    resolved = _resolved(store, bound.binding, own=own)
-    _apply(store, resolved, now)
-    return resolved.kind
+def _kind_now(store: Store, bound: Bound, own: Collection[str], now: float) -> Kind:
+    """The kind of a turn that is about to be stored: siblings may have come while it was sampled.
 
-
-def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
-    """The kind of a turn without a parent: titles are asked for while the first answer is sampled.
-
-    Whichever of the two is stored last finds the other.
+    Titles are asked for while the first answer is sampled: the one that is stored last finds the other.
     """
-    begins = bound.kind is Kind.MAIN and may_have_auxiliaries(bound.incoming)
-    unsaid = bound.incoming.client.turn_type is None and may_be_auxiliary(bound.incoming)
+    incoming = bound.incoming
+    if bound.binding.parent is not None:
+        resolved = _resolved(store, bound.binding, own=own)
+        _apply(store, resolved, now)
+        return resolved.kind
+    begins = bound.kind is Kind.MAIN and may_have_auxiliaries(incoming)
+    unsaid = incoming.client.turn_type is None and may_be_auxiliary(incoming)
     if not begins and not unsaid:
         return bound.kind
     recent = [one for one in store.recent(bound.scope) if one.turn not in own]
-    for auxiliary in earlier_auxiliaries(bound.incoming, recent) if begins else ():
-        if not _went_on(store, auxiliary):
+    for auxiliary in earlier_auxiliaries(incoming, recent) if begins else ():
+        known = store.candidate(auxiliary)
+        if known is None or not known.children:  # no other turn follows it
             store.set_kind(auxiliary, Kind.SIDE, now=now)
-    return Kind.SIDE if unsaid and auxiliary_session(bound.incoming, recent) is not None else bound.kind
-
-
-def _went_on(store: Store, turn: str) -> bool:
-    """Whether another turn follows it."""
-    found = store.candidate(turn)
-    return found is not None and found.children > 0
+    return Kind.SIDE if unsaid and auxiliary_session(incoming, recent) is not None else bound.kind
 
 
 def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolution:

@@ -1,16 +1,25 @@
-"""Shared by all endpoints: the gateway's parts, limits and known faults."""
+"""Shared by all endpoints: the gateway's parts, limits, known faults and counters."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect
+from afterwit.dialects.request import RequestLimits
+from afterwit.dialects.response import Usage
+from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreUnavailable
 from afterwit.gateway.auth import KeyCache
@@ -18,8 +27,7 @@ from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
 
-if TYPE_CHECKING:
-    from afterwit.gateway.status import Metrics
+log = logging.getLogger("afterwit.gateway")
 
 T = TypeVar("T")
 
@@ -29,46 +37,75 @@ CALLER = "afterwit.caller"
 HEADERS = "afterwit.headers"
 """ASGI scope key of the headers as text: names in lower case; of a header sent twice, the last."""
 
+READERS = 4
+"""Threads that read and render long requests. The event loop waits its turn among them."""
+
 WITHIN_S = 0.01
 """Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
 if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
 
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+
+class Fault(NamedTuple):
     """A fault in a plain sentence, and when it last occurred."""
 
     message: str
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Gateway:
-    """One gateway."""
+    """One gateway over an engine and a store."""
 
     engine: Engine
     renderer: Renderer
     store: AsyncStore
-    deliveries: Deliveries
-    dialects: tuple[Dialect, ...]
     settings: GatewaySettings
-    adapters: AdapterPolicy
-    keys: KeyCache
-    in_flight: InFlight
-    metrics: Metrics
-    readers: Executor
-    """Reads and renders long requests."""
-    wake_judge: Callable[[], None]
-    now: Callable[[], float]
-    """Seconds since the epoch."""
-    entropy: Callable[[int], bytes]
-    started: float
-    faults: dict[str, Fault] = field(default_factory=dict)
-    """The last fault of `store` and of `engine`; removed when it works again."""
+    dialects: tuple[Dialect, ...] = DIALECTS
+    adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
+    wake_judge: Callable[[], None] = lambda: None
+    """Called when a turn got its next state."""
     servers: Callable[[], Mapping[str, str]] = dict
     """The servers that this process started and that are gone: why, by name."""
+    now: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    entropy: Callable[[int], bytes] = os.urandom
+    started: float = field(init=False)
+    limits: RequestLimits = field(init=False)
+    """For the dialects' parsers."""
+    keys: KeyCache = field(init=False)
+    in_flight: InFlight = field(init=False)
+    deliveries: Deliveries = field(init=False)
+    metrics: Metrics = field(init=False)
+    readers: ThreadPoolExecutor = field(init=False)
+    faults: dict[str, Fault] = field(default_factory=dict)
+    """The last fault of `store` and of `engine`; removed when it works again."""
     omitted: set[str] = field(default_factory=set)
     """The first kind of content that was left out of a request; it is logged once."""
+
+    def __post_init__(self) -> None:
+        store, settings = self.store, self.settings
+        self.started = self.now()
+        self.limits = settings.request_limits
+        self.keys = KeyCache(
+            lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=self.now
+        )
+        self.in_flight = InFlight(settings.max_requests, settings.max_pending_bytes)
+        self.deliveries = Deliveries(store, self._store_failed)
+        self.metrics = Metrics()
+        self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="afterwit-read")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The model names that requests may use."""
+        return (self.engine.facts.model, *self.settings.aliases)
+
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
+        """Run `work`, in a thread if its text is long, so that streams go on."""
+        if size < self.settings.thread_from_bytes:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self.readers, work)
 
     async def read(self, work: Callable[[Store], T], *, within_s: float) -> T:
         """Read the store. Raises StoreError, also if it takes longer than this."""
@@ -78,52 +115,81 @@ class Gateway:
         except TimeoutError as error:
             raise StoreUnavailable(f"no answer within {within_s:g} seconds") from error
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The model names that requests may use."""
-        return (self.engine.facts.model, *self.settings.aliases)
+    async def try_store(self, work: Callable[[Store], T]) -> T | None:
+        """The store's result, None if it fails. /readyz shows the fault until a turn is recorded again."""
+        try:
+            return await self.store.call(work)
+        except StoreError as error:
+            self._store_failed(error)
+            return None
+
+    def _store_failed(self, error: StoreError) -> None:
+        """Log the first failure of the store; keep the newest for /readyz."""
+        if "store" not in self.faults:
+            log.error("turns are not recorded: %s", error)
+        self.faults["store"] = Fault(f"Turns are served but not recorded: {error}", self.now())
 
 
 class Deliveries:
-    """Marks turns as delivered in the store's next call, so that no request waits for a call of its own."""
+    """Marks turns as delivered in the store's next call, so that no request waits for a call of its own.
 
-    def __init__(self, store: AsyncStore) -> None:
-        self._store = store
+    If the store refuses, `failed` gets its error, and the turns are tried again with the next ones.
+    """
+
+    def __init__(self, store: AsyncStore, failed: Callable[[StoreError], None]) -> None:
+        self._store, self._failed = store, failed
         self._waiting: list[str] = []
-        self._sent = 0
-        """Their number in the running call."""
-        self._call: asyncio.Future[None] | None = None
+        self._call: asyncio.Future[int] | None = None
 
-    def add(self, turns: Iterable[str], failed: Callable[[StoreError], None]) -> None:
-        """The clients have these turns whole: every later call of the store sees that.
-
-        If the store refuses, `failed` gets its error, and the turns are tried again with the next ones.
-        """
+    def add(self, turns: Iterable[str]) -> None:
+        """The clients have these turns whole: every later call of the store sees that."""
         self._waiting += turns
         if self._call is None:
-            self._send(failed)
+            self._send()
 
-    def _send(self, failed: Callable[[StoreError], None]) -> None:
-        def deliver(store: Store) -> None:  # in the store's thread, and repeated if its transaction is
+    def _send(self) -> None:
+        def deliver(store: Store) -> int:  # in the store's thread, and repeated if its transaction is
             turns = self._waiting.copy()
             store.delivered(turns)
-            self._sent = len(turns)
+            return len(turns)
 
-        def done(call: asyncio.Future[None]) -> None:
+        def done(call: asyncio.Future[int]) -> None:
             self._call = None
-            error = call.exception()
-            if isinstance(error, StoreError):
-                failed(error)
+            if isinstance(error := call.exception(), StoreError):
+                self._failed(error)
                 return
-            if error is not None:
-                raise error
-            del self._waiting[: self._sent]
+            del self._waiting[: call.result()]
             if self._waiting:
-                self._send(failed)
+                self._send()
 
         try:
             self._call = self._store.along(deliver, within_s=WITHIN_S)
         except StoreError as error:
-            failed(error)
+            self._failed(error)
         else:
             self._call.add_done_callback(done)
+
+
+class Metrics:
+    """Counters of one gateway: several may run in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        self._requests = counter("afterwit_requests", "HTTP requests.", ("route", "status"))
+        tokens = counter("afterwit_tokens", "Tokens served.", ("kind",))
+        self._prompt, self._completion = tokens.labels("prompt"), tokens.labels("completion")
+        self.unrecorded = counter("afterwit_unrecorded_turns", "Turns served that the store refused.")
+        self.client_left = counter("afterwit_clients_left", "Responses whose client went away.")
+        histogram = partial(Histogram, buckets=SECONDS, registry=self.registry)
+        self.first_token = histogram("afterwit_first_token_seconds", "Request to first token.")
+        self._response = histogram("afterwit_response_seconds", "Request to the end of the response.")
+
+    def request(self, route: str, status: int) -> None:
+        self._requests.labels(route, status).inc()
+
+    def answered(self, usage: Usage, seconds: float) -> None:
+        """A whole response was sent."""
+        self._prompt.inc(usage.prompt)
+        self._completion.inc(usage.completion)
+        self._response.observe(seconds)

@@ -144,47 +144,45 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_body = False
         """The headers are complete: any further header is a trailer."""
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._unread_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """`head`: the headers must be complete. `unread`: the client must have read."""
         self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
         self._offers_upgrade = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         super().connection_made(transport)
         self._begin_idling()
-        self._await_head()
+        self._start("head", self._limits.header_timeout_s, self._cut)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_head_timer()
-        self._stop_unread_timer()
+        for name in list(self._timers):
+            self._stop(name)
         self._idle.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        self._unset_keepalive_if_required()
-        try:
-            self._feed(data)
-            if self._head_timer is not None:  # the headers are still coming
-                self._count(len(data))
-        except HttpParserError:
-            self.send_400_response("")
-
-    def _feed(self, data: bytes) -> None:
         """Parse some input. An offered upgrade is ignored (RFC 9110, section 7.8): Java's client offers h2c.
 
         The parser stops at the headers of such a request; a new one reads them again without the offer.
         """
-        while data:
-            try:
-                self.parser.feed_data(data)
-                return
-            except HttpParserUpgrade as offered:
-                if not self._offers_upgrade:
-                    return
-                data = self._head_without_offer() + data[offered.args[0] :]
-                self.parser = HttpRequestParser(self)
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        size = len(data)
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except HttpParserUpgrade as offered:
+                    if not self._offers_upgrade:
+                        break
+                    data = self._head_without_offer() + data[offered.args[0] :]
+                    self.parser = HttpRequestParser(self)
+            if "head" in self._timers:  # the headers are still coming
+                self._count(size)
+        except HttpParserError:
+            self.send_400_response("")
 
     def _head_without_offer(self) -> bytes:
         lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
@@ -198,7 +196,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_body, self._head_bytes = False, 0
-        self._await_head()
+        self._start("head", self._limits.header_timeout_s, self._cut)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers count, but are ignored: a proxy in front may have checked the headers only."""
@@ -208,7 +206,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
-        self._stop_head_timer()
+        self._stop("head")
         self._idle.pop(self, None)
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers_upgrade:
@@ -235,22 +233,20 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._await_reading()
+        self._start("unread", self._limits.unread_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_unread_timer()
-
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        """Stop the parser: uvicorn then calls `send_400_response`."""
-        self._refusal = RequestError(status, code, message)
-        raise HttpParserError(message)
+        self._stop("unread")
 
     def _count(self, size: int) -> None:
+        """Stop the parser if the headers are too large: uvicorn then calls `send_400_response`."""
         self._head_bytes += size
         most = self._limits.header_bytes
         if self._head_bytes > most:
-            self._refuse(431, "headers_too_large", f"The request's headers are larger than {most} bytes.")
+            message = f"The request's headers are larger than {most} bytes."
+            self._refusal = RequestError(431, "headers_too_large", message)
+            raise HttpParserError(message)
 
     def _begin_idling(self) -> None:
         self._idle[self] = None
@@ -260,25 +256,15 @@ class Connection(HttpToolsProtocol):
     def _cut(self) -> None:
         """Close the connection, which has no request. Its client gets what was sent if it reads on."""
         self._idle.pop(self, None)
-        self._stop_head_timer()
+        self._stop("head")
         if self.transport.get_write_buffer_size():
-            self._await_reading()
+            self._start("unread", self._limits.unread_s, self.transport.abort)
         self.transport.close()
 
-    def _await_head(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._limits.header_timeout_s, self._cut)
+    def _start(self, name: str, seconds: float, act: Callable[[], object]) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, act)
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _await_reading(self) -> None:
-        if self._unread_timer is None:
-            self._unread_timer = self.loop.call_later(self._limits.unread_s, self.transport.abort)
-
-    def _stop_unread_timer(self) -> None:
-        if self._unread_timer is not None:
-            self._unread_timer.cancel()
-            self._unread_timer = None
+    def _stop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Send
+from starlette.types import Receive, Send
 
 from afterwit.dialects.dialect import Dialect
 from afterwit.errors import RequestError
@@ -31,8 +31,6 @@ AFTER_S = 0.02
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
-JSON = (b"content-type", b"application/json")
-
 INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 
 
@@ -44,10 +42,8 @@ class InFlight:
     """
 
     def __init__(self, limit: int, most_bytes: int) -> None:
-        self.limit = limit
-        self.count = 0
-        self._most_bytes = most_bytes
-        self._bytes = 0
+        self.limit, self._most_bytes = limit, most_bytes
+        self.count = self._bytes = 0
         self.draining = False
         self._timeouts: set[asyncio.Timeout] = set()
         self._coming: dict[asyncio.Timeout, None] = {}
@@ -55,25 +51,34 @@ class InFlight:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @contextmanager
-    def admit(self) -> Iterator[Admission]:
-        """Hold a place for one request. Raises 503 while draining, 429 if there is none."""
-        self._check_open()
-        admission = Admission(self)
-        admission.take(1)
-        try:
-            yield admission
-        finally:
-            self._add(-admission.places)
-
-    def check(self) -> None:
-        """Raise what `admit` would raise now, before a body is received."""
-        self._check_open()
-        Admission(self).check(1)
-
-    def _check_open(self) -> None:
-        if self.draining:
+    def check(self, places: int = 1, *, held: int = 0) -> None:
+        """Raise 429 if the places do not fit next to those of others; alone, any number fits. Raise 503 while
+        draining, unless some are `held` already."""
+        if self.draining and not held:
             raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
+        others = self.count - held
+        if others and others + places > self.limit:
+            raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
+
+    @contextmanager
+    def admit(self) -> Iterator[Callable[[int], None]]:
+        """Hold a place, or as many as the yielded function is given. Both raise what `check` raises."""
+        held = 0
+
+        def take(places: int) -> None:
+            nonlocal held
+            self.check(places, held=held)
+            self.count += places - held
+            held = places
+            self._idle.clear()
+
+        take(1)
+        try:
+            yield take
+        finally:
+            self.count -= held
+            if not self.count:
+                self._idle.set()
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[None]:
@@ -100,8 +105,7 @@ class InFlight:
 
         def hold(size: int) -> None:
             nonlocal held
-            others = self._bytes - held
-            if others and self._bytes + size > self._most_bytes:
+            if self._bytes > held and self._bytes + size > self._most_bytes:
                 raise RequestError(429, "queue_full", "Too much is being read at once; try again shortly.")
             self._bytes += size
             held += size
@@ -110,13 +114,6 @@ class InFlight:
             yield hold
         finally:
             self._bytes -= held
-
-    def _add(self, places: int) -> None:
-        self.count += places
-        if self.count:
-            self._idle.clear()
-        else:
-            self._idle.set()
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
@@ -144,57 +141,33 @@ class InFlight:
         await self._idle.wait()
 
 
-class Admission:
-    """One request's places."""
-
-    def __init__(self, in_flight: InFlight) -> None:
-        self._in_flight = in_flight
-        self.places = 0
-
-    def check(self, places: int) -> None:
-        """Raise 429 if this many do not fit next to the others; alone, any number fits."""
-        others = self._in_flight.count - self.places
-        if others and others + places > self._in_flight.limit:
-            raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
-
-    def take(self, places: int) -> None:
-        """Hold this many instead. Raises what `check` raises."""
-        self.check(places)
-        self._in_flight._add(places - self.places)
-        self.places = places
-
-
-def check_headers(headers: Mapping[str, str], limit: int) -> None:
-    """Raise 413 or 415 if the headers alone are enough to refuse the body."""
-    length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > READ_OUT * limit:
-        raise _too_large(limit)
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
-    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
-
-
 async def read_body(
-    headers: Mapping[str, str],
-    receive: Receive,
-    *,
-    limit: int,
-    pause_s: float,
-    hold: Callable[[int], None],
+    headers: Mapping[str, str], receive: Receive, *, limit: int, pause_s: float, hold: Callable[[int], None]
 ) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
 
     A body that is somewhat too large is read to its end first, because a client that is cut off does not read
     the error. `hold` gets the number of bytes of each chunk that is kept, and may raise.
     """
-    check_headers(headers, limit)
+    too_large = RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > READ_OUT * limit:
+        raise too_large
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
     pieces: list[bytes] = []
-    size = 0
-    more = True
+    size, more = 0, True
     while more and size <= READ_OUT * limit:
-        message = await _next(receive, pause_s)
+        try:
+            async with asyncio.timeout(pause_s):
+                message = await receive()
+        except TimeoutError as error:
+            raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
         piece = message.get("body", b"")
         size += len(piece)
         if size <= limit:
@@ -202,56 +175,32 @@ async def read_body(
             pieces.append(piece)
         more = message.get("more_body", False)
     if size > limit:
-        raise _too_large(limit)
+        raise too_large
     return b"".join(pieces)
 
 
-async def _next(receive: Receive, pause_s: float) -> Message:
-    try:
-        async with asyncio.timeout(pause_s):
-            message = await receive()
-    except TimeoutError as error:
-        raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    return message
-
-
 def parse_json(data: bytes) -> dict[str, Any]:
-    """The body as a JSON object, else 400. Lone surrogates become U+FFFD."""
-    _check_values(data)
+    """The body as a JSON object, else 400. Lone surrogates become U+FFFD.
+
+    More values than any request has are refused first, because nothing else runs while JSON is decoded. All
+    commas and brackets are counted; only if they are too many are those within strings left out.
+    """
+    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        marks = (found for found in _STRINGS_AND_MARKS.finditer(data) if found[0][:1] != b'"')
+        if next(islice(marks, MOST_VALUES, None), None) is not None:
+            raise RequestError(400, "invalid_json", f"The body holds more than {MOST_VALUES} values.")
     try:
-        parsed = _loads(data)
+        try:
+            parsed = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            if "surrogate" not in error.msg:
+                raise
+            parsed = orjson.loads(without_halves(data.decode(errors="replace")))
     except orjson.JSONDecodeError as error:
         raise RequestError(400, "invalid_json", f"The body is not JSON: {error.msg}.") from error
     if not isinstance(parsed, dict):
         raise RequestError(400, "invalid_json", "The body must be a JSON object.")
     return parsed
-
-
-def _check_values(data: bytes) -> None:
-    """Raise 400 for more values than any request has, because nothing else runs while JSON is decoded.
-
-    All commas and brackets are counted first. Only if they are too many are those within strings left out.
-    """
-    if sum(map(data.count, (b",", b"[", b"{"))) <= MOST_VALUES:
-        return
-    marks = (found for found in _STRINGS_AND_MARKS.finditer(data) if found[0][:1] != b'"')
-    if next(islice(marks, MOST_VALUES, None), None) is not None:
-        raise RequestError(400, "invalid_json", f"The body holds more than {MOST_VALUES} values.")
-
-
-def _loads(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        if "surrogate" not in error.msg:
-            raise
-        return orjson.loads(without_halves(data.decode(errors="replace")))
-
-
-def _too_large(limit: int) -> RequestError:
-    return RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
 
 
 async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished: Callable[[], bool]) -> bool:
@@ -293,8 +242,8 @@ async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished:
 async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:
     """One whole JSON response."""
     payload = orjson.dumps(data)
-    length = (b"content-length", str(len(payload)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+    form = ((b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": [*form, *headers]})
     await send({"type": "http.response.body", "body": payload})
 
 
@@ -302,13 +251,11 @@ async def send_error(
     send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders, *, retry_after_s: int
 ) -> None:
     """An error in the dialect's form, with these headers and those of its status."""
-    by_status: dict[int, RawHeaders] = {
-        401: [(b"www-authenticate", b"Bearer")],
-        408: [(b"connection", b"close")],
-        413: [(b"connection", b"close")],
-        429: [(b"retry-after", str(retry_after_s).encode())],
-        503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
-    }
-    await send_json(
-        send, error.status, dialect.error_body(error), [*headers, *by_status.get(error.status, ())]
-    )
+    more = list(headers)
+    if error.status == 401:
+        more.append((b"www-authenticate", b"Bearer"))
+    if error.status in (429, 503):
+        more.append((b"retry-after", str(retry_after_s).encode()))
+    if error.status in (408, 413, 503):
+        more.append((b"connection", b"close"))
+    await send_json(send, error.status, dialect.error_body(error), more)

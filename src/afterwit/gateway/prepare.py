@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from afterwit.binding.request import IncomingRequest
 from afterwit.chat_format.families import Convention, Thought
+from afterwit.chat_format.render import Renderer
 from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint
@@ -24,21 +24,6 @@ SLICE = 65_536
 
 CERTAINLY_TOO_MANY = 2
 """Times the context: cutting a text into slices adds a few tokens, and never doubles them."""
-
-
-class PromptRenderer(Protocol):
-    """The renderer as preparing uses it."""
-
-    @property
-    def convention(self) -> Convention: ...
-
-    def dated(self, conversation: Conversation, now: float) -> Conversation: ...
-
-    def text(self, conversation: Conversation) -> str: ...
-
-    def encode(self, text: str) -> tuple[int, ...]: ...
-
-    def most_characters(self, tokens: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,121 +45,97 @@ class Prompt:
     """Keeps the response to the form that the client asked for."""
 
 
-def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
+def count_tokens(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> int:
     """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
-    conversation = renderer.dated(_offered(request), now)
-    check_length(conversation, renderer, context_length)
-    text = renderer.text(conversation) + request.prefill
-    return len(encode_within(text, renderer, context_length))
+    _, text = _rendered(request, renderer, context_length, now)
+    return len(encode_within(text + request.prefill, renderer, context_length))
 
 
-def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
+def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> Prompt:
     """Render a request. Raises 400 if the template refuses it or it does not fit."""
-    conversation = renderer.dated(_offered(request), now)
-    check_length(conversation, renderer, context_length)
-    text = renderer.text(conversation)
+    conversation, text = _rendered(request, renderer, context_length, now)
     ids = encode_within(text, renderer, context_length)
     convention = renderer.convention if conversation.tools else renderer.convention.without_calls
     thought = convention.open_thought(text)
-    begun = encode_within(_begun(request.prefill, convention, thought), renderer, context_length)
-    forced = (*renderer.encode(_opening(request, convention, thought)), *begun)
+    begun, opening, constraint = "", "", None
+    if request.prefill:  # reasoning that the prompt left open is closed first
+        begun = (thought.closing if thought else convention.content_mark) + request.prefill
+    if request.tool_choice is ToolChoice.REQUIRED:
+        opening = convention.forced_opening(request.required_tool, thought)
+        if not opening:
+            message = "This model's chat template teaches no tool calls that are known here."
+            raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
+    elif request.form is not None:
+        calls = (call.begin for call in convention.calls)
+        constraint = Constraint(
+            schema=request.form.schema,
+            lenient=not request.form.strict,
+            starts_after=convention.content_mark or (thought.end if thought else ""),
+            reasoning=tuple((mark.begin, mark.end) for mark in convention.thoughts),
+            call_openings=(*calls, *convention.wrappers, *convention.openings),
+        )
+    prefill = encode_within(begun, renderer, context_length)
+    forced = (*renderer.encode(opening), *prefill)
     return Prompt(
         conversation=conversation,
         ids=ids,
-        sampling=fitted(_beyond(request.sampling, begun), len(ids), len(forced), context_length),
+        sampling=_fitted(request.sampling, len(ids), len(prefill), len(forced), context_length),
         convention=convention,
         thought=thought,
         forced=forced,
-        constraint=_constraint(request, convention, thought),
+        constraint=constraint,
     )
 
 
-def check_length(conversation: Conversation, renderer: PromptRenderer, context_length: int) -> None:
-    """Raise 400 for a conversation that certainly does not fit, before it is rendered."""
+def _rendered(
+    request: ModelRequest, renderer: Renderer, context_length: int, now: float
+) -> tuple[Conversation, str]:
+    """The conversation, without its tools if none may be called, and its prompt. Raises 400 for one that
+    certainly does not fit, before it is rendered."""
+    conversation = request.conversation
+    if request.tool_choice is ToolChoice.NONE:
+        conversation = replace(conversation, tools=())
+    conversation = renderer.dated(conversation, now)
     if conversation.characters > renderer.most_characters(context_length):
-        raise too_long(f"{conversation.characters} characters", context_length)
+        raise _too_long(f"{conversation.characters} characters", context_length)
+    return conversation, renderer.text(conversation)
 
 
-def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
+def encode_within(text: str, renderer: Renderer, context_length: int) -> tuple[int, ...]:
     """The text's ids. Raises 400 for a text that certainly does not fit, before all of it is tokenized.
 
     Tokenizing a long text takes long, and much longer without word boundaries.
     """
     if len(text) > renderer.most_characters(context_length):
-        raise too_long(f"{len(text)} characters", context_length)
+        raise _too_long(f"{len(text)} characters", context_length)
     if len(text) > DOUBTFUL_CHARACTERS * context_length:
         count = 0
         for start in range(0, len(text), SLICE):
             count += len(renderer.encode(text[start : start + SLICE]))
             if count > CERTAINLY_TOO_MANY * context_length:
-                raise too_long(f"more than {context_length} tokens", context_length)
+                raise _too_long(f"more than {context_length} tokens", context_length)
     return renderer.encode(text)
 
 
-def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) -> Sampling:
-    """The sampling with `max_tokens` cut to the room left. Raises 400 if there is none."""
-    room = context_length - prompt
+def _fitted(sampling: Sampling, prompt: int, prefill: int, forced: int, context_length: int) -> Sampling:
+    """The sampling with `max_tokens` cut to the room left; a prefill counts beyond what the client asked for.
+    Raises 400 if there is no room."""
+    room, asked = context_length - prompt, sampling.max_tokens + prefill
     if room <= forced:
-        raise too_long(f"{prompt} tokens", context_length)
-    most = max(min(sampling.max_tokens, room), forced + 1)
-    if most == sampling.max_tokens:
+        raise _too_long(f"{prompt} tokens", context_length)
+    most = max(min(asked, room), forced + 1)
+    if most == asked and not prefill:
         return sampling
-    as_asked = sampling.limit_asked and most > sampling.max_tokens
-    return replace(sampling, max_tokens=most, limit_asked=as_asked)
+    return replace(sampling, max_tokens=most, limit_asked=sampling.limit_asked and most >= asked)
 
 
-def too_long(size: str, context_length: int) -> RequestError:
+def _too_long(size: str, context_length: int) -> RequestError:
     """The 400 for a prompt that does not fit, in the words that clients match."""
     message = (
         f"This model's maximum context length is {context_length} tokens. "
         f"However, your messages resulted in {size}."
     )
     return RequestError(400, "context_length_exceeded", message, param=Field.MESSAGES)
-
-
-def _offered(request: ModelRequest) -> Conversation:
-    """The conversation without its tools if none may be called."""
-    if request.tool_choice is ToolChoice.NONE:
-        return replace(request.conversation, tools=())
-    return request.conversation
-
-
-def _opening(request: ModelRequest, convention: Convention, thought: Thought | None) -> str:
-    if request.tool_choice is not ToolChoice.REQUIRED:
-        return ""
-    opening = convention.forced_opening(request.required_tool, thought)
-    if not opening:
-        message = "This model's chat template teaches no tool calls that are known here."
-        raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
-    return opening
-
-
-def _begun(prefill: str, convention: Convention, thought: Thought | None) -> str:
-    """The prefill. Reasoning that the prompt left open is closed first."""
-    return (thought.closing if thought else convention.content_mark) + prefill if prefill else ""
-
-
-def _beyond(sampling: Sampling, begun: tuple[int, ...]) -> Sampling:
-    if not begun:
-        return sampling
-    return replace(sampling, max_tokens=sampling.max_tokens + len(begun))
-
-
-def _constraint(request: ModelRequest, convention: Convention, thought: Thought | None) -> Constraint | None:
-    form = request.form
-    if form is None or request.tool_choice is ToolChoice.REQUIRED:
-        return None
-    return Constraint(
-        schema=form.schema,
-        lenient=not form.strict,
-        starts_after=convention.content_mark or (thought.end if thought else ""),
-        reasoning=tuple((mark.begin, mark.end) for mark in convention.thoughts),
-        call_openings=(
-            *(call.begin for call in convention.calls),
-            *convention.wrappers,
-            *convention.openings,
-        ),
-    )
 
 
 def check_model(request: ModelRequest, names: Collection[str]) -> None:
@@ -186,50 +147,39 @@ def check_model(request: ModelRequest, names: Collection[str]) -> None:
         raise RequestError(404, "model_not_found", message, param=Field.MODEL)
 
 
-def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
-    """Raise 400 for a token id that the model does not have."""
-    named = {Field.LOGIT_BIAS: [id for id, _ in sampling.logit_bias], Field.STOP_IDS: sampling.stop_ids}
-    for field, ids in named.items():
+def check_request(request: ModelRequest, names: Collection[str], vocabulary: int, can: Capabilities) -> None:
+    """Raise 400 for a token id that the model does not have, for what the engine cannot do, and for options
+    that exclude each other. Also raises what `check_model` raises."""
+    check_model(request, names)
+    bias = [id for id, _ in request.sampling.logit_bias]
+    for field, ids in ((Field.LOGIT_BIAS, bias), (Field.STOP_IDS, request.sampling.stop_ids)):
         if max(ids, default=0) >= vocabulary:
             message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
             raise RequestError(400, "invalid_value", message, param=field)
 
+    def remedy(name: str) -> str:
+        return f": {can.remedies[name]}." if name in can.remedies else "."
 
-def check_capabilities(request: ModelRequest, can: Capabilities) -> None:
-    """Raise 400 for what the engine cannot do, and for options that exclude each other."""
+    def unsupported(what: str, field: Field, message: str) -> RequestError:
+        return RequestError(400, f"unsupported_{what}", message, param=field)
+
     must_call = request.tool_choice is ToolChoice.REQUIRED
     if must_call and not can.forced_prefix:
-        raise _unsupported("tool_choice", "This server's engine cannot force a tool call.", Field.TOOL_CHOICE)
+        raise unsupported("tool_choice", Field.TOOL_CHOICE, "This server's engine cannot force a tool call.")
     if request.form is not None and not can.constraint:
-        message = f"This server's engine cannot force a form of text{_remedy(can, 'constraint')}."
-        raise _unsupported("response_format", message, Field.FORMAT)
+        message = "This server's engine cannot force a form of text" + remedy("constraint")
+        raise unsupported("response_format", Field.FORMAT, message)
     if request.logprobs and request.top_logprobs > can.top_logprobs:
-        message = (
-            f"This server's engine tells at most {can.top_logprobs} alternatives of a token"
-            f"{_remedy(can, 'top_logprobs')}."
-        )
-        raise _unsupported("parameter", message, Field.TOP_LOGPROBS)
-    if request.prefill:
-        _check_prefill(request, can, must_call=must_call)
-
-
-def _check_prefill(request: ModelRequest, can: Capabilities, *, must_call: bool) -> None:
-    if not can.forced_prefix:
+        message = f"This server's engine tells at most {can.top_logprobs} alternatives of a token"
+        raise unsupported("parameter", Field.TOP_LOGPROBS, message + remedy("top_logprobs"))
+    if request.prefill and not can.forced_prefix:
         message = (
             "This server's engine cannot go on from a message of the assistant: end with one of the user."
         )
-        raise _unsupported("prefill", message, Field.MESSAGES)
-    if must_call or request.form is not None:
+        raise unsupported("prefill", Field.MESSAGES, message)
+    if request.prefill and (must_call or request.form is not None):
         message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text."
-        raise _unsupported("prefill", message, Field.MESSAGES)
-
-
-def _remedy(can: Capabilities, name: str) -> str:
-    return f": {can.remedies[name]}" if name in can.remedies else ""
-
-
-def _unsupported(what: str, message: str, field: Field) -> RequestError:
-    return RequestError(400, f"unsupported_{what}", message, param=field)
+        raise unsupported("prefill", Field.MESSAGES, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
-from afterwit import ids
 from afterwit.chat_format.detokenize import Detokenizer, StopStrings
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
 from afterwit.engines.port import Step
 from afterwit.message import Message
-from afterwit.turn import Basis, Finish, Sampled, Sampling
+from afterwit.turn import Basis, Finish, Sampled
 
 TextOf = Callable[[Sequence[int]], str]
 
@@ -122,23 +120,21 @@ class Reply:
     def sent(self, call_id: Callable[[int], str]) -> Message:
         """The response as the client receives it."""
         message = self.message(call_id)
-        return (
-            replace(message, content=(message.content or "")[self._prefilled :])
-            if self._prefilled
-            else message
-        )
+        if not self._prefilled:
+            return message
+        return replace(message, content=(message.content or "")[self._prefilled :])
 
     def sampled(self) -> Sampled:
         """Exactly what the engine sampled, a stop string's tokens and the end token included."""
+        steps = self._steps
+        cached = (step.cache_version for step in steps if step.cache_version is not None)
         return Sampled(
-            ids=tuple(chain.from_iterable(step.ids for step in self._steps)),
-            logprobs=tuple(chain.from_iterable(step.logprobs for step in self._steps)),
-            versions=tuple(chain.from_iterable(step.versions for step in self._steps)),
-            forced=tuple(chain.from_iterable(step.forced for step in self._steps)),
+            ids=tuple(chain.from_iterable(step.ids for step in steps)),
+            logprobs=tuple(chain.from_iterable(step.logprobs for step in steps)),
+            versions=tuple(chain.from_iterable(step.versions for step in steps)),
+            forced=tuple(chain.from_iterable(step.forced for step in steps)),
             basis=self._basis,
-            cache_version=min(
-                (step.cache_version for step in self._steps if step.cache_version is not None), default=None
-            ),
+            cache_version=min(cached, default=None),
         )
 
     def _clear(self, step: Step, place: int) -> str:
@@ -149,8 +145,7 @@ class Reply:
         shown = self._stops.push(piece) if self._any_stops and not forced else piece
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
-        repeats = forced and self._prefilled
-        if self._text_of is not None and not is_end and not repeats:
+        if self._text_of is not None and not is_end and not (forced and self._prefilled):
             self._tokens.append((self._read, _token_logprob(step, place, self._text_of)))
         return shown
 
@@ -187,25 +182,3 @@ def _token_logprob(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
         logprob=top.sampled,
         top=[TokenLogprob(text=text_of((index,)), logprob=logprob) for index, logprob in others],
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class Choice:
-    """A growing reply, one of a response's choices."""
-
-    index: int
-    turn: str
-    sampling: Sampling
-    reply: Reply
-    saving: asyncio.Task[None] | None = None
-    """Stores its record."""
-
-    def call_id(self, index: int) -> str:
-        return ids.call_id(self.turn, index)
-
-    def message(self) -> Message:
-        return self.reply.message(self.call_id)
-
-    def sent(self) -> Message:
-        """The response without the client's prefill."""
-        return self.reply.sent(self.call_id)

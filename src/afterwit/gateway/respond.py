@@ -6,38 +6,30 @@ If the store fails, serving goes on: such turns are not recorded and cannot trai
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.types import Send
 
-from afterwit.dialects.dialect import Encoder
+from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.parse import ResponseParser
+from afterwit.dialects.dialect import Dialect, Encoder
 from afterwit.dialects.request import Field
-from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseEvent, Usage
-from afterwit.engines.port import Generate, Step
-from afterwit.errors import (
-    ContextExceeded,
-    EngineError,
-    EngineUnavailable,
-    RequestError,
-    RequestRefused,
-    StoreError,
-)
+from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseEvent, ResponseHead, Usage
+from afterwit.engines.port import Generate
+from afterwit.errors import ContextExceeded, EngineError, EngineUnavailable, RequestError, RequestRefused
 from afterwit.gateway.binder import Bound, store_turn
 from afterwit.gateway.context import Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
 from afterwit.gateway.prepare import PreparedRequest
-from afterwit.gateway.reply import Choice
+from afterwit.gateway.reply import Reply
+from afterwit.ids import call_id
 from afterwit.store import Store
-from afterwit.turn import Finish, Turn
-
-log = logging.getLogger("afterwit.gateway")
-
-T = TypeVar("T")
+from afterwit.turn import Finish, Kind, Sampling, Turn
 
 FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
 """The name in a client's request of a field of `Generate`, if it differs."""
@@ -48,27 +40,74 @@ REFUSED_WITHIN_S = 0.2
 """Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """A growing reply, one of a response's choices."""
+
+    index: int
+    turn: str
+    sampling: Sampling
+    reply: Reply
+    saving: asyncio.Task[None] | None = None
+    """Stores its record."""
+
+
 class RunningResponse:
-    """Drives the engine for one request. `over`: the last event was sent."""
+    """Drives the engine for one request. `bound` is None if the store did not answer.
+
+    `over`: the last event was sent.
+    """
 
     def __init__(
-        self,
-        gateway: Gateway,
-        request: PreparedRequest,
-        choices: Sequence[Choice],
-        recorder: Recorder,
-        writer: ResponseWriter,
+        self, gateway: Gateway, request: PreparedRequest, bound: Bound | None, dialect: Dialect, send: Send
     ) -> None:
-        self._gateway, self._request = gateway, request
-        self._choices, self._recorder, self._writer = choices, recorder, writer
+        self._gateway, self._request, self._bound = gateway, request, bound
         self._started = perf_counter()
         self.over = False
+        asked, prompt, turn = request.asked, request.prompt, request.incoming.turn
+        headers = []
+        if bound is not None:  # else it is not recorded
+            session = bound.binding.session
+            headers = [(b"x-afterwit-turn", turn.encode()), (b"x-afterwit-session", session.encode())]
+        head = ResponseHead(
+            turn=turn,
+            created=int(request.created),
+            model=asked.model or "",
+            prompt_tokens=len(prompt.ids),
+        )
+        self._writer = ResponseWriter(
+            send, dialect.encoder(asked, head), headers, heartbeat_s=gateway.settings.heartbeat_s
+        )
+        self._choices = [self._choice(index, turn) for index, turn in enumerate(request.turns)]
+
+    def _choice(self, index: int, turn: str) -> Choice:
+        """A choice with its own seed, and the temperature that the settings may force."""
+        gateway, asked, prompt = self._gateway, self._request.asked, self._request.prompt
+        sampling = prompt.sampling
+        if sampling.seed is not None and index:
+            seed = (sampling.seed + index + 2**63) % 2**64 - 2**63  # wraps in 64 bits, as every engine wants
+            sampling = replace(sampling, seed=seed)
+        forced = gateway.settings.force_temperature
+        if forced is not None and self._bound is not None and self._bound.kind is Kind.MAIN:
+            sampling = replace(sampling, temperature=forced)
+        reply = Reply(
+            detokenizer=Detokenizer.of(gateway.renderer),
+            parser=ResponseParser(prompt.convention, thought=prompt.thought, tools=prompt.conversation.tools),
+            stops=sampling.stop,
+            one_call=not asked.parallel_calls,
+            forced=len(prompt.forced),
+            prefilled=len(asked.prefill),
+            basis=gateway.engine.capabilities.basis,
+            text_of=gateway.renderer.decode if asked.logprobs else None,
+        )
+        return Choice(index=index, turn=turn, sampling=sampling, reply=reply)
 
     async def run(self) -> None:
         """Sample and send all choices. Raises RequestError if its status can still be sent.
 
         The last event is sent when all choices are recorded.
         """
+        gateway = self._gateway
         try:
             async with self._writer.kept_alive(self._version()):
                 await _together([self._complete(choice) for choice in self._choices])
@@ -82,76 +121,103 @@ class RunningResponse:
         except Exception:  # our own fault: the client gets an error, and the middleware logs it
             await self._writer.fail(INTERNAL)
             raise
-        self._gateway.faults.pop("engine", None)
-        usage = self._usage()
+        gateway.faults.pop("engine", None)
+        prompt = self._request.prompt
+        given = len(prompt.forced) if self._request.asked.prefill else 0  # it counts as prompt
+        completion = sum(max(choice.reply.completion - given, 0) for choice in self._choices)
+        usage = Usage(prompt=len(prompt.ids) + given, completion=completion)
         await self._writer.end(usage, self._version())
         self.over = True
-        self._gateway.metrics.answered(usage, perf_counter() - self._started)
-        self._recorder.delivered(self._choices)
+        gateway.metrics.answered(usage, perf_counter() - self._started)
+        if self._bound is not None:
+            gateway.deliveries.add(choice.turn for choice in self._choices)
 
     async def abandon(self) -> None:
         """The client left: what was sampled is recorded, and does not train."""
         self._gateway.metrics.client_left.inc()
         for choice in self._choices:
-            await self._recorder.client_left(choice)
+            if choice.saving is not None:  # its record is on its way
+                await choice.saving
+            else:
+                await self._save(choice, Finish.CLIENT_LEFT)
 
     async def _complete(self, choice: Choice) -> None:
         """Sample one choice to its end, sending it as it grows. It is recorded before its end is sent."""
         await self._sample(choice)
         events = choice.reply.finish()
-        await self._recorder.save(choice)
+        choice.saving = asyncio.ensure_future(self._save(choice, choice.reply.ending))
+        await asyncio.shield(choice.saving)
         await self._writer.end_choice(choice, events, self._version())
 
     async def _sample(self, choice: Choice) -> None:
-        try:
-            async with self._gateway.in_flight.within(self._gateway.settings.response_timeout_s):
-                async with aclosing(self._steps(choice)) as steps:
-                    async for step in steps:
-                        await self._writer.grow(choice, self._take(choice, step))
-                        if choice.reply.done:
-                            return
-        except TimeoutError as error:
-            if not choice.reply.completion:
-                raise RequestError(
-                    504, "timeout", "The engine sampled nothing in the time allowed."
-                ) from error
-
-    def _steps(self, choice: Choice) -> AsyncGenerator[Step, None]:
         """The model's own log-probs are asked for if the engine has them; else the recorded ones serve."""
-        asked, engine = self._request.asked, self._gateway.engine
-        with_logprobs = asked.logprobs and engine.capabilities.top_logprobs > 0
-        request = Generate(
-            prompt_ids=self._request.prompt.ids,
+        gateway, asked, prompt = self._gateway, self._request.asked, self._request.prompt
+        reply = choice.reply
+        with_logprobs = asked.logprobs and gateway.engine.capabilities.top_logprobs > 0
+        generate = Generate(
+            prompt_ids=prompt.ids,
             sampling=choice.sampling,
-            forced_prefix=self._request.prompt.forced,
-            constraint=self._request.prompt.constraint,
+            forced_prefix=prompt.forced,
+            constraint=prompt.constraint,
             top_logprobs=asked.top_logprobs if with_logprobs else None,
             adapter=self._request.adapter,
         )
-        return engine.generate(request)
+        try:
+            async with gateway.in_flight.within(gateway.settings.response_timeout_s):
+                async with aclosing(gateway.engine.generate(generate)) as steps:
+                    async for step in steps:
+                        if not reply.completion:
+                            gateway.metrics.first_token.observe(perf_counter() - self._started)
+                        await self._writer.grow(choice, reply.push(step))
+                        if reply.done:
+                            return
+        except TimeoutError as error:
+            if not reply.completion:
+                message = "The engine sampled nothing in the time allowed."
+                raise RequestError(504, "timeout", message) from error
 
-    def _take(self, choice: Choice, step: Step) -> list[ResponseEvent]:
-        if not choice.reply.completion:
-            self._gateway.metrics.first_token.observe(perf_counter() - self._started)
-        return choice.reply.push(step)
+    async def _save(self, choice: Choice, finish: Finish) -> None:
+        """Record a choice, durable on return unless the store fails. Cancelling does not stop it."""
+        bound, gateway, request = self._bound, self._gateway, self._request
+        if bound is not None:
+            turn = Turn(
+                id=choice.turn,
+                scope=request.scope,
+                session=bound.binding.session,
+                parent=bound.binding.parent,
+                kind=bound.kind,
+                created=request.created,
+                model=gateway.engine.facts.model,
+                conversation=request.prompt.conversation,
+                prompt_ids=request.prompt.ids,
+                sampling=choice.sampling,
+                sampled=choice.reply.sampled(),
+                message=choice.reply.message(partial(call_id, choice.turn)),
+                finish=finish,
+                teaches=request.teaches,
+                adapter=request.adapter,
+            )
+            now = gateway.now()
+
+            def write(store: Store) -> bool:
+                store_turn(store, bound, turn, own=request.turns, now=now)
+                return True
+
+            if await gateway.try_store(write):
+                gateway.faults.pop("store", None)
+                return
+        gateway.metrics.unrecorded.inc()
 
     def _reported(self, error: EngineError) -> RequestError:
         """The client's error: its own if the engine refused the request, else the engine's fault."""
         if isinstance(error, RequestRefused):
             code = "context_length_exceeded" if isinstance(error, ContextExceeded) else "invalid_value"
             return RequestError(400, code, str(error), param=FIELDS.get(error.field, error.field))
-        self._gateway.faults["engine"] = Fault(message=f"The engine failed: {error}", at=self._gateway.now())
+        self._gateway.faults["engine"] = Fault(f"The engine failed: {error}", self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
         return RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
         )
-
-    def _usage(self) -> Usage:
-        """Tokens of a response that the client gave count as prompt."""
-        prompt = self._request.prompt
-        begun = len(prompt.forced) if self._request.asked.prefill else 0
-        completion = sum(max(choice.reply.completion - begun, 0) for choice in self._choices)
-        return Usage(prompt=len(prompt.ids) + begun, completion=completion)
 
     def _version(self) -> int:
         """The weights that sampled the response's latest token."""
@@ -229,14 +295,14 @@ class ResponseWriter:
 
     async def end_choice(self, choice: Choice, events: Sequence[ResponseEvent], version: int) -> None:
         """A choice has ended with these events, and is recorded."""
-        last = self._delta(choice, events, version)
+        last, reply = self._delta(choice, events, version), choice.reply
         end = ChoiceEnd(
             choice=choice.index,
-            message=choice.sent(),
-            finish=choice.reply.ending,
-            stop=choice.reply.stop,
+            message=reply.sent(partial(call_id, choice.turn)),
+            finish=reply.ending,
+            stop=reply.stop,
             version=version,
-            logprobs=choice.reply.logprobs(),
+            logprobs=reply.logprobs(),
         )
         if data := last + self._encoder.end_choice(end):
             await self._write(data)
@@ -262,89 +328,9 @@ class ResponseWriter:
         async with self._order:
             if not self._started:
                 self._started = True
-                await self._send(
-                    {"type": "http.response.start", "status": 200, "headers": self._head(data, last)}
-                )
+                form = [(b"content-length", str(len(data)).encode())] if last else STREAM_HEADERS
+                kind = (b"content-type", self._encoder.content_type.encode())
+                headers = [kind, *form, *self._headers]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
             self._sent_at = asyncio.get_running_loop().time()
-
-    def _head(self, data: bytes, whole: bool) -> list[tuple[bytes, bytes]]:
-        form = (b"content-length", str(len(data)).encode())
-        headers = [form] if whole else list(STREAM_HEADERS)
-        return [(b"content-type", self._encoder.content_type.encode()), *headers, *self._headers]
-
-
-class Recorder:
-    """Records the choices of one response. `bound` is None if the store did not answer."""
-
-    def __init__(self, gateway: Gateway, request: PreparedRequest, bound: Bound | None) -> None:
-        self._gateway, self._request, self._bound = gateway, request, bound
-
-    async def save(self, choice: Choice) -> None:
-        """The finished choice, durable on return unless the store fails. Cancelling does not stop it."""
-        choice.saving = asyncio.ensure_future(self._save(choice, choice.reply.ending))
-        await asyncio.shield(choice.saving)
-
-    async def client_left(self, choice: Choice) -> None:
-        """Record what was sampled of a choice before its client left, unless its record is on its way."""
-        if choice.saving is not None:
-            await choice.saving
-        else:
-            await self._save(choice, Finish.CLIENT_LEFT)
-
-    def delivered(self, choices: Iterable[Choice]) -> None:
-        """The client has the whole response."""
-        if self._bound is not None:
-            turns = [choice.turn for choice in choices]
-            self._gateway.deliveries.add(turns, partial(_store_failed, self._gateway))
-
-    async def _save(self, choice: Choice, finish: Finish) -> None:
-        bound, gateway = self._bound, self._gateway
-        if bound is not None:
-            turn, own, now = self._turn(choice, finish, bound), self._request.turns, gateway.now()
-
-            def write(store: Store) -> bool:
-                store_turn(store, bound, turn, own=own, now=now)
-                return True
-
-            if await try_store(gateway, write):
-                gateway.faults.pop("store", None)
-                return
-        gateway.metrics.unrecorded.inc()
-
-    def _turn(self, choice: Choice, finish: Finish, bound: Bound) -> Turn:
-        request, binding = self._request, bound.binding
-        return Turn(
-            id=choice.turn,
-            scope=request.scope,
-            session=binding.session,
-            parent=binding.parent,
-            kind=bound.kind,
-            created=request.created,
-            model=self._gateway.engine.facts.model,
-            conversation=request.prompt.conversation,
-            prompt_ids=request.prompt.ids,
-            sampling=choice.sampling,
-            sampled=choice.reply.sampled(),
-            message=choice.message(),
-            finish=finish,
-            teaches=request.teaches,
-            adapter=request.adapter,
-        )
-
-
-async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
-    """The store's result, None if it fails. /readyz shows the fault until a turn is recorded again."""
-    try:
-        return await gateway.store.call(work)
-    except StoreError as error:
-        _store_failed(gateway, error)
-        return None
-
-
-def _store_failed(gateway: Gateway, error: StoreError) -> None:
-    """Log the first failure of the store; keep the newest for /readyz."""
-    if "store" not in gateway.faults:
-        log.error("turns are not recorded: %s", error)
-    message = f"Turns are served but not recorded: {error}"
-    gateway.faults["store"] = Fault(message=message, at=gateway.now())

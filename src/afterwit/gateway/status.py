@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from afterwit import __version__
-from afterwit.dialects.response import Usage
 from afterwit.errors import RequestError, StoreError
 from afterwit.gateway.auth import Permission
 from afterwit.gateway.context import CALLER, Gateway
@@ -20,7 +19,8 @@ from afterwit.judging.check_stage import judge_shares
 from afterwit.store import Counts, Pause, Status
 from afterwit.tracking.values import Newest, newest
 
-T = TypeVar("T")
+Gauged = dict[tuple[str, ...], float]
+"""A gauge's values, by those of its labels."""
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,8 +29,6 @@ PATIENCE_S = 2.0
 
 ENGINE_DOWN_S = 30.0
 """Seconds for which a failed engine counts as down. Then requests find out whether it still is."""
-
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 GROUPS: Mapping[str, tuple[str, str, str]] = {
     "learner": ("afterwit_learner", "Metrics of the newest update.", "metric"),
@@ -72,27 +70,66 @@ class Pages:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether it serves, and the health of every stage for callers with the scope `read`."""
-        caller = request.scope[CALLER]
-        health = health_of(self._gateway, *await self._statuses())
-        reads = caller is not None and caller.may(Permission.READ)
-        return JSONResponse(health.to_dict(details=reads), status_code=200 if health.serving else 503)
+        """Whether it serves, in one word; for callers with the scope `read` the health of every stage too,
+        because messages may name files and addresses."""
+        caller, gateway = request.scope[CALLER], self._gateway
+        serving, stages, pause = await self._health()
+        word = "not_serving"
+        if serving:
+            word = "ready" if all(stage.ok for stage in stages) else "degraded"
+        body: dict[str, Any] = {"status": word}
+        if caller is not None and caller.may(Permission.READ):
+            body["version"] = gateway.engine.version
+            body["paused"] = None if pause is None else {"since": pause.since, "words": pause.words}
+            body["stages"] = [
+                {"stage": stage.stage, "ok": stage.ok, "message": stage.message, "at": stage.at}
+                | ({"machine": stage.machine} if stage.machine else {})
+                for stage in stages
+            ]
+        return JSONResponse(body, status_code=200 if serving else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' exposition text."""
+        """Prometheus' exposition text; what the store counts is left out if it does not answer."""
         request.scope[CALLER].require(Permission.READ)
-        health = health_of(self._gateway, *await self._statuses())
-        counts, shares, learned = await self._counts()
-        text = self._gateway.metrics.scrape(
-            in_flight=self._gateway.in_flight.count,
-            version=self._gateway.engine.version,
-            turns=_turns(counts),
-            invalid_votes=counts.invalid_votes,
-            stages=health.stages,
-            judge=shares,
-            learned=learned,
-        )
-        return Response(text, media_type=EXPOSITION)
+        gateway = self._gateway
+        _, stages, _ = await self._health()
+        found: tuple[Counts, Mapping[str, float], Newest] = (Counts(), {}, Newest())
+        with suppress(StoreError):
+            found = await gateway.read(
+                lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
+            )
+        counts, shares, learned = found
+        gauges = CollectorRegistry()
+
+        def gauge(name: str, text: str, values: Gauged, *labels: str) -> None:
+            made = Gauge(name, text, labels, registry=gauges)
+            for each, value in values.items():
+                (made.labels(*each) if labels else made).set(value)
+
+        in_flight, version = gateway.in_flight.count, gateway.engine.version
+        gauge("afterwit_choices_in_flight", "Choices being generated or waiting.", {(): in_flight})
+        gauge("afterwit_weight_version", "The weight version being served.", {(): version})
+        turns: Gauged = {
+            (str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"
+        }
+        turns |= {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
+        gauge("afterwit_turns", "Turns in the store.", turns, "state", "reason")
+        gauge("afterwit_invalid_votes", "Stored votes that could not be used.", {(): counts.invalid_votes})
+        checks: Gauged = {(check,): share for check, share in shares.items()}
+        gauge("afterwit_judge_share", "Shares from the checks of the judge.", checks, "check")
+        gauge("afterwit_newest_version", "The newest weight version, served or not.", {(): learned.version})
+        text = "When it was committed, since the epoch; 0: never."
+        gauge("afterwit_newest_version_timestamp_seconds", text, {(): learned.committed_at or 0.0})
+        for group, (name, text, label) in GROUPS.items():
+            begins = f"{group}/"
+            own = {each: value for each, value in learned.values.items() if each.startswith(begins)}
+            gauge(name, text, {(each.removeprefix(begins),): value for each, value in own.items()}, label)
+        works: Gauged = {}
+        for stage in stages:
+            works[stage.stage,] = min(works.get((stage.stage,), 1), int(stage.ok))
+        gauge("afterwit_stage_ok", "1 if the stage works everywhere, else 0.", works, "stage")
+        scraped = generate_latest(gateway.metrics.registry) + generate_latest(gauges)
+        return Response(scraped, media_type=EXPOSITION)
 
     def _model(self, name: str) -> dict[str, Any]:
         """A model as the clients of every dialect read it."""
@@ -110,63 +147,27 @@ class Pages:
             "max_input_tokens": length,
         }
 
-    async def _statuses(self) -> tuple[list[Status] | StoreError, Pause | None]:
+    async def _health(self) -> tuple[bool, list[Status], Pause | None]:
+        """Whether it serves, the stages' health, and a person's pause of learning.
+
+        Serving goes on while the learner is down, and for load balancers a failed engine is down for
+        `ENGINE_DOWN_S` only.
+        """
+        gateway, now, pause = self._gateway, self._gateway.now(), None
         try:
-            return await self._gateway.read(
+            statuses, pause = await gateway.read(
                 lambda store: (store.statuses(), store.paused()), within_s=PATIENCE_S
             )
+            stages = stages_of(gateway, statuses)
         except StoreError as error:
-            return error, None
-
-    async def _counts(self) -> tuple[Counts, Mapping[str, float], Newest]:
-        """Counts, shares of the judge's last check, and the newest version; empty if the store fails."""
-        try:
-            return await self._gateway.read(
-                lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
-            )
-        except StoreError:
-            return Counts(), {}, Newest()
+            stages = stages_of(gateway, error)
+        fault = gateway.faults.get("engine")
+        failed = gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)
+        return not gateway.in_flight.draining and not failed, stages, pause
 
 
-def _turns(counts: Counts) -> dict[tuple[str, str], int]:
-    """(state, reason) -> count; the skipped ones by reason."""
-    skipped = {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
-    states = {(str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"}
-    return states | skipped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """`serving` is for load balancers: serving goes on while the learner is down."""
-
-    serving: bool
-    version: int
-    stages: tuple[Status, ...]
-    pause: Pause | None
-    """A person's pause of learning."""
-
-    def to_dict(self, *, details: bool) -> dict[str, Any]:
-        """Without `details` only one word, because messages may name files and addresses."""
-        healthy = all(status.ok for status in self.stages)
-        word = ("ready" if healthy else "degraded") if self.serving else "not_serving"
-        if not details:
-            return {"status": word}
-        stages = [
-            {"stage": status.stage, "ok": status.ok, "message": status.message, "at": status.at}
-            | ({"machine": status.machine} if status.machine else {})
-            for status in self.stages
-        ]
-        return {"status": word, "version": self.version, "paused": _paused(self.pause), "stages": stages}
-
-
-def _paused(pause: Pause | None) -> dict[str, Any] | None:
-    return None if pause is None else {"since": pause.since, "words": pause.words}
-
-
-def health_of(
-    gateway: Gateway, statuses: Sequence[Status] | StoreError, pause: Pause | None = None
-) -> Health:
-    """The stages' reports and the gateway's own faults."""
+def stages_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> list[Status]:
+    """The stages' reports and the gateway's own faults, by name."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
     faults |= {f"{name} server": words for name, words in gateway.servers().items()}
@@ -180,105 +181,4 @@ def health_of(
     own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in faults.items()}
     fine = Status(stage="gateway", ok=True, message=f"{gateway.in_flight.count} answers under way.", at=now)
     stages = {"gateway": fine} | {status.name: status for status in statuses} | own
-    return Health(
-        serving=not gateway.in_flight.draining and not _engine_down(gateway, now),
-        version=gateway.engine.version,
-        pause=pause,
-        stages=tuple(stages[name] for name in sorted(stages)),
-    )
-
-
-def _engine_down(gateway: Gateway, now: float) -> bool:
-    fault = gateway.faults.get("engine")
-    return gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)
-
-
-class Metrics:
-    """One registry for each gateway: several may run in one process."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "afterwit_requests", "HTTP requests.", ("route", "status"), registry=self.registry
-        )
-        tokens = Counter("afterwit_tokens", "Tokens served.", ("kind",), registry=self.registry)
-        self._prompt = tokens.labels("prompt")
-        self._completion = tokens.labels("completion")
-        self.first_token, self._response = (
-            Histogram(name, text, buckets=SECONDS, registry=self.registry)
-            for name, text in (
-                ("afterwit_first_token_seconds", "Request to first token."),
-                ("afterwit_response_seconds", "Request to the end of the response."),
-            )
-        )
-        self.unrecorded = Counter(
-            "afterwit_unrecorded_turns", "Turns served that the store refused.", registry=self.registry
-        )
-        self.client_left = Counter(
-            "afterwit_clients_left", "Responses whose client went away.", registry=self.registry
-        )
-        self._in_flight = self._gauge("afterwit_choices_in_flight", "Choices being generated or waiting.")
-        self._version = self._gauge("afterwit_weight_version", "The weight version being served.")
-        self._turns = self._gauge("afterwit_turns", "Turns in the store.", "state", "reason")
-        self._invalid_votes = self._gauge("afterwit_invalid_votes", "Stored votes that could not be used.")
-        self._judge = self._gauge("afterwit_judge_share", "Shares from the checks of the judge.", "check")
-        self._newest = self._gauge("afterwit_newest_version", "The newest weight version, served or not.")
-        self._committed = self._gauge(
-            "afterwit_newest_version_timestamp_seconds", "When it was committed, since the epoch; 0: never."
-        )
-        self._groups = {
-            group: (self._gauge(name, text, label), label) for group, (name, text, label) in GROUPS.items()
-        }
-        self._stage = self._gauge("afterwit_stage_ok", "1 if the stage works everywhere, else 0.", "stage")
-
-    def request(self, route: str, status: int) -> None:
-        self._requests.labels(route, status).inc()
-
-    def answered(self, usage: Usage, seconds: float) -> None:
-        """A whole response was sent."""
-        self._prompt.inc(usage.prompt)
-        self._completion.inc(usage.completion)
-        self._response.observe(seconds)
-
-    def scrape(
-        self,
-        *,
-        in_flight: int,
-        version: int,
-        turns: Mapping[tuple[str, str], int],
-        invalid_votes: int,
-        stages: Iterable[Status],
-        judge: Mapping[str, float],
-        learned: Newest,
-    ) -> bytes:
-        """The exposition text, with the gauges set to these values. `turns`: (state, reason) -> count."""
-        self._judge.clear()
-        for check, share in judge.items():
-            self._judge.labels(check).set(share)
-        self._set_learned(learned)
-        self._invalid_votes.set(invalid_votes)
-        self._in_flight.set(in_flight)
-        self._version.set(version)
-        self._turns.clear()
-        for labels, count in turns.items():
-            self._turns.labels(*labels).set(count)
-        works: dict[str, bool] = {}
-        for status in stages:
-            works[status.stage] = works.get(status.stage, True) and status.ok
-        for stage, ok in works.items():
-            self._stage.labels(stage).set(int(ok))
-        return generate_latest(self.registry)
-
-    def _set_learned(self, learned: Newest) -> None:
-        self._newest.set(learned.version)
-        self._committed.set(learned.committed_at or 0.0)
-        for gauge, _ in self._groups.values():
-            gauge.clear()
-        for name, value in learned.values.items():
-            group, _, rest = name.partition("/")
-            if group in self._groups:
-                gauge, label = self._groups[group]
-                gauge.labels(**{label: rest}).set(value)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+    return [stages[name] for name in sorted(stages)]

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from afterwit.gateway.context import Gateway
-from afterwit.gateway.status import health_of
+from afterwit.gateway.status import stages_of
 from afterwit.judging.checks import Judged
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.page import plot
@@ -68,7 +68,7 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     counts, outcomes = store.counts(), store.judged_turns(limit=OVERVIEW_TURNS)
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
-    stages = health_of(gateway, store.statuses(), pause).stages
+    stages = stages_of(gateway, store.statuses())
     asked = first = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
     if len(asked) == OVERVIEW_TURNS:
         first = requests_of(store.all_episodes(limit=WINDOW, newest=False))
