@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -59,7 +58,8 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         ) from error
     except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
         raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
-    if wrong := _misfits(report):
+    misfits = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
+    if wrong := "; ".join(f"{kind}: {names}" for kind, names in misfits.items() if names):
         raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
     loaded: PreTrainedModel = model
     for tensor in (*loaded.parameters(), *loaded.buffers()):
@@ -86,9 +86,3 @@ def own_code(folder: Path) -> str | None:
         f"the model in {folder} needs Python code of its own (auto_map in config.json), which Afterwit does "
         "not run: take a model that transformers knows by itself (Qwen3, Llama, Qwen2, SmolLM, ...)"
     )
-
-
-def _misfits(report: dict[str, Any]) -> str:
-    """Which weights the file and the configuration do not share, in words; empty if they agree."""
-    found = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
-    return "; ".join(f"{kind}: {names}" for kind, names in found.items() if names)

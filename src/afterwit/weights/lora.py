@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -107,50 +108,20 @@ def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[st
 def unmerged(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     """A model with all the weights of `model`, whose adapted layers add scale * B A x to their output."""
     other = twin(model, {})
-    for layer, pair in fitting(other, pairs).values():
-        a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
-        layer.register_forward_hook(_Adding(Pair(a_RI, scale * b_OR)))
+
+    def add_to(layer: nn.Module, pair: Pair) -> None:
+        layer.register_forward_hook(lambda _, inputs, out_NO: _added(inputs[0], out_NO, pair))
+
+    for layer, (a_RI, b_OR) in fitting(other, pairs).values():
+        device = layer.weight.device
+        add_to(layer, Pair(a_RI.to(device), scale * b_OR.to(device)))
     return other
-
-
-class _Adding:
-    """A layer's forward hook."""
-
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
-
-    def __call__(self, layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
-        return _added(inputs[0], out_NO, self.pair)
 
 
 def _added(in_NI: Tensor, out_NO: Tensor, pair: Pair) -> Tensor:
     """Product and sum are computed in the factors' precision."""
     narrow_NR = functional.linear(in_NI.to(pair.a_RI.dtype), pair.a_RI)
     return (out_NO + functional.linear(narrow_NR, pair.b_OR)).to(out_NO.dtype)
-
-
-def is_unmerged(model: nn.Module) -> bool:
-    """Whether the model is one of `unmerged`."""
-    return next(_addings(model), None) is not None
-
-
-@contextmanager
-def scaled(model: nn.Module, times: float) -> Iterator[None]:
-    """Within the body the adapter of an `unmerged` model is scaled: nothing else may use the model."""
-    hooks = list(_addings(model)) if times != 1.0 else []
-    pairs = [hook.pair for hook in hooks]
-    for hook, pair in zip(hooks, pairs, strict=True):
-        hook.pair = Pair(pair.a_RI, times * pair.b_OR)
-    try:
-        yield
-    finally:
-        for hook, pair in zip(hooks, pairs, strict=True):
-            hook.pair = pair
-
-
-def _addings(model: nn.Module) -> Iterator[_Adding]:
-    for module in model.modules():
-        yield from (hook for hook in module._forward_hooks.values() if isinstance(hook, _Adding))
 
 
 def fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:
@@ -193,21 +164,7 @@ class Factors:
 
     def times(self, factor: float) -> Factors:
         """The adapter, scaled."""
-        if factor == 1.0:
-            return self
         return Factors({name: Pair(pair.a_RI, factor * pair.b_OR) for name, pair in self.pairs.items()})
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return sum(factor.nbytes for pair in self.pairs.values() for factor in pair)
-
-
-class Group(NamedTuple):
-    """The rows of a batch that one adapter computes; None: all of them."""
-
-    factors: Factors
-    rows_B: Tensor | None
 
 
 class RowAdapters:
@@ -222,47 +179,42 @@ class RowAdapters:
         self._here = threading.local()
         for name, layer in self.module.named_modules():
             if isinstance(layer, nn.Linear | Conv1D):
-                layer.register_forward_hook(self._adding(name))
+                layer.register_forward_hook(partial(self._add, name))
 
     def fitted(self, pairs: Mapping[str, Pair], scale: float) -> Factors:
         """An adapter made ready. ValueError if it does not fit the model."""
         found = {}
-        for name, (layer, pair) in fitting(self.module, pairs).items():
-            a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
-            found[name] = Pair(a_RI, scale * b_OR)
+        for name, (layer, (a_RI, b_OR)) in fitting(self.module, pairs).items():
+            device = layer.weight.device
+            found[name] = Pair(a_RI.to(device), scale * b_OR.to(device))
         return Factors(found)
 
     @contextmanager
     def rows(self, adapters: Sequence[Factors | None]) -> Iterator[None]:
         """Within the body, row i of a batch is computed with adapters[i]; None: with the model alone."""
-        self._here.groups, self._here.size = _groups(adapters), len(adapters)
+        places: dict[Factors, list[int]] = {}
+        for place, factors in enumerate(adapters):
+            if factors is not None:
+                places.setdefault(factors, []).append(place)
+        size = self._here.size = len(adapters)
+        self._here.groups = [
+            (each, None if len(rows) == size else torch.tensor(rows, device=each.device))
+            for each, rows in places.items()
+        ]
         try:
             yield
         finally:
             self._here.groups = ()
 
-    def _adding(self, name: str) -> Any:
-        def hook(layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
-            for factors, rows_B in getattr(self._here, "groups", ()):
-                if (pair := factors.pairs.get(name)) is None:
-                    continue
-                if rows_B is None:
-                    out_NO = _added(inputs[0], out_NO, pair)
-                    continue
-                if len(inputs[0]) != self._here.size:
-                    raise ValueError(f"{name} was given {len(inputs[0])} rows of {self._here.size}")
-                out_NO[rows_B] = _added(inputs[0][rows_B], out_NO[rows_B], pair)
-            return out_NO
-
-        return hook
-
-
-def _groups(adapters: Sequence[Factors | None]) -> tuple[Group, ...]:
-    places: dict[Factors, list[int]] = {}
-    for place, factors in enumerate(adapters):
-        if factors is not None:
-            places.setdefault(factors, []).append(place)
-    return tuple(
-        Group(factors, None if len(rows) == len(adapters) else torch.tensor(rows, device=factors.device))
-        for factors, rows in places.items()
-    )
+    def _add(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
+        """A layer's forward hook: adds each adapter to its rows of the batch, or to all (None)."""
+        for factors, rows_B in getattr(self._here, "groups", ()):
+            if (pair := factors.pairs.get(name)) is None:
+                continue
+            if rows_B is None:
+                out_NO = _added(inputs[0], out_NO, pair)
+                continue
+            if len(inputs[0]) != self._here.size:
+                raise ValueError(f"{name} was given {len(inputs[0])} rows of {self._here.size}")
+            out_NO[rows_B] = _added(inputs[0][rows_B], out_NO[rows_B], pair)
+        return out_NO

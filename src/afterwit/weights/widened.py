@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -24,54 +24,43 @@ def widened(model: nn.Module) -> Iterator[None]:
         return
     with ExitStack() as hooks:
         for block in _blocks(model):
-            if any(weight.dtype in HALVES for weight in _tensors(block)):
-                widening = _Widening(block)
-                for handle in (
-                    block.register_forward_pre_hook(widening.widen, with_kwargs=False),
-                    block.register_forward_hook(widening.narrow, always_call=True),
-                ):
-                    hooks.callback(handle.remove)
+            if any(tensor.dtype in HALVES for tensor in (*block.parameters(), *block.buffers())):
+                widen, narrow = _widening()
+                hooks.callback(block.register_forward_pre_hook(widen).remove)
+                hooks.callback(block.register_forward_hook(narrow, always_call=True).remove)
         yield
 
 
-class _Widening:
-    """The weights of one block, widened while it runs."""
+def _widening() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two hooks: one widens the weights of a block before it runs, one puts them back."""
+    narrow_ones: list[tuple[dict[str, Any], str, Any]] = []
 
-    def __init__(self, block: nn.Module) -> None:
-        self._block = block
-        self._narrow: list[tuple[dict[str, Any], str, Any]] = []
-
-    def widen(self, block: nn.Module, inputs: Any) -> None:
+    def widen(block: nn.Module, inputs: Any) -> None:
         for module in block.modules():
             kinds: tuple[dict[str, Any], dict[str, Any]] = (module._parameters, module._buffers)
             for named in kinds:
                 for name, tensor in named.items():
                     if tensor is not None and tensor.dtype in HALVES:
-                        self._narrow.append((named, name, tensor))
+                        narrow_ones.append((named, name, tensor))
                         wide = tensor.detach().float()
                         named[name] = nn.Parameter(wide, False) if named is module._parameters else wide
 
-    def narrow(self, block: nn.Module, inputs: Any, output: Any) -> None:
-        while self._narrow:
-            named, name, tensor = self._narrow.pop()
+    def narrow(block: nn.Module, inputs: Any, output: Any) -> None:
+        while narrow_ones:
+            named, name, tensor = narrow_ones.pop()
             named[name] = tensor
+
+    return widen, narrow
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     """The elements of module lists, and other modules with weights of their own: together all weights,
     once."""
     for child in model.children():
+        own = isinstance(child, nn.Linear | nn.Embedding) or not list(child.children())
         if isinstance(child, nn.ModuleList):
             yield from child
-        elif isinstance(child, nn.Linear | nn.Embedding) or not any(True for _ in child.children()):
+        elif own or next(child.parameters(recurse=False), None) is not None:
             yield child
         else:
-            if next(child.parameters(recurse=False), None) is not None:
-                yield child
-            else:
-                yield from _blocks(child)
-
-
-def _tensors(block: nn.Module) -> Iterator[Tensor]:
-    yield from block.parameters()
-    yield from block.buffers()
+            yield from _blocks(child)

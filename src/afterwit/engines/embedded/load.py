@@ -13,7 +13,6 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.adapters import SHARED
 from afterwit.engines.embedded import forward
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.embedded.forward import decode, prefill, score
@@ -21,16 +20,7 @@ from afterwit.engines.embedded.runner import PrefillBudget
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError, SettingError
 from afterwit.weights.load import load_causal_lm
-from afterwit.weights.lora import (
-    Factors,
-    RowAdapters,
-    adapted,
-    is_unmerged,
-    lora_of,
-    pairs_of,
-    scaled,
-    unmerged,
-)
+from afterwit.weights.lora import Factors, RowAdapters, adapted, lora_of, pairs_of
 
 PER_STEP = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
@@ -140,16 +130,17 @@ class Staged(NamedTuple):
 def probed(
     staged: Staged, base: nn.Module, rows: RowAdapters, ids: Sequence[int], times: float
 ) -> list[float]:
-    """Log-probs of ids[1:] under staged weights, their adapter scaled by `times`."""
-    lora = lora_of(staged.folder)
-    if times == 0.0 and (staged.factors is not None or lora is not None):
+    """Log-probs of ids[1:] under staged weights, their adapter scaled by `times`. 0 is the base."""
+    lora, factors = lora_of(staged.folder), staged.factors
+    if times == 1.0 or (lora is None and factors is None):
+        with rows.rows([factors]):
+            return score(staged.module, ids)
+    if times == 0.0:
         return score(base, ids)
-    module = staged.module
-    if times != 1.0 and staged.adapter == SHARED and lora is not None and not is_unmerged(module):
-        module = unmerged(base, pairs_of(staged.folder), lora.scale)
-    factors = None if staged.factors is None else staged.factors.times(times)
-    with rows.rows([factors]), scaled(module, times):
-        return score(module, ids)
+    if factors is None and lora is not None:
+        factors = rows.fitted(pairs_of(staged.folder), lora.scale)
+    with rows.rows([factors and factors.times(times)]):
+        return score(rows.module, ids)
 
 
 def prefill_budget(
