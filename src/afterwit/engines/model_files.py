@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -52,14 +53,20 @@ def fingerprint(folder: Path) -> str:
     Weight files up to 64 MiB are read whole. Of larger ones, the size and 256 evenly spaced pieces of 256 KiB
     are read: training moves every weight, so other weights differ there as well.
     """
-    digest = hashlib.sha256()
-    for name in ("tokenizer.json", "config.json"):
-        path = folder / name
+    paths, digest = [folder / "tokenizer.json", folder / "config.json"], hashlib.sha256()
+    for path in paths:
         if not path.is_file():
-            raise SettingError(f"{folder} has no {name}: the model must be a Hugging Face folder.")
-        _mix(digest, path)
-    for path in weight_files(folder):
-        _mix(digest, path)
+            raise SettingError(f"{folder} has no {path.name}: the model must be a Hugging Face folder.")
+    for path in (*paths, *weight_files(folder)):
+        size = path.stat().st_size
+        starts: Iterable[int] = range(0, size, SAMPLE_BYTES)
+        if size > SAMPLES * SAMPLE_BYTES:
+            starts = (index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES))
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            for start in starts:
+                file.seek(start)
+                digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()[:32]
 
 
@@ -71,40 +78,25 @@ def weight_files(folder: Path) -> list[Path]:
     raise SettingError(f"{folder} has no weights (*.safetensors): the model must be a Hugging Face folder.")
 
 
-def _mix(digest: hashlib._Hash, path: Path) -> None:
-    size = path.stat().st_size
-    digest.update(f"{path.name}\0{size}\0".encode())
-    with path.open("rb") as file:
-        for start in _places(size):
-            file.seek(start)
-            digest.update(file.read(SAMPLE_BYTES))
-
-
-def _places(size: int) -> list[int]:
-    """The starts of the pieces: back to back if they cover the file, else evenly spaced to its end."""
-    if size <= SAMPLES * SAMPLE_BYTES:
-        return list(range(0, size, SAMPLE_BYTES))
-    return [index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES)]
-
-
 def weights_of(folder: Path) -> list[Path]:
     """The safetensors files of a model's weights, by name; not the learner's own state."""
     return sorted(path for path in folder.glob("*.safetensors") if path.name != STATE)
 
 
 def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a model's weights, by name. EngineError if a file cannot be read."""
-    return {name: shape for path in weights_of(folder) for name, shape in _header(path).items()}
+    """The shape of each tensor of a model's weights, by name. EngineError if a file cannot be read.
 
-
-def _header(path: Path) -> dict[str, tuple[int, ...]]:
-    """The header of a safetensors file: its length in eight bytes, then JSON."""
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > LONGEST_HEADER:
-                raise ValueError(f"a header of {length} bytes")
-            found = json.loads(file.read(length))
-        return {name: tuple(each["shape"]) for name, each in found.items() if name != "__metadata__"}
-    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
-        raise EngineError(f"{path} is not a file of weights: {error}") from error
+    The header of a safetensors file is its length in eight bytes, then JSON.
+    """
+    shapes = {}
+    for path in weights_of(folder):
+        try:
+            with path.open("rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                if length > LONGEST_HEADER:
+                    raise ValueError(f"a header of {length} bytes")
+                found = json.loads(file.read(length))
+            shapes |= {name: tuple(each["shape"]) for name, each in found.items() if name != "__metadata__"}
+        except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
+            raise EngineError(f"{path} is not a file of weights: {error}") from error
+    return shapes
