@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.dialects.chat import OPENAI_CHAT
-from afterwit.dialects.json_form import ANY_OBJECT
-from afterwit.dialects.request import JsonForm, ModelRequest, RequestLimits, ToolChoice
+from afterwit.dialects.request import ANY_OBJECT, JsonForm, ModelRequest, RequestLimits, ToolChoice
 from afterwit.errors import RequestError
 from afterwit.message import Message, ToolCall
 

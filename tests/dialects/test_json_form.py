@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.dialects.json_form import LONGEST_TEXT, parse_schema
+from afterwit.dialects.request import LONGEST_TEXT, parse_schema
 from afterwit.errors import RequestError
 
 MOST, MORE = "v" * LONGEST_TEXT, "v" * (LONGEST_TEXT + 1)

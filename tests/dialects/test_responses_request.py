@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.dialects.dialect import EarlierTurns
 from afterwit.dialects.request import Field, ModelRequest, RequestLimits, ToolChoice
-from afterwit.dialects.responses import MOST_REFERENCES, OPENAI_RESPONSES, parse_request, references_of
-from afterwit.dialects.responses_output import DEFAULTS, error_body
+from afterwit.dialects.responses import (
+    DEFAULTS,
+    MOST_REFERENCES,
+    OPENAI_RESPONSES,
+    error_body,
+    parse_request,
+    references_of,
+)
 from afterwit.errors import RequestError
 from afterwit.message import Conversation, Message, ToolCall
 from tests.fakes.turns import a_turn

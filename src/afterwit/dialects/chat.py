@@ -1,9 +1,9 @@
-"""OpenAI's Chat Completions."""
+"""OpenAI's Chat Completions: its requests, its responses, whole or as a stream of chunks, and its errors."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -11,20 +11,21 @@ import orjson
 from afterwit.dialects import sse
 from afterwit.dialects.dialect import BodyEncoder, Dialect, Encoder, JsonObject
 from afterwit.dialects.fields import (
+    Item,
     Tool,
     as_arguments,
+    as_items,
     as_list,
+    as_name,
     as_object,
-    as_text,
+    as_role,
     flag,
     integer,
     parse_tools,
-    shown,
     storable,
     text,
     wrong_value,
 )
-from afterwit.dialects.json_form import parse_form
 from afterwit.dialects.openai import (
     custom_arguments,
     error_form,
@@ -33,12 +34,18 @@ from afterwit.dialects.openai import (
     parse_top_logprobs,
     text_of,
 )
-from afterwit.dialects.request import Field, ModelRequest, RequestLimits
+from afterwit.dialects.request import (
+    Field,
+    ModelRequest,
+    RequestLimits,
+    parse_form,
+    parse_sampling,
+    parse_template_args,
+)
 from afterwit.dialects.response import (
     ChoiceDelta,
     ChoiceEnd,
     ReasoningDelta,
-    ResponseEvent,
     ResponseHead,
     SentCalls,
     TextDelta,
@@ -46,7 +53,6 @@ from afterwit.dialects.response import (
     Usage,
     in_pieces,
 )
-from afterwit.dialects.sampling import parse_sampling, parse_template_args
 from afterwit.errors import RequestError
 from afterwit.message import ROLES, Conversation, Message, ToolCall
 
@@ -108,71 +114,51 @@ def _parse_begun(data: Mapping[str, Any], limits: RequestLimits) -> tuple[tuple[
 
 def parse_messages(value: Any, limits: RequestLimits) -> tuple[Message, ...]:
     """The `messages` of a request. Raises RequestError 400 for a malformed message."""
-    written = as_list(value, "messages", most=limits.max_messages)
+    written = as_items(as_list(value, "messages", most=limits.max_messages), "messages")
     if not written:
         raise wrong_value("messages", "must hold at least one message")
-    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(written))
+    messages = tuple(map(_message, written))
     calls = sum(len(message.tool_calls) for message in messages)
     if calls > limits.max_calls:
         raise wrong_value("messages", f"hold {calls} tool calls, more than {limits.max_calls}")
     return messages
 
 
-def _message(value: Any, where: str) -> Message:
-    data = as_object(value, where)
-    role = as_text(data.get("role"), f"{where}.role")
-    role = "tool" if role == "function" else role
-    if role not in ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
+def _message(item: Item) -> Message:
+    role = "tool" if item.get("role") == "function" else as_role(item, ROLES)
     assistant = role == "assistant"
+    calls = as_items(item.get("tool_calls"), item.at("tool_calls")) if assistant else ()
     return Message(
         role=role,
-        content=text_of(data.get("content"), f"{where}.content"),
-        reasoning=_optional(data, "reasoning_content", where, "reasoning") if assistant else None,
-        tool_calls=_calls(data.get("tool_calls"), f"{where}.tool_calls") if assistant else (),
-        tool_call_id=_optional(data, "tool_call_id", where) if role == "tool" else None,
-        name=_optional(data, "name", where),
+        content=text_of(item, "content"),
+        reasoning=item.optional("reasoning_content", "reasoning") if assistant else None,
+        tool_calls=tuple(map(_call, calls)),
+        tool_call_id=item.optional("tool_call_id") if role == "tool" else None,
+        name=item.optional("name"),
     )
 
 
-def _calls(value: Any, where: str) -> tuple[ToolCall, ...]:
-    calls = [] if value is None else as_list(value, where)
-    return tuple(_call(call, f"{where}[{index}]") for index, call in enumerate(calls))
-
-
-def _call(value: Any, where: str) -> ToolCall:
-    data = as_object(value, where)
-    id = _optional(data, "id", where) or ""
-    if data.get("type") == "custom":
-        where = f"{where}.custom"
-        custom = as_object(data.get("custom"), where)
-        arguments = custom_arguments(custom.get("input"), f"{where}.input")
-        return ToolCall(id=id, name=as_text(custom.get("name"), f"{where}.name"), arguments=arguments)
-    where = f"{where}.function"
-    function = as_object(data.get("function"), where)
-    arguments = as_arguments(function.get("arguments"), f"{where}.arguments")
-    return ToolCall(id=id, name=_optional(function, "name", where) or "", arguments=arguments)
-
-
-def _optional(data: Mapping[str, Any], name: str, where: str, *older: str) -> str | None:
-    """The text of a field, or of its older name; None if neither is set."""
-    found = next((key for key in (name, *older) if data.get(key) is not None), None)
-    return None if found is None else as_text(data[found], f"{where}.{found}")
+def _call(item: Item) -> ToolCall:
+    id = item.optional("id") or ""
+    if item.get("type") == "custom":
+        custom = item.item("custom")
+        return ToolCall(id=id, name=custom.text("name"), arguments=custom_arguments(custom))
+    function = item.item("function")
+    name = function.optional("name") or ""
+    return ToolCall(id=id, name=name, arguments=as_arguments(function, "arguments"))
 
 
 def parse_functions(value: Any, most: int) -> tuple[Tool, ...]:
     """The functions among at most `most` tools, unchanged, because templates print them."""
-    return parse_tools(value, most, _function)
 
+    def read(tool: Item) -> Tool | None:
+        if tool.text("type") != "function":
+            return None
+        as_name(tool.item("function"))
+        storable(tool.data, tool.where)
+        return tool.data
 
-def _function(tool: Tool, where: str) -> Tool | None:
-    if as_text(tool.get("type"), f"{where}.type") != "function":
-        return None
-    name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
-    if not name:
-        raise wrong_value(f"{where}.function.name", "must not be empty")
-    storable(tool, where)
-    return tool
+    return parse_tools(value, most, read)
 
 
 class StreamEncoder:
@@ -185,8 +171,6 @@ class StreamEncoder:
         self._head = head
         self._choices = request.choices
         self._include_usage = request.include_usage
-        self._null_usage: JsonObject = {"usage": None} if request.include_usage else {}
-        """Every chunk but the last has a null `usage` if the client asked for usage."""
         self._begun = False
         self._calls: defaultdict[int, SentCalls] = defaultdict(SentCalls)
         """By choice."""
@@ -199,37 +183,35 @@ class StreamEncoder:
         return b"".join(self._chunk(version, choice, role) for choice in range(self._choices))
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        if len(delta.events) == 1 and self._begun and not delta.logprobs:
+        choice, version, logprobs = delta.choice, delta.version, delta.logprobs
+        if len(delta.events) == 1 and self._begun and not logprobs:
             event = delta.events[0]
             if type(event) is TextDelta:
-                return self._frame(delta.choice, delta.version).around(event.text)
-        sent = [b"" if self._begun else self.begin(delta.version)]
-        logprobs = delta.logprobs
+                frame = self._frames.get((choice, version))
+                if frame is None:
+                    frame = sse.Frame.of(self._chunk(version, choice, {"content": ""}), "content")
+                    self._frames[choice, version] = frame
+                return frame.around(event.text)
+        sent = [b"" if self._begun else self.begin(version)]
         for event in delta.events:
-            for added in self._added(delta.choice, event):
-                sent.append(self._chunk(delta.version, delta.choice, added, logprobs=logprobs))
+            if isinstance(event, TextDelta | ReasoningDelta):
+                name = "content" if isinstance(event, TextDelta) else "reasoning_content"
+                added: list[JsonObject] = [{name: event.text}]
+            else:  # a call sends its id and name once, and its arguments in pieces
+                begins, arguments = self._calls[choice].add(event)
+                calls: list[JsonObject] = []
+                if begins:
+                    function = {"name": event.name, "arguments": ""}
+                    id = self._head.call_id(choice, event.index)
+                    calls.append({"index": event.index, "id": id, "type": "function", "function": function})
+                calls += (
+                    {"index": event.index, "function": {"arguments": piece}} for piece in in_pieces(arguments)
+                )
+                added = [{"tool_calls": [call]} for call in calls]
+            for each in added:
+                sent.append(self._chunk(version, choice, each, logprobs=logprobs))
                 logprobs = ()
         return b"".join(sent)
-
-    def _frame(self, choice: int, version: int) -> sse.Frame:
-        frame = self._frames.get((choice, version))
-        if frame is None:
-            frame = sse.Frame.of(self._chunk(version, choice, {"content": ""}), "content")
-            self._frames[choice, version] = frame
-        return frame
-
-    def _added(self, choice: int, event: ResponseEvent) -> Iterator[JsonObject]:
-        """The deltas of an event: a call sends its id and name once, and its arguments in pieces."""
-        if isinstance(event, TextDelta | ReasoningDelta):
-            yield {"content" if isinstance(event, TextDelta) else "reasoning_content": event.text}
-            return
-        begins, arguments = self._calls[choice].add(event)
-        if begins:
-            function = {"name": event.name, "arguments": ""}
-            id = self._head.call_id(choice, event.index)
-            yield {"tool_calls": [{"index": event.index, "id": id, "type": "function", "function": function}]}
-        for piece in in_pieces(arguments):
-            yield {"tool_calls": [{"index": event.index, "function": {"arguments": piece}}]}
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         return self._chunk(end.version, end.choice, {}, finish=end.finish, logprobs=end.logprobs)
@@ -257,7 +239,8 @@ class StreamEncoder:
             "logprobs": {"content": logprob_objects(logprobs), "refusal": None} if logprobs else None,
             "finish_reason": finish,
         }
-        return sse.event(_response(self._head, _CHUNK, version, [changed], **self._null_usage))
+        usage = {"usage": None} if self._include_usage else {}  # only the last chunk has one
+        return sse.event(_response(self._head, _CHUNK, version, [changed], **usage))
 
 
 class WholeEncoder(BodyEncoder):
@@ -282,21 +265,18 @@ class WholeEncoder(BodyEncoder):
         return b""
 
     def end(self, usage: Usage, version: int) -> bytes:
-        choices = [self._choice(end) for end in sorted(self._ended, key=lambda end: end.choice)]
-        body = _response(self._head, "chat.completion", version, choices, usage=_usage(usage))
-        return orjson.dumps(body)
-
-    def _choice(self, end: ChoiceEnd) -> JsonObject:
-        logprobs = None
-        if self._asked_logprobs:
+        choices = []
+        for end in sorted(self._ended, key=lambda end: end.choice):
             content = orjson.Fragment(b"[" + b",".join(self._logprobs[end.choice]) + b"]")
-            logprobs = {"content": content, "refusal": None}
-        return {
-            "index": end.choice,
-            "message": end.message.to_dict(),
-            "logprobs": logprobs,
-            "finish_reason": end.finish,
-        }
+            choices.append(
+                {
+                    "index": end.choice,
+                    "message": end.message.to_dict(),
+                    "logprobs": {"content": content, "refusal": None} if self._asked_logprobs else None,
+                    "finish_reason": end.finish,
+                }
+            )
+        return orjson.dumps(_response(self._head, "chat.completion", version, choices, usage=_usage(usage)))
 
 
 def _response(

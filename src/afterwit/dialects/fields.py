@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from afterwit.errors import RequestError
 
-NO_ARGUMENTS = "{}"
 LONGEST_SHOWN = 80
 """Characters of a client's text in a message."""
 
@@ -113,21 +112,74 @@ def number(data: Mapping[str, Any], name: str, default: float, *, low: float, hi
     return default if value is None else as_number(value, name, low=low, high=high)
 
 
-def as_arguments(value: Any, param: str) -> str:
+class Item:
+    """An object within a request, and its place, which errors name."""
+
+    __slots__ = ("data", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.data: Mapping[str, Any] = value if isinstance(value, dict) else as_object(value, where)
+        self.where = where
+
+    def get(self, name: str) -> Any:
+        return self.data.get(name)
+
+    def text(self, name: str) -> str:
+        """A field that must be a string."""
+        value = self.data.get(name)
+        return value if isinstance(value, str) else as_text(value, self.at(name))
+
+    def optional(self, *names: str) -> str | None:
+        """The string in the first of these fields that is set; None without one."""
+        found = next((name for name in names if self.data.get(name) is not None), None)
+        return None if found is None else self.text(found)
+
+    def item(self, name: str) -> Item:
+        return Item(self.data.get(name), self.at(name))
+
+    def at(self, name: str) -> str:
+        return f"{self.where}.{name}"
+
+
+def as_items(value: Any, where: str, *, most: int | None = None) -> list[Item]:
+    """The objects of a list; null is none."""
+    listed = [] if value is None else as_list(value, where, most=most)
+    return [Item(each, f"{where}[{index}]") for index, each in enumerate(listed)]
+
+
+def parse_tools(value: Any, most: int, read: Callable[[Item], Tool | None]) -> tuple[Tool, ...]:
+    """At most `most` tools, each by `read`, which returns None for tools that are not functions."""
+    return tuple(tool for tool in map(read, as_items(value, "tools", most=most)) if tool is not None)
+
+
+def as_role(item: Item, roles: Collection[str]) -> str:
+    role = item.text("role")
+    if role not in roles:
+        raise wrong_value(item.at("role"), f"must be one of {', '.join(roles)}, not {shown(role)}")
+    return role
+
+
+def as_name(item: Item) -> str:
+    """The name of a tool."""
+    name = item.text("name")
+    if not name:
+        raise wrong_value(item.at("name"), "must not be empty")
+    return name
+
+
+def as_arguments(item: Item, name: str) -> str:
     """The arguments of a call in the history, as JSON text.
 
     Clients send an object, its JSON text, that text as a JSON string, or nothing for `{}`. Any other value is
     kept, so that a malformed call can be sent back.
     """
-    if value is None:
-        return NO_ARGUMENTS
+    value = item.get(name)
     if not isinstance(value, str):
-        if isinstance(value, dict | list):
-            storable(value, param)
-        return json.dumps(value, ensure_ascii=False)
+        storable(value, item.at(name))
+        return json.dumps({} if value is None else value, ensure_ascii=False)
     written = value.strip()
     if written in ("", "null"):
-        return NO_ARGUMENTS
+        return "{}"
     if written.startswith('"'):
         try:
             inner: str = json.loads(written)
@@ -137,17 +189,10 @@ def as_arguments(value: Any, param: str) -> str:
     return value
 
 
-def parse_tools(value: Any, most: int, read: Callable[[Tool, str], Tool | None]) -> tuple[Tool, ...]:
-    """At most `most` tools, each by `read`, which returns None for tools that are not functions."""
-    tools = [] if value is None else as_list(value, "tools", most=most)
-    found = (
-        read(as_object(tool, where), where) for at, tool in enumerate(tools) for where in [f"tools[{at}]"]
-    )
-    return tuple(tool for tool in found if tool is not None)
-
-
 def storable(value: Any, param: str) -> None:
     """Raise 400 if `value` nests deeper, or holds more values, than the limits of a stored value."""
+    if not isinstance(value, dict | list):
+        return
     level, held = [value], 0
     for _ in range(DEEPEST):
         held += sum(map(len, level))

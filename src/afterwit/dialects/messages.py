@@ -1,20 +1,27 @@
-"""Anthropic's Messages API: its requests."""
+"""Anthropic's Messages API: its requests, its responses, whole or as a stream of events, and its errors."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from typing import Any
 
-from afterwit.dialects.dialect import Dialect, TokenCount
+import orjson
+
+from afterwit.dialects import sse
+from afterwit.dialects.dialect import BodyEncoder, Dialect, Encoder, JsonObject, TokenCount
 from afterwit.dialects.fields import (
+    Item,
     Tool,
     as_arguments,
+    as_items,
     as_list,
+    as_name,
     as_object,
-    as_text,
+    as_role,
     flag,
     omitted,
     parse_tools,
@@ -23,12 +30,39 @@ from afterwit.dialects.fields import (
     text,
     wrong_value,
 )
-from afterwit.dialects.json_form import parse_schema, unknown_form
-from afterwit.dialects.messages_output import encoder, error_body
-from afterwit.dialects.request import JsonForm, ModelRequest, RequestLimits, ToolChoice
-from afterwit.dialects.sampling import parse_sampling
+from afterwit.dialects.request import (
+    JsonForm,
+    ModelRequest,
+    RequestLimits,
+    ToolChoice,
+    parse_sampling,
+    parse_schema,
+    unknown_form,
+)
+from afterwit.dialects.response import (
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
+    ParsedCall,
+    ReasoningDelta,
+    ResponseEvent,
+    ResponseHead,
+    SentCalls,
+    TextDelta,
+    Usage,
+    in_pieces,
+)
+from afterwit.errors import RequestError
 from afterwit.ids import STORED_PREFIX, with_prefix
 from afterwit.message import Conversation, Message, ToolCall
+from afterwit.text import without_halves
+from afterwit.turn import Finish
+
+PATH = "/v1/messages"
+
+ROLES = ("user", "assistant", "system")
+
+CALL_PREFIX = "toolu"
 
 _CHOICES = {
     "auto": ToolChoice.AUTO,
@@ -37,13 +71,8 @@ _CHOICES = {
     "tool": ToolChoice.REQUIRED,
 }
 
-ROLES = ("user", "assistant", "system")
-
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code adds to the system text for its servers. It changes with every request."""
-
-_FAILED = "Error: "
-"""Prefix of the text of a failed tool: templates lack a field for failures."""
 
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
@@ -53,16 +82,13 @@ _SILENT = frozenset(
 _SERVER_RESULT = "_tool_result"
 """Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
 
-PATH = "/v1/messages"
-
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
     data = as_object(body, "the body")
     thinks = None
     if data.get("thinking") is not None:
-        kind = as_object(data["thinking"], "thinking").get("type")
-        thinks = as_text(kind, "thinking.type") != "disabled"
+        thinks = Item(data["thinking"], "thinking").text("type") != "disabled"
     messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits)
     tools = parse_tools(data.get("tools"), limits.max_tools, _function)
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
@@ -98,19 +124,16 @@ def _form(data: Mapping[str, Any]) -> JsonForm | None:
     return None
 
 
-def _function(tool: Tool, where: str) -> Tool | None:
+def _function(tool: Item) -> Tool | None:
     """A tool of the client's own, in chat's form; None for tools that Anthropic's servers define or run."""
     if tool.get("type") not in (None, "custom"):
         return None
-    name = as_text(tool.get("name"), f"{where}.name")
-    if not name:
-        raise wrong_value(f"{where}.name", "must not be empty")
-    function: dict[str, Any] = {"name": name}
+    function: dict[str, Any] = {"name": as_name(tool)}
     if tool.get("description") is not None:
-        function["description"] = as_text(tool["description"], f"{where}.description")
+        function["description"] = tool.text("description")
     if tool.get("input_schema") is not None:
-        function["parameters"] = as_object(tool["input_schema"], f"{where}.input_schema")
-    storable(function, where)
+        function["parameters"] = tool.item("input_schema").data
+    storable(function, tool.where)
     return {"type": "function", "function": function}
 
 
@@ -118,17 +141,17 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, st
     """Whether the response calls a tool, which one if it is named, and whether it may make several calls."""
     if value is None:
         return ToolChoice.AUTO, None, True
-    data = as_object(value, "tool_choice")
-    kind = as_text(data.get("type"), "tool_choice.type")
+    item = Item(value, "tool_choice")
+    kind = item.text("type")
     if kind not in _CHOICES:
         raise wrong_value("tool_choice.type", f"must be one of {', '.join(_CHOICES)}, not {shown(kind)}")
     choice = _CHOICES[kind]
     if choice is ToolChoice.REQUIRED and not tools:
         raise wrong_value("tool_choice", "asks for a call, but there are no tools")
-    name = as_text(data.get("name"), "tool_choice.name") if kind == "tool" else None
+    name = item.text("name") if kind == "tool" else None
     if name is not None and name not in {tool["function"]["name"] for tool in tools}:
         raise wrong_value("tool_choice.name", f"is {shown(name)}, which is not among the tools")
-    return choice, name, not flag(data, "disable_parallel_tool_use")
+    return choice, name, not flag(item.data, "disable_parallel_tool_use")
 
 
 def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
@@ -141,7 +164,7 @@ def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tup
         raise wrong_value("system", f"holds more than {limits.max_parts} blocks")
     said = parse_messages(messages, limits)
     begun = list(takewhile(lambda message: message.role == "system", said))
-    texts = [_BILLING.sub("", text_of(block) or "") for block in parse_blocks(system, "system")]
+    texts = [_BILLING.sub("", text) for text in _texts_of(parse_blocks(system, "system"))]
     text = "\n".join(filter(None, [*texts, *(message.content for message in begun)]))
     rest = [
         Message(role="user", content=f"<system-reminder>\n{message.content}\n</system-reminder>")
@@ -165,24 +188,27 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
     blocks = _count_blocks(message.get("content") for message in written if isinstance(message, dict))
     if blocks > limits.max_parts:
         raise wrong_value("messages", f"hold {blocks} blocks, more than {limits.max_parts}")
-    said = [part for index, message in enumerate(written) for part in _said(message, f"messages[{index}]")]
+    said: list[Message] = []
+    for item in as_items(written, "messages"):
+        role = as_role(item, ROLES)
+        parts = parse_blocks(item.get("content"), item.at("content"))
+        if role == "user":
+            said += _user(parts)
+        elif role == "assistant":
+            said.append(_assistant(parts))
+        else:
+            said.append(Message(role="system", content=_BILLING.sub("", "\n".join(_texts_of(parts)))))
     calls = sum(len(message.tool_calls) + (message.role == "tool") for message in said)
     if calls > limits.max_calls:
         raise wrong_value("messages", f"hold {calls} tool calls and results, more than {limits.max_calls}")
     return said
 
 
-def _said(value: Any, where: str) -> list[Message]:
-    data = as_object(value, where)
-    role = as_text(data.get("role"), f"{where}.role")
-    if role not in ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
-    blocks = parse_blocks(data.get("content"), f"{where}.content")
-    if role == "user":
-        return _user(blocks)
-    if role == "assistant":
-        return [_assistant(blocks)]
-    return [Message(role="system", content=_BILLING.sub("", _joined(blocks)))]
+def _count_blocks(contents: Iterable[Any]) -> int:
+    """Blocks of contents and of the tool results in them. Counting is much faster than parsing."""
+    lists = [content for content in contents if isinstance(content, list)]
+    inner = [block.get("content") for content in lists for block in content if isinstance(block, dict)]
+    return sum(map(len, lists)) + sum(len(content) for content in inner if isinstance(content, list))
 
 
 def _user(blocks: Sequence[Block]) -> list[Message]:
@@ -190,7 +216,7 @@ def _user(blocks: Sequence[Block]) -> list[Message]:
     messages: list[Message] = []
     for is_result, group in groupby(blocks, lambda block: block.kind == "tool_result"):
         if is_result:
-            messages += [_result(block) for block in group]
+            messages += map(_result, group)
         else:
             texts = _texts_of(group)
             ends = accumulate(len(text) + 1 for text in texts[:-1])
@@ -199,9 +225,9 @@ def _user(blocks: Sequence[Block]) -> list[Message]:
 
 
 def _result(block: Block) -> Message:
-    text = _joined(parse_blocks(block.data.get("content"), f"{block.where}.content"))
-    if block.data.get("is_error") is True and not text.lower().startswith("error"):
-        text = _FAILED + text
+    text = "\n".join(_texts_of(parse_blocks(block.get("content"), block.at("content"))))
+    if block.get("is_error") is True and not text.lower().startswith("error"):
+        text = f"Error: {text}"  # templates lack a field for failures
     return Message(
         role="tool", content=text, tool_call_id=with_prefix(STORED_PREFIX, block.text("tool_use_id"))
     )
@@ -213,14 +239,13 @@ def _assistant(blocks: Sequence[Block]) -> Message:
         ToolCall(
             id=with_prefix(STORED_PREFIX, block.text("id")),
             name=block.text("name"),
-            arguments=as_arguments(block.data.get("input"), f"{block.where}.input"),
+            arguments=as_arguments(block, "input"),
         )
         for block in blocks
         if block.kind == "tool_use"
     )
     thoughts = [block.text("thinking") for block in blocks if block.kind == "thinking"]
-    texts = [text_of(block) or "" for block in blocks if block.kind != "tool_use"]
-    content = "".join(texts)
+    content = "".join(_texts_of(block for block in blocks if block.kind != "tool_use"))
     return Message(
         role="assistant",
         content=content if content or not calls else None,
@@ -229,17 +254,14 @@ def _assistant(blocks: Sequence[Block]) -> Message:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block and its place in the request."""
+class Block(Item):
+    """A block of a content; a string is a block of text."""
 
-    kind: str
-    data: Mapping[str, Any]
-    where: str
+    __slots__ = ("kind",)
 
-    def text(self, name: str) -> str:
-        """A field that must be a string."""
-        return as_text(self.data.get(name), f"{self.where}.{name}")
+    def __init__(self, value: Any, where: str) -> None:
+        super().__init__({"type": "text", "text": value} if isinstance(value, str) else value, where)
+        self.kind = self.text("type")
 
 
 def parse_blocks(value: Any, where: str) -> list[Block]:
@@ -247,68 +269,258 @@ def parse_blocks(value: Any, where: str) -> list[Block]:
     if value is None:
         return []
     if isinstance(value, str):
-        return [_block(value, where)]
-    return [_block(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
-
-
-def _count_blocks(contents: Iterable[Any]) -> int:
-    """Blocks of contents and of the tool results in them. Counting is much faster than parsing."""
-    lists = [content for content in contents if isinstance(content, list)]
-    inner = [block.get("content") for content in lists for block in content if isinstance(block, dict)]
-    return sum(map(len, lists)) + sum(len(content) for content in inner if isinstance(content, list))
-
-
-def _block(value: Any, where: str) -> Block:
-    data = {"type": "text", "text": value} if isinstance(value, str) else as_object(value, where)
-    return Block(kind=as_text(data.get("type"), f"{where}.type"), data=data, where=where)
-
-
-def text_of(block: Block) -> str | None:
-    """The text of a block, or its placeholder; None for blocks without a meaning to this model."""
-    match block.kind:
-        case "text":
-            return block.text("text")
-        case "document":
-            return _document(block)
-        case "search_result":
-            return _search_result(block)
-        case kind if kind in _SILENT or kind.endswith(_SERVER_RESULT):
-            return None
-    return omitted(block.kind)
-
-
-def _joined(blocks: Iterable[Block]) -> str:
-    return "\n".join(_texts_of(blocks))
+        return [Block(value, where)]
+    return [Block(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
 
 
 def _texts_of(blocks: Iterable[Block]) -> list[str]:
-    return [text for text in map(text_of, blocks) if text is not None]
+    """The texts of blocks, or their placeholders, without blocks that mean nothing to this model."""
+    texts = []
+    for block in blocks:
+        match block.kind:
+            case "text":
+                texts.append(block.text("text"))
+            case "document":
+                texts.append(_document(block))
+            case "search_result":
+                heads = (block.get(name) for name in ("title", "source"))
+                lines = [head for head in heads if isinstance(head, str)]
+                texts.append("\n".join([*lines, _plain(block)]))
+            case kind if kind not in _SILENT and not kind.endswith(_SERVER_RESULT):
+                texts.append(omitted(kind))
+    return texts
 
 
 def _document(block: Block) -> str:
     """A document's text, or the placeholder of a file."""
-    where = f"{block.where}.source"
-    source = as_object(block.data.get("source"), where)
+    source = block.item("source")
     match source.get("type"):
         case "text":
-            return as_text(source.get("data"), f"{where}.data")
+            return source.text("data")
         case "content":
-            return _plain(source.get("content"), f"{where}.content")
-        case _:
-            return omitted(block.kind)
+            return _plain(source)
+    return omitted(block.kind)
 
 
-def _search_result(block: Block) -> str:
-    """A search result: its title, its source and its text."""
-    heads = (block.data.get(name) for name in ("title", "source"))
-    texts = [head for head in heads if isinstance(head, str)]
-    return "\n".join([*texts, _plain(block.data.get("content"), f"{block.where}.content")])
-
-
-def _plain(value: Any, where: str) -> str:
+def _plain(item: Item) -> str:
     """The text of a content inside a block, with placeholders for other blocks, however deep they nest."""
-    blocks = parse_blocks(value, where)
+    blocks = parse_blocks(item.get("content"), item.at("content"))
     return "\n".join(block.text("text") if block.kind == "text" else omitted(block.kind) for block in blocks)
+
+
+PING: JsonObject = {"type": "ping"}
+
+STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
+
+_GROWN_BY: Mapping[str, type[TextDelta | ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+"""The events that add text to a type of block; the block's text field has the same name."""
+
+
+class StreamEncoder:
+    """Server-sent events, each named after its type. One block is open at a time."""
+
+    content_type = sse.CONTENT_TYPE
+    heartbeat = sse.named_event(PING)
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._head = head
+        self._show_reasoning = request.show_reasoning
+        self._begun = False
+        self._open = ""
+        """The type of the open block."""
+        self._index = -1
+        """The index of the block that was opened last."""
+        self._calls = SentCalls()
+        self._frames: dict[int, sse.Frame] = {}
+        """Events that add text to a block, by its index."""
+        self._stop: JsonObject = {}
+        self._events: list[bytes] = []
+        """To be sent now."""
+
+    def begin(self, version: int) -> bytes:
+        self._begun = True
+        stop = {"stop_reason": None, "stop_sequence": None}
+        message = _message(self._head, [], stop, Usage(prompt=self._head.prompt_tokens, completion=0))
+        return sse.named_event({"type": "message_start", "message": message}) + sse.named_event(PING)
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        grown_by = _GROWN_BY.get(self._open)
+        if grown_by is not None and len(delta.events) == 1:
+            event = delta.events[0]
+            if isinstance(event, grown_by):
+                frame = self._frames.get(self._index)
+                if frame is None:
+                    self._add(replace(event, text=""))
+                    frame = self._frames[self._index] = sse.Frame.of(self._sent(), self._open)
+                return frame.around(event.text)
+        begun = b"" if self._begun else self.begin(delta.version)
+        for event in delta.events:
+            if self._show_reasoning or not isinstance(event, ReasoningDelta):
+                self._add(event)
+        return begun + self._sent()
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        self._stop = _stop(end)
+        self._close()
+        return self._sent()
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        delta = {"type": "message_delta", "delta": self._stop, "usage": _usage(usage)}
+        return sse.named_event(delta) + sse.named_event({"type": "message_stop"})
+
+    def fail(self, error: RequestError) -> bytes:
+        return sse.named_event(error_body(error))
+
+    def _add(self, event: ResponseEvent) -> None:
+        """Add a response event. A call is a block of its own."""
+        if isinstance(event, TextDelta):
+            self._enter({"type": "text", "text": ""})
+            self._change({"type": "text_delta", "text": event.text})
+        elif isinstance(event, ReasoningDelta):
+            self._enter({"type": "thinking", "thinking": "", "signature": ""})
+            self._change({"type": "thinking_delta", "thinking": event.text})
+        else:
+            begins, arguments = self._calls.add(event)
+            if begins:
+                self._close()
+                self._enter(
+                    {"type": "tool_use", "id": _call_id(self._head, event), "name": event.name, "input": {}}
+                )
+            for piece in in_pieces(without_halves(arguments)):
+                self._change({"type": "input_json_delta", "partial_json": piece})
+            if isinstance(event, ParsedCall):
+                self._close()
+
+    def _enter(self, block: JsonObject) -> None:
+        """Open the block, unless one of its type is open."""
+        if self._open != block["type"]:
+            self._close()
+            self._open = block["type"]
+            self._index += 1
+            self._send("content_block_start", content_block=block)
+
+    def _change(self, delta: JsonObject) -> None:
+        self._send("content_block_delta", delta=delta)
+
+    def _close(self) -> None:
+        """End the open block, if there is one."""
+        if self._open == "thinking":
+            self._change({"type": "signature_delta", "signature": _signature(self._head)})
+        if self._open:
+            self._send("content_block_stop")
+        self._open = ""
+
+    def _send(self, kind: str, **fields: JsonObject) -> None:
+        self._events.append(sse.named_event({"type": kind, "index": self._index, **fields}))
+
+    def _sent(self) -> bytes:
+        events, self._events = self._events, []
+        return b"".join(events)
+
+
+class WholeEncoder(BodyEncoder):
+    """One JSON body."""
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        super().__init__(error_body)
+        self._head = head
+        self._show_reasoning = request.show_reasoning
+        self._events: list[TextDelta | ReasoningDelta | ParsedCall] = []
+        self._stop: JsonObject = {}
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        for event in delta.events:
+            hidden = isinstance(event, ReasoningDelta) and not self._show_reasoning
+            if not hidden and not isinstance(event, CallDelta):
+                self._events.append(event)
+        return b""
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        self._stop = _stop(end)
+        return b""
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        """The blocks that a stream of the same events adds up to, without calls that were not completed."""
+        blocks: list[JsonObject] = []
+        for kind, group in groupby(self._events, type):
+            texts = []
+            for event in group:
+                if isinstance(event, ParsedCall):
+                    id, arguments = _call_id(self._head, event), without_halves(event.arguments)
+                    call = {"type": "tool_use", "id": id, "name": event.name}
+                    blocks.append({**call, "input": orjson.Fragment(arguments)})
+                else:
+                    texts.append(event.text)
+            if kind is TextDelta:
+                blocks.append({"type": "text", "text": "".join(texts)})
+            elif kind is ReasoningDelta:
+                thought = {"type": "thinking", "thinking": "".join(texts)}
+                blocks.append({**thought, "signature": _signature(self._head)})
+        return orjson.dumps(_message(self._head, blocks, self._stop, usage))
+
+
+def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
+    return StreamEncoder(request, head) if request.stream else WholeEncoder(request, head)
+
+
+def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, usage: Usage) -> JsonObject:
+    return {
+        "id": f"msg_{head.turn}",
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": content,
+        **stop,
+        "usage": _usage(usage),
+    }
+
+
+def _stop(end: ChoiceEnd) -> JsonObject:
+    """The reason of the end; the matched string only if it is the reason."""
+    if end.finish is Finish.STOP and end.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
+    return {"stop_reason": STOP_REASONS[end.finish], "stop_sequence": None}
+
+
+def _usage(usage: Usage) -> JsonObject:
+    """The counts. No tokens are reported as cached: the sum of all inputs is the prompt."""
+    return {
+        "input_tokens": usage.prompt,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": usage.completion,
+    }
+
+
+def _call_id(head: ResponseHead, call: CallDelta | ParsedCall) -> str:
+    return with_prefix(CALL_PREFIX, head.call_id(0, call.index))
+
+
+def _signature(head: ResponseHead) -> str:
+    """The signature of a thinking block. Clients drop thoughts without one, or return them as text."""
+    return base64.b64encode(head.turn.encode()).decode()
+
+
+_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Error types of single statuses."""
+
+_TOO_LONG = "prompt is too long: "
+"""Clients compact the conversation if the message contains these words."""
+
+
+def error_body(error: RequestError) -> JsonObject:
+    """`{"type": "error", "error": {type, message}}`: a response's body, or a stream's last event."""
+    words = _TOO_LONG if error.code == "context_length_exceeded" else ""
+    kind = _ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": words + error.message}}
 
 
 ANTHROPIC_MESSAGES = Dialect(

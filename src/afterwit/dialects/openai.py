@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterwit.dialects.fields import (
+    Item,
     Tool,
     as_list,
-    as_object,
     as_text,
     integer,
     omitted,
@@ -25,39 +25,36 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 """Types of content parts that are text, and the field that holds it."""
 
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Without text: templates read reasoning from its own field."""
 
 MOST_ALTERNATIVES = 20
 
 
-def text_of(value: Any, where: str) -> str | None:
+def text_of(item: Item, name: str) -> str | None:
     """The text of a content: a string, or an array of parts, joined as lines. None: no content."""
+    value, where = item.get(name), item.at(name)
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise wrong_type(where, "a string or an array of parts", value)
-    parts = [_part(part, f"{where}[{index}]") for index, part in enumerate(value)]
-    return "\n".join(part for part in parts if part is not None)
+    texts = []
+    for index, each in enumerate(value):
+        if isinstance(each, str):
+            texts.append(each)
+            continue
+        part = Item(each, f"{where}[{index}]")
+        kind = part.text("type")
+        if kind in _TEXT_PARTS:
+            field = _TEXT_PARTS[kind]
+            texts.append("" if part.get(field) is None and field in part.data else part.text(field))
+        elif kind not in _REASONING_PARTS:
+            texts.append(omitted(kind))
+    return "\n".join(texts)
 
 
-def _part(value: Any, where: str) -> str | None:
-    """A part's text; None for reasoning, which templates read from its own field."""
-    if isinstance(value, str):
-        return value
-    part = as_object(value, where)
-    kind = as_text(part.get("type"), f"{where}.type")
-    if kind in _REASONING_PARTS:
-        return None
-    if kind not in _TEXT_PARTS:
-        return omitted(kind)
-    field = _TEXT_PARTS[kind]
-    if field in part and part[field] is None:
-        return ""
-    return as_text(part.get(field), f"{where}.{field}")
-
-
-def custom_arguments(value: Any, where: str) -> str:
+def custom_arguments(item: Item) -> str:
     """The free text of a call of a `custom` tool, as the one argument `input`."""
-    return json.dumps({"input": "" if value is None else as_text(value, where)}, ensure_ascii=False)
+    return json.dumps({"input": item.optional("input") or ""}, ensure_ascii=False)
 
 
 def parse_tool_choice(
@@ -68,25 +65,20 @@ def parse_tool_choice(
     `nested`: `function` and `allowed_tools` are objects in a field of their type, as in chat.
     """
     tools = tuple(tools)
-    if value is None:
-        return ToolChoice.AUTO, None, tools
-    if isinstance(value, str):
-        return _mode(value, tools), None, tools
-    choice = as_object(value, "tool_choice")
-    kind = as_text(choice.get("type", "function" if nested else None), "tool_choice.type")
+    if value is None or isinstance(value, str):
+        return _mode(ToolChoice.AUTO if value is None else value, tools), None, tools
+    choice = Item(value, "tool_choice")
+    kind = as_text(choice.data.get("type", "function" if nested else None), "tool_choice.type")
     if kind == "function":
-        return ToolChoice.REQUIRED, _known_name(choice, tools, "tool_choice", nested=nested), tools
+        return ToolChoice.REQUIRED, _known_name(choice, tools, nested=nested), tools
     if kind != "allowed_tools":
         message = f"tool_choice asks for a tool of type {shown(kind)}: this server calls functions only."
         raise RequestError(400, "unsupported_tool_choice", message, param="tool_choice")
-    where = "tool_choice.allowed_tools" if nested else "tool_choice"
-    choice = as_object(choice.get(kind), where) if nested else choice
-    where = f"{where}.tools"
-    entries = [as_object(entry, where) for entry in as_list(choice.get("tools"), where)]
-    functions = [entry for entry in entries if entry.get("type") == "function"]
-    names = {_known_name(entry, tools, where, nested=nested) for entry in functions}
+    choice = choice.item(kind) if nested else choice
+    entries = [Item(one, choice.at("tools")) for one in as_list(choice.get("tools"), choice.at("tools"))]
+    names = {_known_name(one, tools, nested=nested) for one in entries if one.get("type") == "function"}
     allowed = tuple(tool for tool in tools if tool["function"]["name"] in names)
-    return _mode(choice.get("mode", ToolChoice.AUTO), allowed), None, allowed
+    return _mode(choice.data.get("mode", ToolChoice.AUTO), allowed), None, allowed
 
 
 def _mode(value: Any, tools: Sequence[Tool]) -> ToolChoice:
@@ -98,11 +90,10 @@ def _mode(value: Any, tools: Sequence[Tool]) -> ToolChoice:
     return ToolChoice(mode)
 
 
-def _known_name(choice: Mapping[str, Any], tools: Sequence[Tool], where: str, *, nested: bool) -> str:
-    function = as_object(choice.get("function"), f"{where}.function") if nested else choice
-    name = as_text(function.get("name"), f"{where}.function.name" if nested else f"{where}.name")
+def _known_name(choice: Item, tools: Sequence[Tool], *, nested: bool) -> str:
+    name = (choice.item("function") if nested else choice).text("name")
     if name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value(where, f"names {shown(name)}, which is not among the tools")
+        raise wrong_value(choice.where, f"names {shown(name)}, which is not among the tools")
     return name
 
 

@@ -1,49 +1,108 @@
-"""OpenAI's Responses API: its requests, and the references in them to earlier responses."""
+"""OpenAI's Responses API: its requests, the earlier responses that they refer to, and its responses, whole,
+stored, or as a stream of numbered events.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+import orjson
+
+from afterwit import ids
+from afterwit.dialects import sse
 from afterwit.dialects.dialect import (
     Dialect,
     EarlierTurns,
+    JsonObject,
     References,
     ReferringParser,
     StoredResponses,
     TokenCount,
 )
 from afterwit.dialects.fields import (
+    Item,
     Tool,
     as_arguments,
-    as_list,
+    as_items,
+    as_name,
     as_object,
-    as_text,
+    as_role,
     flag,
     parse_tools,
-    shown,
     storable,
     text,
     wrong_type,
     wrong_value,
 )
-from afterwit.dialects.json_form import parse_form
-from afterwit.dialects.openai import custom_arguments, parse_tool_choice, parse_top_logprobs, text_of
-from afterwit.dialects.request import ModelRequest, RequestLimits
-from afterwit.dialects.responses_output import (
-    DEFAULTS,
-    ItemKind,
-    encoder,
-    error_body,
-    read_item_id,
-    stored_body,
+from afterwit.dialects.openai import (
+    custom_arguments,
+    error_form,
+    logprob_objects,
+    parse_tool_choice,
+    parse_top_logprobs,
+    text_of,
 )
-from afterwit.dialects.sampling import parse_sampling, parse_template_args
+from afterwit.dialects.request import (
+    Field,
+    ModelRequest,
+    RequestLimits,
+    parse_form,
+    parse_sampling,
+    parse_template_args,
+)
+from afterwit.dialects.response import (
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
+    ParsedCall,
+    ReasoningDelta,
+    ResponseEvent,
+    ResponseHead,
+    SentCalls,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+)
 from afterwit.errors import RequestError
-from afterwit.ids import STORED_PREFIX, choice_turn, turn_of_response, with_prefix
+from afterwit.ids import STORED_PREFIX
 from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Finish, Turn
 
-NO_EARLIER_TURNS = EarlierTurns()
+PATH = "/v1/responses"
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "background": False,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "user": None,
+    }
+)
+"""Request fields that the response repeats, and their values if the client does not send them."""
+
+ROLES = ("user", "assistant", "system", "developer")
+
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that requests log-probs."""
 
@@ -57,18 +116,22 @@ NOT_SERVED = {
 PRINTED = ("name", "description", "parameters")
 """Fields of a function that the model reads, in the order in which chat templates are taught."""
 
-Quoted = Mapping[str, Message]
-"""Earlier responses that items may refer to, by turn."""
-
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
-
-ROLES = ("user", "assistant", "system", "developer")
 
 MOST_REFERENCES = 256
 """Turns that one request may refer to: each is read from the store."""
 
-PATH = "/v1/responses"
+CALL_PREFIX = "call_"
+"""OpenClaw rewrites the ids of calls that begin with anything else."""
+
+MESSAGE, REASONING, CALL = "msg", "rs", "fc"
+"""The kinds of our items, which are the prefixes of their ids."""
+
+_ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
+"""The id of one of our items: its kind, its turn, and its number among the turn's items of this kind."""
+
+NO_EARLIER_TURNS = EarlierTurns()
 
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
@@ -88,6 +151,9 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools, _function), nested=False
     )
     included = data.get("include")
+    sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
+    for name, value in sent.items():
+        storable({name: value}, name)
     return ModelRequest(
         model=text(data, "model"),
         conversation=Conversation(
@@ -105,7 +171,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         logprobs=isinstance(included, list) and LOGPROBS in included,
         top_logprobs=parse_top_logprobs(data),
         follows=None if earlier.previous is None else earlier.previous.id,
-        echoed=_echoed(data),
+        echoed={**DEFAULTS, **sent},
     )
 
 
@@ -128,95 +194,71 @@ def _messages(
     return tuple(messages)
 
 
-def _echoed(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields that the response repeats."""
-    sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
-    for name, value in sent.items():
-        storable({name: value}, name)
-    return {**DEFAULTS, **sent}
-
-
-def _function(tool: Tool, where: str) -> Tool | None:
+def _function(tool: Item) -> Tool | None:
     """A function in chat's form."""
-    storable(tool, where)
-    if as_text(tool.get("type"), f"{where}.type") != "function":
+    storable(tool.data, tool.where)
+    if tool.text("type") != "function":
         return None
-    if not as_text(tool.get("name"), f"{where}.name"):
-        raise wrong_value(f"{where}.name", "must not be empty")
+    as_name(tool)
     if tool.get("parameters") is not None:
-        as_object(tool["parameters"], f"{where}.parameters")
-    function = {name: tool[name] for name in PRINTED if tool.get(name) is not None}
+        tool.item("parameters")
+    function = {name: tool.get(name) for name in PRINTED if tool.get(name) is not None}
     return {"type": "function", "function": function}
 
 
-def parse_input(value: Any, quoted: Quoted, limits: RequestLimits) -> tuple[Message, ...]:
-    """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404."""
+def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
+    """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
+
+    `quoted`: earlier responses that items may refer to, by turn. Items of unknown types, and thoughts without
+    text, are left out.
+    """
     if isinstance(value, str):
-        return (Message(role="user", content=value),)
+        value = [{"role": "user", "content": value}]
     if not isinstance(value, list):
         raise wrong_type("input", "a string or an array of items", value)
-    items = as_list(value, "input", most=ITEMS_OF_ONE * limits.max_messages)
-    return tuple(_joined(_parts(items, quoted)))
-
-
-def _parts(items: Iterable[Any], quoted: Quoted) -> Iterator[Message]:
-    """Each item as a message of its own. Items of unknown types, and thoughts without text, are left out."""
-    for index, value in enumerate(items):
-        where = f"input[{index}]"
-        item = as_object(value, where)
-        identifier = _referred_id(item)
+    parts = []
+    for item in as_items(value, "input", most=ITEMS_OF_ONE * limits.max_messages):
+        identifier = _referred_id(item.data)
         if identifier is not None:
-            part = _referred_part(identifier, quoted, where)
-        else:
-            kind = item.get("type")
-            read = _READERS.get("message" if kind is None else as_text(kind, f"{where}.type"))
-            part = None if read is None else read(item, where)
-        if part is not None:
-            yield part
+            parts.append(_referred_part(identifier, quoted, item.where))
+        elif read := _READERS.get("message" if item.get("type") is None else item.text("type")):
+            parts.append(read(item))
+    return _joined(part for part in parts if part is not None)
 
 
-def _message(item: Mapping[str, Any], where: str) -> Message:
-    role = as_text(item.get("role"), f"{where}.role")
-    if role not in ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
-    return Message(role=role, content=text_of(item.get("content"), f"{where}.content") or "")
+def _message(item: Item) -> Message:
+    return Message(role=as_role(item, ROLES), content=text_of(item, "content") or "")
 
 
-def _reasoning(item: Mapping[str, Any], where: str) -> Message | None:
+def _reasoning(item: Item) -> Message | None:
     """The thought, if the client returns its plain text."""
     for name in ("content", "summary"):
         if item.get(name):
-            parts = as_list(item[name], f"{where}.{name}")
-            read = (as_object(part, f"{where}.{name}").get("text") for part in parts)
-            thought = "\n\n".join(as_text(text, f"{where}.{name}.text") for text in read)
-            return Message(role="assistant", reasoning=thought)
+            texts = [part.text("text") for part in as_items(item.get(name), item.at(name))]
+            return Message(role="assistant", reasoning="\n\n".join(texts))
     return None
 
 
-def _call(item: Mapping[str, Any], where: str) -> Message:
-    if item["type"] == "custom_tool_call":
-        arguments = custom_arguments(item.get("input"), f"{where}.input")
-    else:
-        arguments = as_arguments(item.get("arguments"), f"{where}.arguments")
-    name = as_text(item.get("name"), f"{where}.name")
-    call = ToolCall(id=_call_id(item, where), name=name, arguments=arguments)
+def _call(item: Item) -> Message:
+    custom = item.get("type") == "custom_tool_call"
+    arguments = custom_arguments(item) if custom else as_arguments(item, "arguments")
+    call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
     return Message(role="assistant", tool_calls=(call,))
 
 
-def _output(item: Mapping[str, Any], where: str) -> Message:
-    content = text_of(item.get("output"), f"{where}.output") or ""
-    return Message(role="tool", content=content, tool_call_id=_call_id(item, where))
+def _output(item: Item) -> Message:
+    return Message(role="tool", content=text_of(item, "output") or "", tool_call_id=_call_id(item))
 
 
-def _call_id(item: Mapping[str, Any], where: str) -> str:
-    return with_prefix(STORED_PREFIX, as_text(item.get("call_id"), f"{where}.call_id"))
+def _call_id(item: Item) -> str:
+    return ids.with_prefix(STORED_PREFIX, item.text("call_id"))
 
 
-def _nameless_reference(item: Mapping[str, Any], where: str) -> None:
-    raise wrong_type(f"{where}.id", "a string", item.get("id"))
+def _nameless_reference(item: Item) -> None:
+    raise wrong_type(item.at("id"), "a string", item.get("id"))
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any], str], Message | None]] = {
+_READERS: Mapping[str, Callable[[Item], Message | None]] = {
     "message": _message,
     "reasoning": _reasoning,
     "function_call": _call,
@@ -267,12 +309,12 @@ def references_of(body: Mapping[str, Any]) -> References:
     """The turns that a body refers to. Raises RequestError 400 if there are too many."""
     items = body.get("input")
     referred = map(_referred_id, items) if isinstance(items, list) else ()
-    found = (read_item_id(identifier) for identifier in referred if identifier is not None)
-    quoted = dict.fromkeys(item.turn for item in found if item is not None)
+    found = [_ITEM.fullmatch(identifier) for identifier in referred if identifier is not None]
+    quoted = dict.fromkeys(item[2] for item in found if item is not None)
     if len(quoted) > MOST_REFERENCES:
         raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
     try:
-        previous = choice_turn(turn_of_response(body["previous_response_id"]), 0)
+        previous = ids.choice_turn(ids.turn_of_response(body["previous_response_id"]), 0)
     except (KeyError, TypeError, ValueError):
         previous = None
     return References(previous=previous, quoted=tuple(quoted))
@@ -287,21 +329,314 @@ def _referred_id(item: Any) -> str | None:
     return identifier if isinstance(identifier, str) else None
 
 
-def _referred_part(identifier: str, quoted: Quoted, where: str) -> Message | None:
+def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -> Message | None:
     """The part of an earlier response with this item id; None if it was empty. Raises RequestError 404."""
-    item = read_item_id(identifier)
-    response = None if item is None else quoted.get(item.turn)
+    item = _ITEM.fullmatch(identifier)
+    response = None if item is None else quoted.get(item[2])
     if item is None or response is None:
         message = f"{where} refers to an item that is not known here."
         raise RequestError(404, "item_not_found", message, param=where)
-    if item.kind is ItemKind.CALL:
-        calls = response.tool_calls[item.number : item.number + 1]
+    kind, number = item[1], int(item[3])
+    if kind == CALL:
+        calls = response.tool_calls[number : number + 1]
         return Message(role="assistant", tool_calls=calls) if calls else None
-    if item.number:  # the first message item holds the whole text, even if a call divided it
+    if number:  # the first message item holds the whole text, even if a call divided it
         return None
-    if item.kind is ItemKind.REASONING:
+    if kind == REASONING:
         return Message(role="assistant", reasoning=response.reasoning) if response.reasoning else None
     return Message(role="assistant", content=response.content or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TextForm:
+    """The JSON of an item that consists of text, in one part that grows."""
+
+    kind: str
+    grown_by: type[TextDelta] | type[ReasoningDelta]
+    type: str
+    role: JsonObject
+    parts: str
+    """The item's field for its parts."""
+    part_event: str
+    text_event: str
+    """The prefixes of the events of the part and of its text."""
+    part_type: str
+    has_logprobs: bool
+
+    def part(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> JsonObject:
+        more = {"annotations": [], **self.tokens(logprobs)} if self.has_logprobs else {}
+        return {"type": self.part_type, "text": text, **more}
+
+    def tokens(self, logprobs: Sequence[TokenLogprob]) -> JsonObject:
+        return {"logprobs": logprob_objects(logprobs)} if self.has_logprobs else {}
+
+    def item(self, identifier: str, status: str, *parts: JsonObject) -> JsonObject:
+        return {"id": identifier, "type": self.type, "status": status, **self.role, self.parts: list(parts)}
+
+
+_MESSAGE = _TextForm(
+    kind=MESSAGE,
+    grown_by=TextDelta,
+    type="message",
+    role={"role": "assistant"},
+    parts="content",
+    part_event="response.content_part",
+    text_event="response.output_text",
+    part_type="output_text",
+    has_logprobs=True,
+)
+
+_REASONING = _TextForm(
+    kind=REASONING,
+    grown_by=ReasoningDelta,
+    type="reasoning",
+    role={},
+    parts="summary",
+    part_event="response.reasoning_summary_part",
+    text_event="response.reasoning_summary_text",
+    part_type="summary_text",
+    has_logprobs=False,
+)
+"""As a summary, because clients display and return summaries."""
+
+STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
+"""The status of a response that was cut; any other is completed."""
+
+
+class ResponseEncoder:
+    """One response: a stream of numbered events, or one JSON body at its end."""
+
+    def __init__(
+        self, turn: str, created: int, model: str, echoed: Mapping[str, Any], *, stream: bool
+    ) -> None:
+        """`created`: whole seconds since the epoch. `echoed`: the fields of the request that it repeats."""
+        self.content_type = sse.CONTENT_TYPE if stream else "application/json"
+        self.heartbeat = sse.COMMENT if stream else b""
+        self._turn, self._created, self._model, self._echoed = turn, created, model, echoed
+        self._stream = stream
+        self._number = 0
+        """Of the next event."""
+        self._events: list[bytes] = []
+        """To be sent now."""
+        self._items: list[JsonObject] = []
+        """The complete ones."""
+        self._counted: Counter[str] = Counter()
+        """Items of each kind."""
+        self._form: _TextForm | None = None
+        """The form of the text item that is not complete yet."""
+        self._identifier = ""
+        self._texts: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        """The id of that item, and its text and log-probs so far."""
+        self._call: JsonObject | None = None
+        """The call that is not complete yet, with its arguments so far in a list."""
+        self._calls = SentCalls()
+        self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
+        """Events that add text to an item, by its index: the bytes before the number, and around the text."""
+        self._finish = Finish.STOP
+
+    def begin(self, version: int) -> bytes:
+        if self._stream:
+            response = self._response("in_progress")
+            self._send("response.created", response=response)
+            self._send("response.in_progress", response=response)
+        return self._sent()
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        if len(delta.events) == 1 and not delta.logprobs and self._form is not None:
+            event = delta.events[0]
+            if isinstance(event, self._form.grown_by):
+                self._texts.append(event.text)
+                return self._framed(event.text, self._form) if self._stream else b""
+        begun = b"" if self._number else self.begin(delta.version)
+        logprobs = delta.logprobs  # sent with the first text
+        for event in delta.events:
+            if isinstance(event, TextDelta):
+                self._add_text(_MESSAGE, event.text, logprobs)
+                logprobs = ()
+            elif isinstance(event, ReasoningDelta):
+                self._add_text(_REASONING, event.text, ())
+            elif self._stream or isinstance(event, ParsedCall):
+                self._add_call(event)
+        return begun + self._sent()
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        self._finish = end.finish
+        if self._form is not None and self._form.has_logprobs:
+            self._logprobs += end.logprobs
+        if not (self._counted[MESSAGE] or self._counted[CALL]):  # without text and calls: an empty message
+            self._close("completed")
+            self._open(_MESSAGE)
+        self._close("incomplete" if end.finish is Finish.LENGTH else "completed")
+        return self._sent()
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        whole = self.whole(usage)
+        if not self._stream:
+            return orjson.dumps(whole)
+        self._send(f"response.{whole['status']}", response=whole)
+        return self._sent()
+
+    def fail(self, error: RequestError) -> bytes:
+        body = error_body(error)
+        if not self._stream:
+            return orjson.dumps(body)
+        self._send("error", **{name: body["error"][name] for name in ("code", "message", "param")})
+        # clients know few codes: all server errors have the same
+        failure = {"code": "server_error" if error.status >= 500 else error.code, "message": error.message}
+        self._send("response.failed", response=self._response("failed", error=failure))
+        return self._sent()
+
+    def whole(self, usage: Usage) -> JsonObject:
+        """The complete response. Cached tokens and those of the reasoning are not counted separately."""
+        counts = {
+            "input_tokens": usage.prompt,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage.completion,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt + usage.completion,
+        }
+        return self._response(STATUS.get(self._finish, "completed"), usage=counts)
+
+    def _response(
+        self, status: str, *, usage: JsonObject | None = None, error: JsonObject | None = None
+    ) -> JsonObject:
+        return {
+            "id": f"resp_{self._turn}",
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": error,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "model": self._model,
+            "output": list(self._items),
+            "usage": usage,
+            **self._echoed,
+        }
+
+    def _open(self, form: _TextForm) -> None:
+        self._form, self._identifier = form, self._next_id(form.kind)
+        self._texts, self._logprobs = [], []
+        self._send_item("added", form.item(self._identifier, "in_progress"))
+        self._send_text(f"{form.part_event}.added", form, part=form.part(""))
+
+    def _add_text(self, form: _TextForm, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        if self._form is not form:
+            self._close("completed")
+            self._open(form)
+        self._texts.append(text)
+        self._logprobs += logprobs
+        self._send_text(f"{form.text_event}.delta", form, delta=text, **form.tokens(logprobs))
+
+    def _framed(self, text: str, form: _TextForm) -> bytes:
+        """The event that adds text to the open item."""
+        number, self._number = self._number, 0
+        found = self._frames.get(len(self._items))
+        if found is None:
+            self._send_text(f"{form.text_event}.delta", form, delta="", **form.tokens(()))
+            whole = sse.Frame.of(self._sent(), "delta")
+            before, key, after = whole.before.partition(b'"sequence_number":')
+            found = before + key, sse.Frame(after.removeprefix(b"0"), whole.after)
+            self._frames[len(self._items)] = found
+        self._number = number + 1
+        return found[0] + b"%d" % number + found[1].around(text)
+
+    def _add_call(self, call: CallDelta | ParsedCall) -> None:
+        begins, arguments = self._calls.add(call)
+        if begins:
+            self._close("completed")
+            begun = {
+                "id": self._next_id(CALL),
+                "type": "function_call",
+                "status": "in_progress",
+                "call_id": ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index)),
+                "name": call.name,
+                "arguments": "",
+            }
+            self._call = {**begun, "arguments": []}
+            self._send_item("added", begun)
+        assert self._call is not None, "a call is begun before it goes on"
+        if arguments:
+            self._call["arguments"].append(arguments)
+            self._send_arguments("delta", self._call["id"], delta=arguments)
+        if isinstance(call, ParsedCall):
+            self._end_call("completed")
+
+    def _end_call(self, status: str) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            item = {**call, "status": status, "arguments": "".join(call["arguments"])}
+            self._send_arguments("done", item["id"], name=item["name"], arguments=item["arguments"])
+            self._complete(item)
+
+    def _close(self, status: str) -> None:
+        """Complete the open text item. An open call was not completed: it is incomplete."""
+        self._end_call("incomplete")
+        form, self._form = self._form, None
+        if form is not None:
+            text, logprobs = "".join(self._texts), self._logprobs
+            part = form.part(text, logprobs)
+            self._send_text(f"{form.text_event}.done", form, text=text, **form.tokens(logprobs))
+            self._send_text(f"{form.part_event}.done", form, part=part)
+            self._complete(form.item(self._identifier, status, part))
+
+    def _complete(self, item: JsonObject) -> None:
+        self._send_item("done", item)
+        self._items.append(item)
+
+    def _next_id(self, kind: str) -> str:
+        self._counted[kind] += 1
+        return f"{kind}_{self._turn}{self._counted[kind] - 1}"
+
+    def _send_item(self, what: str, item: JsonObject) -> None:
+        self._send(f"response.output_item.{what}", output_index=len(self._items), item=item)
+
+    def _send_arguments(self, what: str, identifier: str, **fields: Any) -> None:
+        kind = f"response.function_call_arguments.{what}"
+        self._send(kind, item_id=identifier, output_index=len(self._items), **fields)
+
+    def _send_text(self, kind: str, form: _TextForm, **fields: Any) -> None:
+        place = {"item_id": self._identifier, "output_index": len(self._items), f"{form.parts}_index": 0}
+        self._send(kind, **place, **fields)
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        if self._stream:
+            self._events.append(sse.named_event({"type": kind, "sequence_number": self._number, **fields}))
+            self._number += 1
+
+    def _sent(self) -> bytes:
+        events, self._events = self._events, []
+        return b"".join(events)
+
+
+def encoder(request: ModelRequest, head: ResponseHead) -> ResponseEncoder:
+    return ResponseEncoder(head.turn, head.created, head.model, request.echoed, stream=request.stream)
+
+
+def stored_body(turn: Turn) -> JsonObject:
+    """A stored response. Only the sampling parameters and tools of its request are known."""
+    sampling, message = turn.sampling, turn.message
+    echoed = {
+        **DEFAULTS,
+        "max_output_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "tools": [{"type": "function", **tool["function"]} for tool in turn.conversation.tools],
+    }
+    events: list[ResponseEvent] = [ReasoningDelta(text=message.reasoning)] if message.reasoning else []
+    events += [TextDelta(text=message.content)] if message.content else []
+    events += [
+        ParsedCall(index=index, name=call.name, arguments=call.arguments)
+        for index, call in enumerate(message.tool_calls)
+    ]
+    response = ResponseEncoder(turn.id, int(turn.created), turn.model, echoed, stream=False)
+    response.delta(ChoiceDelta(choice=0, events=events, version=0))
+    response.end_choice(ChoiceEnd(choice=0, message=message, finish=turn.finish, stop=None, version=0))
+    return response.whole(Usage(prompt=len(turn.prompt_ids), completion=len(turn.sampled.ids)))
+
+
+def error_body(error: RequestError) -> JsonObject:
+    return error_form(error, {Field.MESSAGES: "input", Field.FORMAT: "text.format"})
 
 
 PARSE = ReferringParser(references=references_of, parse=parse_request)
