@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,8 +22,7 @@ from afterwit.cli.options import (
     chosen_model,
 )
 
-if TYPE_CHECKING:
-    from afterwit.home.first_run import Answers
+LOOPBACK = "127.0.0.1"
 
 
 def init(
@@ -45,49 +44,52 @@ def init(
     from afterwit.config import home_of, load
     from afterwit.doctor.report import report
     from afterwit.errors import SettingError
-    from afterwit.home.first_run import Answers, refuse_second, write_config
+    from afterwit.gateway.auth import is_loopback
+    from afterwit.home.home import CONFIG, write_config
 
     folder = home_of(home)
-    refuse_second(folder)
-    if model is not None:
-        answers = Answers(
-            model=_absolute(model),
-            engine=engine or "embedded",
-            url=addresses(engine_url),
-            host=host or "127.0.0.1",
-            key=key,
-            record_only=record_only,
+    if (path := folder / CONFIG).exists():  # a person's file is never changed
+        raise SettingError(f"{path} exists already: edit it, then run `afterwit doctor`")
+    if model is None:
+        if not sys.stdin.isatty():
+            raise SettingError(
+                "no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`"
+            )
+        model, engine, engine_url, host, key, record_only = _ask()
+    if key is None and not is_loopback(host or LOOPBACK):
+        raise SettingError(
+            f"--host {host} can be reached from other machines: name an API key too, --key NAME"
         )
-    elif sys.stdin.isatty():
-        answers = _ask(Answers)
-    else:
-        raise SettingError("no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`")
-    load(home=folder, direct=answers.settings())  # refused before anything is written
-    print(f"wrote {write_config(folder, answers)}")
-    if answers.key is not None:
-        print(f"the API key {answers.key!r}, which is not shown again:")
-        add(answers.key, home=home)
+    there = Path(model).expanduser()  # by its absolute path, because `serve` may run elsewhere
+    settings = {
+        "model": str(there.resolve()) if there.exists() else model,
+        "serve.host": None if host == LOOPBACK else host,
+        "engine.kind": None if engine == "embedded" else engine,
+        "engine.url": addresses(engine_url),
+        "judge.enabled": False if record_only else None,
+        "learner.enabled": False if record_only else None,
+    }
+    load(home=folder, direct=settings)  # refused before anything is written
+    written = write_config(folder, {name: value for name, value in settings.items() if value is not None})
+    print(f"wrote {written}")
+    if key is not None:
+        print(f"the API key {key!r}, which is not shown again:")
+        add(key, home=home)
     if not report(load(home=folder), folder):
         print("Fix this, then run `afterwit doctor`.", file=sys.stderr)
         raise typer.Exit(1)
     print("next: `afterwit serve`, and point an agent at the address that it prints")
 
 
-def _ask(answers: type[Answers]) -> Answers:
+def _ask() -> tuple[str, str, list[str] | None, str, str | None, bool]:
+    """Model, engine, its address, host, key, and whether to record only."""
     model = typer.prompt("Model: a Hugging Face folder or hub id", default="Qwen/Qwen3-0.6B")
     engine = typer.prompt("Where it runs: embedded (here), vllm or sglang", default="embedded")
-    url = None if engine == "embedded" else typer.prompt("That server's address, as http://127.0.0.1:8000")
+    url = None if engine == "embedded" else [typer.prompt("That server's address, as http://127.0.0.1:8000")]
     others = typer.confirm("May other machines call it?", default=False)
     key = typer.prompt("A name for their API key", default="first") if others else None
     learns = typer.confirm("Shall it learn from what it records?", default=True)
-    host = "0.0.0.0" if others else "127.0.0.1"
-    return answers(model=_absolute(model), engine=engine, url=url, host=host, key=key, record_only=not learns)
-
-
-def _absolute(model: str) -> str:
-    """An existing folder by its absolute path, because `serve` may run elsewhere; a hub id unchanged."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if folder.exists() else model
+    return model, engine, url, "0.0.0.0" if others else LOOPBACK, key, not learns
 
 
 def doctor(

@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Collection
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from afterwit import __version__
 from afterwit.build import store_at, versions_of
@@ -34,21 +34,25 @@ from afterwit.store import Store
 from afterwit.store.open import store_exists
 from afterwit.version import Version
 
-HEADER = "afterwit-backup.json"
-
-FORMAT = 1
-
+HEADER, FORMAT = "afterwit-backup.json", 1
 SMALL_FILES = (MODEL, CONFIG)
-
 VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
 """The name of a version's file in an archive."""
-
 HOME = "home"
 """Refers to the file in the home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class Header:
+    """The first entry of an archive. `hashes`: SHA-256 by file name."""
+
+    format: int = FORMAT
+    afterwit: str
+    created: float
+    hashes: dict[str, str]
+
+
+class Copied(NamedTuple):
     """Numbers of versions and of versions with weights in a backup, and its size in bytes."""
 
     versions: int
@@ -69,41 +73,37 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     versions = versions_of(home, home, versions_settings(home))
     versions.follow()
     try:
-        with draft_beside(file) as draft, _replacing(file, draft / "backup") as stream:
+        with draft_beside(file) as draft:
             place = draft / "home"
             place.mkdir(mode=0o700)
             store.copy_to(place / STORE)
             for small in SMALL_FILES:
                 if (home / small).exists():
                     shutil.copyfile(home / small, place / small)
-            header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))
-            with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                _add_header(tar, header)
-                for name in header.hashes:
-                    with (place / name).open("rb") as data:
-                        _add(tar, name, data)
-                newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
-                whole = [_add_version(tar, versions, one, place) for one in newest_first]
+            handle = os.open(draft / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w+b") as stream:
+                whole = _write(stream, versions, place, now)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(draft / "backup", file)
     except OSError as error:
         raise SettingError(f"{file} cannot be written: {error.strerror}") from error
-    return Copied(versions=len(whole), with_weights=sum(whole), size=file.stat().st_size)
+    return Copied(len(whole), sum(whole), file.stat().st_size)
 
 
-@contextmanager
-def _replacing(file: Path, draft: Path) -> Iterator[BinaryIO]:
-    """The new file `draft`, which replaces `file` once it is complete and flushed to the disk."""
-    with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as stream:
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(draft, file)
-
-
-def _add_header(tar: tarfile.TarFile, header: Header) -> None:
-    data = header.dump()
+def _write(stream: BinaryIO, versions: Versions, place: Path, now: float) -> list[bool]:
+    """Archive the files of `place`, then every version; returns for each whether its weights are in it."""
+    header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))
+    data = json.dumps(asdict(header), indent=1).encode()
     info = tarfile.TarInfo(HEADER)
-    info.size, info.mtime, info.mode = len(data), int(header.created), 0o600
-    tar.addfile(info, io.BytesIO(data))
+    info.size, info.mtime, info.mode = len(data), int(now), 0o600
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(data))
+        for name in header.hashes:
+            with (place / name).open("rb") as file:
+                _add(tar, name, file)
+        newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
+        return [_add_version(tar, versions, one, place) for one in newest_first]
 
 
 def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, place: Path) -> bool:
@@ -184,36 +184,57 @@ def _unpack(file: Path, draft: Path) -> Header:
         entries = iter(tar)
         first = next(entries, None)
         data = (
-            None if first is None or first.name != HEADER or not _is_plain(first) else tar.extractfile(first)
+            tar.extractfile(first) if first is not None and first.name == HEADER and _plain(first) else None
         )
         if data is None:
             raise tarfile.ReadError(f"it does not begin with {HEADER}")
-        header = read_header(data.read())
-        if STORE not in header.hashes:
-            raise tarfile.ReadError(f"it has no {STORE}")
+        header = _header(data.read())
         for entry in entries:
-            if not belongs(entry.name):
-                raise tarfile.ReadError(f"{entry.name} has no place in a home")
-            _unpack_one(tar, entry, draft)
+            name, link_to = entry.name, entry.linkname
+            if not _belongs(name):
+                raise tarfile.ReadError(f"{name} has no place in a home")
+            target = draft / name
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            of_versions = all(VERSION_FILE.fullmatch(each) and _belongs(each) for each in (name, link_to))
+            if entry.islnk() and of_versions and (draft / link_to).is_file():
+                link(draft / link_to, target)
+                continue
+            source = tar.extractfile(entry) if _plain(entry) else None
+            if source is None:
+                raise tarfile.ReadError(f"{name} is neither a file nor a link to one before it")
+            with source, target.open("xb") as copy:
+                shutil.copyfileobj(source, copy)
+            target.chmod(0o600)
     return header
 
 
-def _is_plain(entry: tarfile.TarInfo) -> bool:
+def _plain(entry: tarfile.TarInfo) -> bool:
     return entry.isreg() and not entry.issparse()
 
 
-def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, draft: Path) -> None:
-    target = draft / entry.name
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if entry.islnk() and links(entry.name, entry.linkname) and (draft / entry.linkname).is_file():
-        link(draft / entry.linkname, target)
-        return
-    source = tar.extractfile(entry) if _is_plain(entry) else None
-    if source is None:
-        raise tarfile.ReadError(f"{entry.name} is neither a file nor a link to one before it")
-    with source, target.open("xb") as copy:
-        shutil.copyfileobj(source, copy)
-    target.chmod(0o600)
+def _header(data: bytes) -> Header:
+    """SettingError if this Afterwit does not know the format."""
+    try:
+        header = parsed(Header, data)
+    except ValueError as error:
+        raise SettingError(f"the backup's {HEADER} cannot be read") from error
+    if header.format != FORMAT:
+        raise SettingError(
+            f"the backup has format {header.format}; this Afterwit knows {FORMAT}: install Afterwit "
+            f"{header.afterwit}, which wrote it"
+        )
+    if foreign := header.hashes.keys() - {STORE, *SMALL_FILES}:
+        raise SettingError(f"the backup's {HEADER} names {min(foreign)!r}, which is not a file of a home")
+    if STORE not in header.hashes:
+        raise tarfile.ReadError(f"it has no {STORE}")
+    return header
+
+
+def _belongs(name: str) -> bool:
+    """Whether an archive may hold an entry of this name, so that nothing is written outside the home."""
+    if (of_version := VERSION_FILE.fullmatch(name)) is None:
+        return name in (STORE, *SMALL_FILES)
+    return of_version[1] == MANIFEST or names_file(of_version[1])
 
 
 def _check(file: Path, draft: Path, header: Header) -> None:
@@ -237,55 +258,14 @@ def _check(file: Path, draft: Path, header: Header) -> None:
     store_at(store_url(draft)).close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """The first entry of an archive. `hashes`: SHA-256 by file name."""
-
-    format: int = FORMAT
-    afterwit: str
-    created: float
-    hashes: dict[str, str]
-
-    def dump(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode()
-
-
-def read_header(data: bytes) -> Header:
-    """The inverse of `Header.dump`. SettingError if this Afterwit does not know the format."""
-    try:
-        header = parsed(Header, data)
-    except ValueError as error:
-        raise SettingError(f"the backup's {HEADER} cannot be read") from error
-    if header.format != FORMAT:
-        raise SettingError(
-            f"the backup has format {header.format}; this Afterwit knows {FORMAT}: install Afterwit "
-            f"{header.afterwit}, which wrote it"
-        )
-    if foreign := header.hashes.keys() - {STORE, *SMALL_FILES}:
-        raise SettingError(f"the backup's {HEADER} names {min(foreign)!r}, which is not a file of a home")
-    return header
-
-
-def belongs(name: str) -> bool:
-    """Whether an archive may hold an entry of this name, so that nothing is written outside the home."""
-    if (of_version := VERSION_FILE.fullmatch(name)) is None:
-        return name in (STORE, *SMALL_FILES)
-    return of_version[1] == MANIFEST or names_file(of_version[1])
-
-
-def links(name: str, other: str) -> bool:
-    """Whether an entry may be a link to another one: a version's file to that of an earlier version."""
-    return all(VERSION_FILE.fullmatch(each) and belongs(each) for each in (name, other))
-
-
 def copy_store(home: Path, configured: str | None, *, source: str | None, target: str) -> int:
     """Copy the store at `source` (None: the home's own, at `configured` or in it) to `target`.
 
     Both are URLs, or `home`. Returns the number of turns. Raises AlreadyRunning if a process runs over the
     home, SettingError if there is nothing to copy, StoreError if the target is not empty.
     """
-    here = _url(home, source) if source else store_url(home, configured)
-    there = _url(home, target)
+    here = store_url(home, configured if source is None else None if source == HOME else source)
+    there = store_url(home, None if target == HOME else target)
     if here == there:
         raise SettingError("the turns are there already: it is the store that is copied")
     if not store_exists(here):
@@ -293,7 +273,3 @@ def copy_store(home: Path, configured: str | None, *, source: str | None, target
     refuse_running(home, "its newest turns would be missing from the copy")
     with closing(store_at(here)) as old, closing(store_at(there)) as new:
         return old.copy_into(new)
-
-
-def _url(home: Path, place: str) -> str:
-    return store_url(home) if place == HOME else place

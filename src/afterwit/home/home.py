@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,9 @@ from afterwit.errors import SettingError, StoreMismatch, VersionDamaged
 
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
-    from afterwit.store import Store, VersionRecord
+    from afterwit.store import Store
 
-STORE = "store.db"
-
-VERSIONS = "versions"
-
-CONFIG = "config.toml"
-
+STORE, VERSIONS, CONFIG = "store.db", "versions", "config.toml"
 MODEL = "model.json"
 """Remembers the model's folder for later commands."""
 
@@ -32,6 +28,18 @@ def make_home(home: Path) -> Path:
             f"the home folder {home} cannot be made: {error.strerror}; choose another with --home"
         ) from error
     return home
+
+
+def write_config(home: Path, settings: Mapping[str, object]) -> Path:
+    """Write config.toml into the home, which is made if missing; the file. SettingError if there is one."""
+    path = make_home(home) / CONFIG
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
+    return path
 
 
 def store_url(home: Path, url: str | None = None) -> str:
@@ -70,8 +78,15 @@ def refuse_another_home(url: str | None, store: Store, versions: Versions) -> No
     them. `url` is the setting `store.url`: a store inside the home (None) is its own.
     """
     known = [record for record in store.versions() if record.number > 0]
-    if url is None or not known or any(_is_here(record, versions) for record in reversed(known)):
+    if url is None or not known:
         return
+    for record in reversed(known):
+        try:
+            version = versions.of(None).get(record.number)
+        except VersionDamaged:  # fails later with its own message
+            return
+        if version is not None and version.created == record.created:
+            return
     here = sum(number > 0 for number in versions.of(None).numbers())
     newest = max(known, key=lambda record: record.number)
     made = datetime.fromtimestamp(newest.created, UTC)
@@ -80,12 +95,3 @@ def refuse_another_home(url: str | None, store: Store, versions: Versions) -> No
         f"of {made:%Y-%m-%d %H:%M} UTC, and none of them is among the {here} in {versions.root}. Share that "
         "home's versions (`versions.url`, or one disk), or name another database in store.url"
     )
-
-
-def _is_here(record: VersionRecord, versions: Versions) -> bool:
-    """Assumes so of a manifest that cannot be read, which fails later with its own message."""
-    try:
-        version = versions.of(None).get(record.number)
-    except VersionDamaged:
-        return True
-    return version is not None and version.created == record.created

@@ -12,7 +12,7 @@ from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import SettingError
-from afterwit.home.first_run import Answers, write_config
+from afterwit.home.home import write_config
 
 run = CliRunner()
 
@@ -65,14 +65,14 @@ def test_an_answer_that_no_setting_takes_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
-    write_config(tmp_path, Answers(model="a/b"))
-    assert (tmp_path / "config.toml").read_text() == 'model = "a/b"\n'
-    there = tmp_path / "there"
-    answers = Answers(
-        model="a/b", engine="sglang", url="http://gpu:30000", host="0.0.0.0", key="k", record_only=True
+    assert "there is no model at /nowhere/model" in str(
+        run.invoke(app, ["init", "/nowhere/model", "--home", str(tmp_path)]).exception
     )
-    write_config(there, answers)
+    assert (tmp_path / "config.toml").read_text() == 'model = "/nowhere/model"\n'
+    there = tmp_path / "there"
+    flags = ["--engine", "sglang", "--engine-url", "http://gpu:30000", "--host", "0.0.0.0", "--key", "k"]
+    run.invoke(app, ["init", "/nowhere/model", *flags, "--record-only", "--home", str(there)])
     read = load(home=there)
     assert (read.serve.host, read.engine.kind, read.learner.enabled) == ("0.0.0.0", "sglang", False)
     with pytest.raises(SettingError, match="cannot be written"):
-        write_config(there, answers)
+        write_config(there, {"model": "a/b"})
