@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from afterwit import plugins
-from afterwit.cli import demo, keep, keys, look, serve, setup, steer
+from afterwit.cli import keep, look, start, steer
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {
@@ -37,24 +37,14 @@ app = typer.Typer(
 )
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (setup.init, setup.plan, serve.serve, serve.up, demo.demo, serve.train, setup.doctor),
+    "Start": (start.init, start.plan, start.serve, start.up, start.demo, start.train, start.doctor),
     "Look": (
-        look.status,
-        look.turns,
-        look.show,
-        look.ledger,
-        look.progress,
-        look.judges,
-        look.versions,
+        *(look.status, look.turns, look.show, look.ledger),
+        *(look.progress, look.judges, look.versions),
     ),
     "Steer": (
-        steer.pause,
-        steer.resume,
-        steer.review,
-        steer.exclude,
-        steer.rollback,
-        steer.requeue,
-        steer.forget,
+        *(steer.pause, steer.resume, steer.review, steer.exclude),
+        *(steer.rollback, steer.requeue, steer.forget),
     ),
     "Keep house": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
 }
@@ -64,14 +54,8 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
-
-
-app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
-
-
+app.add_typer(keep.keys_app, name="keys", rich_help_panel="Keep house")
 app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
-
-
 for name, part in plugins.installed(plugins.COMMANDS).items():
     app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
 
@@ -95,7 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Our own errors and those of the machine are one line without a traceback.
     """
     try:
-        _run(sys.argv[1:] if arguments is None else arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        for word in words:
+            if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
+                raise SettingError(f"the argument {word!a} is no UTF-8")
+        app(words)
     except (AfterwitError, ModuleNotFoundError, OSError) as error:
         message = _message(error)
         if message is None:
@@ -106,13 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
 
 
-def _run(arguments: Sequence[str]) -> None:
-    for argument in arguments:
-        if not argument.isascii() and any("\ud800" <= character <= "\udfff" for character in argument):
-            raise SettingError(f"the argument {argument!a} is no UTF-8")
-    app(arguments)
-
-
 def _message(error: Exception) -> str | None:
     """One line for people; None if only a traceback explains the error."""
     if isinstance(error, AfterwitError):
@@ -120,8 +101,11 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}" if error.errno in REFUSED else None
-    extra = next((extra for extra, needs in EXTRAS.items() if getattr(error, "name", None) in needs), None)
-    if extra is None:
-        return None
-    hint = f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
-    return f"this needs {getattr(error, 'name', '')}: {hint}"
+    missing = getattr(error, "name", None)
+    for extra, needs in EXTRAS.items():
+        if missing in needs:
+            remedy = (
+                f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
+            )
+            return f"this needs {missing}: {remedy}"
+    return None

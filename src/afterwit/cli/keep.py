@@ -1,24 +1,27 @@
-"""The commands that keep house: `import`, `export`, `backup`, `restore`, `du`, `merge`, `store`."""
+"""The commands that keep house: `import`, `export`, `backup`, `restore`, `du`, `merge`, `keys`, `store`."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, private, store_of
+from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, named, private, store_of
 
 if TYPE_CHECKING:
     from afterwit.config import Settings
-    from afterwit.importing.importing import Imported
     from afterwit.store import Filter, Store
 
+keys_app = typer.Typer(
+    help="API keys: who may call, and for what. Without any key only this machine may call.",
+    no_args_is_help=True,
+)
 store_app = typer.Typer(
     help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
 )
@@ -153,6 +156,7 @@ def import_(
     from afterwit.home.home import store_url
     from afterwit.importing.importing import counting, import_lines
     from afterwit.store.open import store_exists
+    from afterwit.text import counted
 
     try:
         source, size = file.open("rb"), file.stat().st_size
@@ -172,14 +176,6 @@ def import_(
             dry_run=dry_run,
             now=time.time,
         )
-    _print_imported(done, dry_run=dry_run)
-    if done.bad:
-        raise typer.Exit(1)
-
-
-def _print_imported(done: Imported, *, dry_run: bool) -> None:
-    from afterwit.text import counted
-
     for bad in done.bad[:SHOWN]:
         print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
     if len(done.bad) > SHOWN:
@@ -189,6 +185,8 @@ def _print_imported(done: Imported, *, dry_run: bool) -> None:
     left = f"; {counted(len(done.bad), 'line')} left out" if done.bad else ""
     found = f"{counted(done.turns, 'turn')} of {counted(done.conversations, 'conversation')}"
     print(f"{found} {would}imported{known}{left}")
+    if done.bad:
+        raise typer.Exit(1)
 
 
 def export(
@@ -223,8 +221,10 @@ def export(
         raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
     settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
-    with store_of(home) as store, _opened(file or out) as stream:
+    path = file or out
+    with store_of(home) as store, nullcontext(sys.stdout.buffer) if path is None else private(path) as stream:
         written = _write(store, where, stream, format, settings)
+        stream.flush()
     print(written, file=sys.stderr)
 
 
@@ -256,12 +256,70 @@ def _write(
     return str(write(examples, format, stream))
 
 
-@contextmanager
-def _opened(path: Path | None) -> Iterator[BinaryIO]:
-    """A file that only its owner may read, or standard output."""
-    if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-    else:
-        with private(path) as stream:
-            yield stream
+@keys_app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="chat: call the model. teach: its turns may train. read: health, metrics, and on the page "
+            "all conversations. admin: everything, and orders. Repeatable. Default: chat and teach."
+        ),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Make a key and print it once; only its hash is stored."""
+    from afterwit.gateway.auth import Permission, check_name, hash_key, new_key
+
+    scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
+    check_name(name)
+    key = new_key()
+    with store_of(home, make=True) as store:
+        store.add_key(name, scopes, hash_key(key), now=time.time())
+    print(key)
+
+
+@keys_app.command("list")
+def list_keys(home: Home = None) -> None:
+    """Show the keys' names and scopes."""
+    from rich.table import Table
+
+    from afterwit.printing.terminal import Terminal, moment
+
+    table = Table("name", "scopes", "made", "revoked", box=None, pad_edge=False)
+    with store_of(home) as store:
+        for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
+            table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
+    Terminal().print(table)
+
+
+@keys_app.command()
+def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Refuse a key from now on."""
+    with store_of(home) as store:
+        store.revoke_key(name, now=time.time())
+        print(f"the key {name!r} is refused from now on")
+        if all(key.revoked is not None for key in store.keys()):  # noqa: SIM118 - API keys, not a mapping's
+            print("No key is left: this machine may now call without one, and no other machine may call.")
+
+
+@keys_app.command()
+def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Replace a key by a new one with the same name and scopes, and print it once.
+
+    The old one is refused. Sessions belong to the name, so they go on.
+    """
+    from afterwit.errors import SettingError
+    from afterwit.gateway.auth import hash_key, new_key
+
+    key = new_key()
+    with store_of(home) as store, store.transaction():
+        old = next((old for old in store.keys() if old.name == name), None)  # noqa: SIM118 - as above
+        if old is None:
+            raise SettingError(f"there is no key {name!r}")
+        if old.revoked is not None:
+            raise SettingError(f"the key {name!r} is revoked: `afterwit keys add {name}` makes a new one")
+        now = time.time()
+        store.revoke_key(name, now=now)
+        store.add_key(name, old.scopes, hash_key(key), now=now)
+    print(key)

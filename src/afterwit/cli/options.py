@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
 
 import typer
 
@@ -80,42 +79,6 @@ def store_of(home: Path | None, *, make: bool = False) -> AbstractContextManager
     from afterwit.build import store_of_home
 
     return store_of_home(home, make=make)
-
-
-def chosen_model(argument: str | None, option: str | None) -> str | None:
-    """The named model; SettingError if two are named."""
-    if argument and option and argument != option:
-        raise SettingError(f"two models are named, {argument} and --model {option}: name one")
-    return argument or option
-
-
-def addresses(urls: list[str] | None) -> str | list[str] | None:
-    """The setting `engine.url` of `--engine-url`."""
-    return urls[0] if urls and len(urls) == 1 else urls or None
-
-
-def serving(
-    model: str | None,
-    engine: str | None,
-    engine_url: list[str] | None,
-    host: str | None,
-    port: int | None,
-    learner_processes: int | None,
-    *,
-    record_only: bool,
-) -> Mapping[str, Any]:
-    """The settings that the flags of `serve` and `up` stand for; None: not given."""
-    off = False if record_only else None
-    return {
-        "model": model,
-        "engine.kind": engine,
-        "engine.url": addresses(engine_url),
-        "serve.host": host,
-        "serve.port": port,
-        "learner.processes": learner_processes,
-        "judge.enabled": off,
-        "learner.enabled": off,
-    }
 
 
 def private(path: Path) -> BinaryIO:

@@ -33,7 +33,6 @@ def pause(
 
 def resume(home: Home = None) -> None:
     """End a pause: the turns that waited are learned from."""
-
     with store_of(home) as store:
         ended = store.resume()
     print("learning was not paused" if ended is None else "learning goes on")
@@ -61,11 +60,14 @@ def review(
     from afterwit.teaching.review import WHY, waiting_for_review
     from afterwit.text import counted
 
-    if turns and accept is None:
-        raise SettingError("choose --accept or --refuse for these turns")
-    if accept is not None and not turns:
-        raise SettingError("name the turns, or `all`: `afterwit review all --accept`")
+    if bool(turns) is (accept is None):
+        raise SettingError(
+            "choose --accept or --refuse for these turns"
+            if turns
+            else "name the turns, or `all`: `afterwit review all --accept`"
+        )
     settings = load(home=home_of(home)).learner
+    console = Terminal()
     with store_of(home) as store:
         rule = with_note(settings, store.note("learn")).teaching
         found = waiting_for_review(store, rule, now=time.time())
@@ -76,16 +78,15 @@ def review(
             if not ids:
                 print("no turn waits for your review: nothing was changed")
             return
-    if json_:
-        for record in found:
-            write_json(review_json(record))
-        return
-    console = Terminal()
     for record in found:
+        if json_:
+            write_json(review_json(record))
+            continue
         for line in review_lines(record):
             console.say(line)
-    wait = "waits" if len(found) == 1 else "wait"
-    print(f"{counted(len(found), 'turn')} {wait} for your review (learner.review = {rule.review.value})")
+    if not json_:
+        wait = "waits" if len(found) == 1 else "wait"
+        print(f"{counted(len(found), 'turn')} {wait} for your review (learner.review = {rule.review.value})")
 
 
 def exclude(
@@ -153,11 +154,12 @@ def requeue(
 ) -> None:
     """Put failed turns back where their step failed."""
     from afterwit.lifecycle import Reason
+    from afterwit.text import counted
 
-    why = choice(Reason, reason, "--reason")
     with store_of(home) as store:
+        why = choice(Reason, reason, "--reason")
         count = store.requeue(turns or None, reason=why, now=time.time())
-    print(f"{count} turn{'s' if count != 1 else ''} put back")
+    print(f"{counted(count, 'turn')} put back")
 
 
 def forget(

@@ -1,0 +1,340 @@
+"""The commands that start something: `init`, `plan`, `serve`, `up`, `demo`, `train`, `doctor`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from afterwit import recipes
+from afterwit.cli.options import (
+    Config,
+    Engine,
+    EngineUrl,
+    Home,
+    Host,
+    LearnerProcesses,
+    Model,
+    ModelOption,
+    Port,
+    Recipe,
+    RecordOnly,
+    Set,
+)
+from afterwit.errors import AfterwitError, SettingError
+
+if TYPE_CHECKING:
+    from afterwit.config import Settings
+
+LOOPBACK = "127.0.0.1"
+
+
+def init(
+    model: Model = None,
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Any but 127.0.0.1 needs --key.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Make an API key of this name, and print it once.")] = None,
+    record_only: RecordOnly = False,
+    home: Home = None,
+) -> None:
+    """Set up a home: ask what is needed, write config.toml, make a key, then test all with `doctor`.
+
+    It asks only on a terminal, and only without MODEL; otherwise it uses the flags.
+    """
+    from afterwit.cli.keep import add
+    from afterwit.config import home_of, load
+    from afterwit.doctor.report import report
+    from afterwit.gateway.auth import is_loopback
+    from afterwit.home.home import CONFIG, write_config
+
+    folder = home_of(home)
+    if (path := folder / CONFIG).exists():  # a person's file is never changed
+        raise SettingError(f"{path} exists already: edit it, then run `afterwit doctor`")
+    if model is None:
+        if not sys.stdin.isatty():
+            raise SettingError(
+                "no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`"
+            )
+        model, engine, engine_url, host, key, record_only = _ask()
+    if key is None and not is_loopback(host or LOOPBACK):
+        raise SettingError(
+            f"--host {host} can be reached from other machines: name an API key too, --key NAME"
+        )
+    there = Path(model).expanduser()  # by its absolute path, because `serve` may run elsewhere
+    model = str(there.resolve()) if there.exists() else model
+    engine, host = None if engine == "embedded" else engine, None if host == LOOPBACK else host
+    settings = _flags(model, engine, engine_url, host, record_only=record_only)
+    load(home=folder, direct=settings)  # refused before anything is written
+    written = write_config(folder, {name: value for name, value in settings.items() if value is not None})
+    print(f"wrote {written}")
+    if key is not None:
+        print(f"the API key {key!r}, which is not shown again:")
+        add(key, home=home)
+    if not report(load(home=folder), folder):
+        print("Fix this, then run `afterwit doctor`.", file=sys.stderr)
+        raise typer.Exit(1)
+    print("next: `afterwit serve`, and point an agent at the address that it prints")
+
+
+def _ask() -> tuple[str, str, list[str] | None, str, str | None, bool]:
+    """Model, engine, its address, host, key, and whether to record only."""
+    model = typer.prompt("Model: a Hugging Face folder or hub id", default="Qwen/Qwen3-0.6B")
+    engine = typer.prompt("Where it runs: embedded (here), vllm or sglang", default="embedded")
+    url = None if engine == "embedded" else [typer.prompt("That server's address, as http://127.0.0.1:8000")]
+    others = typer.confirm("May other machines call it?", default=False)
+    key = typer.prompt("A name for their API key", default="first") if others else None
+    learns = typer.confirm("Shall it learn from what it records?", default=True)
+    return model, engine, url, "0.0.0.0" if others else LOOPBACK, key, not learns
+
+
+def plan(
+    model: Model = None,
+    model_option: ModelOption = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(help="Memory of a GPU, such as 80GB. Default: the GPUs of this machine.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs of that size there are.")] = 1,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Show each part's GPUs, the memory that it takes, and the lines that start it. Starts nothing.
+
+    Exit code 1, with the numbers, if something does not fit or does not go together.
+    """
+    from afterwit.planning.gpus import gpus_here, named_gpus
+    from afterwit.planning.report import report
+
+    direct = {"model": _model(model, model_option)}
+    flags = [
+        *(("--recipe", recipe) if recipe else ()),
+        *(("--config", str(config)) if config else ()),
+        *(("--home", str(home)) if home else ()),
+        *(word for pair in set_ or () for word in ("--set", pair)),
+    ]
+    try:
+        settings, folder = _loaded(home, config, set_, direct, recipe=recipe)
+        if gpu_memory is not None and settings.placement.device == "cpu":
+            raise SettingError(f"--gpu-memory {gpu_memory}: placement.device is cpu, so no part has a GPU")
+        there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus)
+        print(report(settings, folder, there, flags=flags))
+    except AfterwitError as error:
+        print(f"afterwit: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+
+
+def serve(
+    model: Model = None,
+    model_option: ModelOption = None,
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
+    host: Host = None,
+    port: Port = None,
+    stages: Annotated[
+        str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
+    ] = "gateway,judge,learn",
+    record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Serve MODEL to agents, and let it learn from what happens next.
+
+    Point an agent at `http://127.0.0.1:8720/v1` with any API key and model name `afterwit`.
+    """
+    from afterwit.running.serve import run
+
+    named = _model(model, model_option)
+    direct = _flags(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
+    settings, folder = _loaded(home, config, set_, direct, recipe=recipe)
+    run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))
+
+
+def up(
+    model: Model = None,
+    model_option: ModelOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Which server to start: vllm or sglang. Default: that of the settings, or vllm."),
+    ] = None,
+    engine_url: EngineUrl = None,
+    host: Host = None,
+    port: Port = None,
+    record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
+
+    With a section `placement`, all servers that have GPUs on this machine are started, each on its GPUs. A
+    server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+    """
+    from afterwit.running.up import SERVER, run
+
+    named = _model(model, model_option)
+    direct = _flags(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
+    run(*_loaded(home, config, set_, direct, recipe=recipe, unless=SERVER))
+
+
+def demo(
+    world: Annotated[
+        str,
+        typer.Option(help="tools: a project's house rules, real files. chat: how a person likes answers."),
+    ] = "tools",
+    recipe: Annotated[
+        str | None, typer.Option(help=f"A published recipe: {', '.join(recipes.names())}.")
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
+    ] = None,
+    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
+    seed: Annotated[int, typer.Option(help="Decides tasks, people and sampling.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the report goes. Default: demo-report, in the chat world demo-report-chat."),
+    ] = None,
+    judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
+    ] = None,
+    engine_url: Annotated[
+        str | None, typer.Option(help="A server of the demo's model that runs already: none is started.")
+    ] = None,
+    set_: Set = None,
+) -> None:
+    """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
+
+    Leaves report.html, report.json and learning.svg in OUT.
+    """
+    from afterwit.demo.command import run
+    from afterwit.sandbox.box import weakness
+
+    if world == "tools" and (said := weakness()):
+        print(said, file=sys.stderr)
+    if recipe in recipes.machines():
+        raise SettingError(
+            f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"
+        )
+    run(
+        world,
+        out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
+        interactions=interactions,
+        seed=seed,
+        judge=judge,
+        recipe=recipe,
+        pairs=set_ or (),
+        direct={"objective.objective": objective, "engine.kind": engine, "engine.url": engine_url},
+    )
+
+
+def train(
+    model: Model = None,
+    model_option: ModelOption = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Train on batches from elsewhere: atropos, or another installed package."
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="With --from: where the batches are. Default: atropos.url.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="With --from: stop after this many updates.")
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    learner_processes: LearnerProcesses = None,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Train on the judged turns of a store, batch by batch, writing a version for each update.
+
+    With `--from atropos` (package afterwit-atropos) it trains on the groups that Atropos environments send to
+    their server, until stopped. A running `serve` on the same home publishes the versions; without one they
+    wait in HOME/versions.
+    """
+    from afterwit import plugins
+    from afterwit.running.train import run
+
+    if source is None and (url is not None or steps is not None):
+        raise SettingError("--url and --steps need --from")
+    direct = {"model": _model(model, model_option), "learner.processes": learner_processes}
+    below = None
+    if source is not None:
+        below, direct[f"{source}.url"] = plugins.load(plugins.BATCHES, source).defaults, url
+    settings, folder = _loaded(home, config, set_, direct, below=below, recipe=recipe)
+    run(settings, folder, forever=follow, source=source, steps=steps)
+
+
+def doctor(
+    model: Model = None,
+    model_option: ModelOption = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults."""
+    from afterwit.doctor.report import report
+
+    if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)})):
+        raise typer.Exit(1)
+
+
+def _model(argument: str | None, option: str | None) -> str | None:
+    """The named model; SettingError if two are named."""
+    if argument and option and argument != option:
+        raise SettingError(f"two models are named, {argument} and --model {option}: name one")
+    return argument or option
+
+
+def _flags(
+    model: str | None,
+    engine: str | None,
+    engine_url: list[str] | None,
+    host: str | None,
+    port: int | None = None,
+    learner_processes: int | None = None,
+    *,
+    record_only: bool,
+) -> dict[str, Any]:
+    """The settings that the flags of `init`, `serve` and `up` stand for; None: not given."""
+    off = False if record_only else None
+    return {
+        "model": model,
+        "serve.host": host,
+        "serve.port": port,
+        "engine.kind": engine,
+        "engine.url": engine_url[0] if engine_url and len(engine_url) == 1 else engine_url or None,
+        "learner.processes": learner_processes,
+        "judge.enabled": off,
+        "learner.enabled": off,
+    }
+
+
+def _loaded(
+    home: Path | None,
+    config: Path | None,
+    pairs: Sequence[str] | None,
+    direct: Mapping[str, Any],
+    **more: Any,
+) -> tuple[Settings, Path]:
+    """The settings and the home's folder; see `config.load` for what there is `more`."""
+    from afterwit.config import home_of, load
+
+    folder = home_of(home)
+    return load(home=folder, file=config, pairs=pairs or (), direct=direct, **more), folder
