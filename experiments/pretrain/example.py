@@ -7,7 +7,7 @@ from typing import Any
 
 from afterwit.demo.words import NOUNS
 from afterwit.demo.world import Message, text_message
-from afterwit.judging import short_prompts as judge_short
+from afterwit.judging import prompts as judge_prompts
 from experiments.pretrain.noise import with_noise
 
 NOISE, EVALUATIONS = 0.25, 0.4
@@ -38,7 +38,7 @@ def judged(
     request: str, response: Message, following: list[Message], reward: int, hint: str | None, rng: Random
 ) -> Example:
     """One of the judge's two questions about a turn, with its true answer."""
-    evaluation, hinting = judge_short.prompts(with_noise(request, NOISE, rng), response, following)
+    evaluation, hinting = judge_prompts.short_prompts(with_noise(request, NOISE, rng), response, following)
     if rng.random() < EVALUATIONS:
         return Example(messages=[*evaluation, text_message("assistant", rf"\boxed{{{reward}}}")])
     answer = rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]" if hint else r"\boxed{-1}"

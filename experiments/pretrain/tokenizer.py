@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from afterwit.judging import short_prompts as judge_short
+from afterwit.judging import prompts as judge_prompts
 
 END_OF_TURN, PAD = "<|im_end|>", "<|endoftext|>"
 SPECIAL = (PAD, "<|im_start|>", END_OF_TURN)
@@ -24,8 +24,8 @@ JUDGING = (
     r"\boxed{-1}",
     r"\boxed{0}",
     "[user's hint / instruction]",
-    judge_short.EVALUATE,
-    judge_short.HINT,
+    judge_prompts.SHORT_EVALUATION,
+    judge_prompts.SHORT_HINT,
 )
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 

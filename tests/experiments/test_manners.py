@@ -10,7 +10,7 @@ from afterwit.demo.people import Interaction, Responder
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import Task, World
-from afterwit.judging import short_prompts as judge_short
+from afterwit.judging import prompts as judge_prompts
 from experiments.simulation.manners import Manner, displeased
 from tests.demo.scripted import Scripted, run_interaction
 
@@ -38,7 +38,7 @@ def test_who_names_one_thing_at_a_time_names_what_was_broken_first() -> None:
 def test_who_is_vague_is_heard_to_be_displeased_and_nothing_more(world: World) -> None:
     for split, seed in product(("train", "dev", "fresh"), range(20)):
         said = displeased(split, Random(seed))  # type: ignore[arg-type]
-        evaluation, hint = judge_short.prompts(
+        evaluation, hint = judge_prompts.short_prompts(
             "Do it.", {"content": "Done."}, [{"role": "user", "content": said}]
         )
         assert world.judge(evaluation) == r"\boxed{-1}", said

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.ids import call_id
-from afterwit.judging.answered import failed, without_answered_calls
+from afterwit.judging.unvoted import failed, without_answered_calls
 from afterwit.message import Message, ToolCall
 
 TURN = "01m0000000abcdefghjkmnpqrs"

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.judging.prompts import Fence, FullPrompts, shares
+from afterwit.judging.prompts import Fence, FullPrompts, ShortPrompts, shares
 from afterwit.judging.questions import JudgePrompts, JudgeView
-from afterwit.judging.short_prompts import ShortPrompts
 from afterwit.message import Message, ToolCall
 from tests.timing import check_linear
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.judging.own_words import MOST_CHARS, failed_call, own_words, unvoted
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import case_of
+from afterwit.judging.unvoted import MOST_CHARS, failed_call, own_words, unvoted
 from afterwit.message import Message
 from afterwit.verdict import Feedback, NextState, Source, Verdict
 from tests.binding.test_client_text import OPENCLAW

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from afterwit.judging import short_prompts
+from afterwit.judging.prompts import short_prompts
 from afterwit.judging.voting import parse_evaluation, parse_hint
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> d
 
     A hint is right if it speaks of exactly the broken rules; if none was broken, no hint is right.
     """
-    asked = [short_prompts.prompts(case.request, case.response, case.following) for case in judged]
+    asked = [short_prompts(case.request, case.response, case.following) for case in judged]
     rewards, hints = answers([pair[0] for pair in asked]), answers([pair[1] for pair in asked])
     right: defaultdict[str, list[bool]] = defaultdict(list)
     for case, said, hinted in zip(judged, rewards, hints, strict=True):

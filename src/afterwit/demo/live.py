@@ -23,7 +23,7 @@ from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, evalua
 from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.judging.short_prompts import ShortPrompts
+from afterwit.judging.prompts import ShortPrompts
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.message import Message

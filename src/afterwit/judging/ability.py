@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from math import fsum
-from typing import Any
 
 import orjson
 
@@ -72,29 +71,24 @@ class ReplyReader:
         found: list[LogProbs] = []
         for at in range(0, len(said), AT_ONCE):
             rows = [await asyncio.to_thread(self._rows, reply) for reply in said[at : at + AT_ONCE]]
-            scored = await self._engine.score(
-                [row for each in rows for row in each], top=1, weights=self._weights
-            )
+            flat = [row for each in rows for row in each]
+            scored = await self._engine.score(flat, top=1, weights=self._weights)
             sums = iter([fsum(each.logprobs) for each in scored])
             found += [tuple(islice(sums, len(each))) for each in rows]
         return found
 
     def _rows(self, reply: str) -> list[Score]:
-        return [
-            Score(
-                prompt_ids=self._renderer.prompt_ids(_conversation(before)),
-                response_ids=self._renderer.encode(text),
+        rows = []
+        for before, text in asked(reply[:LONGEST_READ]):
+            # a person's and an assistant's messages in turn
+            messages = tuple(
+                Message(role="assistant" if at % 2 else "user", content=said)
+                for at, said in enumerate(before)
             )
-            for before, text in asked(reply[:LONGEST_READ])
-        ]
-
-
-def _conversation(said: Sequence[str]) -> Conversation:
-    """A person's and an assistant's messages in turn."""
-    messages = tuple(
-        Message(role="assistant" if at % 2 else "user", content=text) for at, text in enumerate(said)
-    )
-    return Conversation(messages=messages, template_args={"enable_thinking": False})
+            conversation = Conversation(messages=messages, template_args={"enable_thinking": False})
+            prompt_ids = self._renderer.prompt_ids(conversation)
+            rows.append(Score(prompt_ids=prompt_ids, response_ids=self._renderer.encode(text)))
+        return rows
 
 
 class Examiner:
@@ -114,24 +108,15 @@ class Examiner:
         self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
         self._reader = reader
         self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {form()}"
+        self._name = "This model" if settings.url is None else f"{settings.model} at {settings.url}"
         self._asking = asyncio.Lock()
-        self._known: Ability | None = None
+        self.known: Ability | None = None
         self._told = asyncio.Event()
-
-    @property
-    def known(self) -> Ability | None:
-        """None: it was not examined yet."""
-        return self._known
 
     @property
     def fault(self) -> str | None:
         """The judge's fault, in sentences; None if it has none, or before the examination."""
-        return None if self._known is None else self._known.fault(self._name)
-
-    @property
-    def _name(self) -> str:
-        settings = self._settings
-        return "This model" if settings.url is None else f"{settings.model} at {settings.url}"
+        return None if self.known is None else self.known.fault(self._name)
 
     async def told(self) -> str | None:
         """Wait until the ability is known; then its `fault`."""
@@ -144,14 +129,14 @@ class Examiner:
         Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
         """
         async with self._asking:
-            if self._known is None:
-                self._known = await self._kept() or await self._examined()
+            if self.known is None:
+                self.known = await self._kept() or await self._examined()
                 self._told.set()
-            return self._known
+            return self.known
 
     async def read(self, words: str) -> Reading:
         """How a person's words are to be taken. Raises EngineError if the model does not answer now."""
-        found = self._known.borders if self._known is not None else None
+        found = self.known.borders if self.known is not None else None
         if found is None or not found.complaint.holds or self._reader is None or not words:
             return UNREAD
         try:
@@ -161,64 +146,56 @@ class Examiner:
         return found.read(reply)
 
     async def _examined(self) -> Ability:
-        marks = await self._marks(EXAM, seed=0)
-        for seed in range(1, TRIES):
-            if not all(mark.right for mark in marks) and any(mark.read for mark in marks):
-                marks = better(marks, await self._marks(EXAM, seed=seed))
+        marks: tuple[Mark, ...] = ()
+        for seed in range(TRIES):
+            again = tuple(await asyncio.gather(*(self._mark(case, seed) for case in EXAM)))
+            marks = better(marks, again) if marks else again
+            if all(mark.right for mark in marks) or not any(mark.read for mark in marks):
+                break
         ability = Ability(marks=marks)
         if not ability.hints and self._reader is not None:
             ability = Ability(marks=marks, borders=await self._reader.measured())
-        await self._store.call(lambda store: self._keep(store, ability))
+        note = {"judge": self._judge, "fault": ability.fault(self._name), **asdict(ability)}
+        await self._store.call(lambda store: store.set_note(NOTE, orjson.dumps(note).decode()))
         return ability
-
-    async def _marks(self, cases: Sequence[Case], *, seed: int) -> tuple[Mark, ...]:
-        return tuple(await asyncio.gather(*(self._mark(case, seed) for case in cases)))
 
     async def _mark(self, case: Case, seed: int) -> Mark:
         """Of a served model that need not think, a short answer is enough, unless it thinks all the same."""
-        whole = self._prompts.max_tokens
-        brief = self._settings.url is None and not self._settings.thinking
-        mark = await self._asked(case, seed, min(whole, SHORT) if brief else whole)
-        again = brief and mark.cut_thought and whole > SHORT
-        return await self._asked(case, seed, whole) if again else mark
 
-    async def _asked(self, case: Case, seed: int, max_tokens: int) -> Mark:
-        try:
-            answer = await self._client.ask(
-                case.asked(self._prompts),
-                temperature=self._settings.temperature,
-                max_tokens=max_tokens,
-                seed=seed,
-            )
-        except JudgeRefused as error:
-            return Mark(case=case.name, read=False, right=False, refused=str(error))
-        return case.marked(answer)
+        async def asked(max_tokens: int) -> Mark:
+            messages, temperature = case.asked(self._prompts), self._settings.temperature
+            try:
+                answer = await self._client.ask(
+                    messages, temperature=temperature, max_tokens=max_tokens, seed=seed
+                )
+            except JudgeRefused as error:
+                return Mark(case=case.name, read=False, right=False, refused=str(error))
+            return case.marked(answer)
+
+        whole = self._prompts.max_tokens
+        if self._settings.url is not None or self._settings.thinking or whole <= SHORT:
+            return await asked(whole)
+        mark = await asked(SHORT)
+        return await asked(whole) if mark.cut_thought else mark
 
     async def _kept(self) -> Ability | None:
         """The stored ability; None for an endpoint that could not judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
-        ability = _read(data) if data is not None and data["judge"] == self._judge else None
-        return ability if ability is not None and (ability.votes or self._settings.url is None) else None
-
-    def _keep(self, store: Store, ability: Ability) -> None:
-        kept = {"judge": self._judge, "fault": ability.fault(self._name), **asdict(ability)}
-        store.set_note(NOTE, orjson.dumps(kept).decode())
+        if data is None or data["judge"] != self._judge:
+            return None
+        kept = None
+        if data["borders"] is not None:
+            each = {
+                name: Border(**{**border, "weights": tuple(border["weights"])})
+                for name, border in data["borders"].items()
+            }
+            kept = Borders(**each)
+        ability = Ability(marks=tuple(Mark(**mark) for mark in data["marks"]), borders=kept)
+        return ability if ability.votes or self._settings.url is None else None
 
 
 def fault_of(store: Store) -> str | None:
     """The fault of the judge that was examined last, in sentences; None if it has none."""
     text = store.note(NOTE)
     return None if text is None else orjson.loads(text)["fault"]
-
-
-def _read(data: Mapping[str, Any]) -> Ability:
-    found = data["borders"]
-    return Ability(
-        marks=tuple(Mark(**mark) for mark in data["marks"]),
-        borders=None if found is None else Borders(**{name: _border(each) for name, each in found.items()}),
-    )
-
-
-def _border(data: Mapping[str, Any]) -> Border:
-    return Border(**{**data, "weights": tuple(data["weights"])})

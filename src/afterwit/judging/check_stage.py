@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import orjson
 
 from afterwit.judging.ability import fault_of
-from afterwit.judging.checks import JudgeReport, judge_report, shares_of, warnings
+from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Store
 from afterwit.worker import Report, Signals, StageHealth, work
@@ -28,20 +28,21 @@ class JudgeChecks:
 
     async def run(self, signals: Signals) -> None:
         """Wait, then step, until `signals.stop` is set."""
+
+        async def failed(ok: bool, message: str) -> None:
+            if not ok:
+                await self._report(ok, message)
+
         await signals.rest(self._every_s)
         if not signals.stop.is_set():
             back_off = BackOff(base_s=self._every_s, max_s=10 * self._every_s, random=random.random)
-            health = StageHealth(JUDGE_CHECKS, self._failed)
+            health = StageHealth(JUDGE_CHECKS, failed)
             await work(self.step, signals=signals, health=health, poll_s=self._every_s, back_off=back_off)
-
-    async def _failed(self, ok: bool, message: str) -> None:
-        if not ok:
-            await self._report(ok, message)
 
     async def step(self) -> bool:
         """Check once and report. Returns False: the next check can wait."""
         report = await self._store.call(report_of)
-        await self._store.call(lambda store: keep_shares(store, shares_of(report)))
+        await self._store.call(lambda store: keep_shares(store, report.shares))
         wrong = list(warnings(report))
         await self._report(not wrong, "; ".join(wrong) or f"{report.turns} judged turns show nothing wrong")
         return False

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from afterwit.judging.voting import reward
 from afterwit.progress import Interval, difference_interval, wilson_interval
@@ -18,6 +19,7 @@ MOST_WRONG = 0.2
 LEAST_RIGHT = 0.8
 """Share of right answers. A judge is surely below it if its whole interval is."""
 MOST_INVALID = 0.5
+"""Share of invalid votes above which the judge itself is at fault, and not single answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,12 @@ class Share:
         """The 95 % interval."""
         return wilson_interval(self.count, self.of)
 
+    def __str__(self) -> str:
+        return f"{self.count} of {self.of}"
+
+    def described(self, none: str) -> str:
+        return f"{self} ({self.interval.low:.0%} to {self.interval.high:.0%})" if self.of else none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
@@ -78,9 +86,19 @@ class Agreement:
     def wrong(self) -> float | None:
         """The share of answers that would be wrong if each were by a chance of its own, and every answer one
         of two: w with 2 w (1 - w) pairs that differ. It sees no error that all votes share."""
-        if self.share is None:
-            return None
-        return (1 - math.sqrt(max(0.0, 2 * self.share - 1))) / 2
+        return None if self.share is None else (1 - math.sqrt(max(0.0, 2 * self.share - 1))) / 2
+
+    def is_doubtful(self, fewest: int) -> bool:
+        """Whether votes on `fewest` turns or more differ as if too many answers were wrong."""
+        return self.wrong is not None and self.turns >= fewest and self.wrong > MOST_WRONG
+
+    def __str__(self) -> str:
+        if self.wrong is None:
+            return "nothing to compare: it needs two votes on a turn"
+        return (
+            f"{self.share:.0%} of pairs on a turn agree, as if {self.wrong:.0%} of answers were wrong"
+            f" ({self.turns} turns)"
+        )
 
 
 def agreement(units: Iterable[Sequence[int]]) -> Agreement:
@@ -101,20 +119,18 @@ class Calibration:
     """Answers of a judge that was not shown the feedback, on turns with explicit feedback of 1 or -1."""
 
     right: Share
+    """A vote of 0 is wrong: the person had an opinion."""
     too_kind: Share
     """Of the turns with feedback -1: those that it called good."""
 
-
-def calibration(judged: Iterable[Judged]) -> Calibration:
-    """How often the judge agreed with people. A vote of 0 is wrong: the person had an opinion."""
-    pairs = [
-        (each.feedback, vote) for each in judged if each.feedback for vote in each.values(Question.BLIND)
-    ]
-    bad = [vote for feedback, vote in pairs if feedback == -1]
-    return Calibration(
-        right=Share(count=sum(feedback == vote for feedback, vote in pairs), of=len(pairs)),
-        too_kind=Share(count=bad.count(1), of=len(bad)),
-    )
+    @classmethod
+    def of(cls, judged: Iterable[Judged]) -> Self:
+        rated = [each for each in judged if each.feedback]
+        pairs = [(each.feedback, vote) for each in rated for vote in each.values(Question.BLIND)]
+        return cls(
+            right=Share(count=sum(feedback == vote for feedback, vote in pairs), of=len(pairs)),
+            too_kind=Share(count=pairs.count((-1, 1)), of=sum(feedback == -1 for feedback, _ in pairs)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,26 +142,25 @@ class Outcomes:
     bad: Share
     """Of the steps called bad."""
 
+    @classmethod
+    def of(cls, judged: Iterable[Judged]) -> Self:
+        """The turns that ended requests are left out: their votes have read the end."""
+        ends: dict[int, list[bool]] = {1: [], -1: []}
+        waiting: defaultdict[str, list[Judged]] = defaultdict(list)
+        for each in sorted(judged, key=lambda each: each.seq):
+            if each.ended_well is None:
+                waiting[each.session].append(each)
+                continue
+            for step in waiting.pop(each.session, ()):
+                if step.source is Source.VOTES and (vote := reward(step.values(Question.EVALUATION))):
+                    ends[vote].append(each.ended_well)
+        good, bad = (Share(count=sum(ends[vote]), of=len(ends[vote])) for vote in (1, -1))
+        return cls(good=good, bad=bad)
+
     @property
     def difference(self) -> Interval:
         """Of the share of good steps minus that of bad ones."""
         return difference_interval((self.bad.count, self.bad.of), (self.good.count, self.good.of))
-
-
-def outcomes(judged: Sequence[Judged]) -> Outcomes:
-    """How the requests ended whose steps votes called good or bad. The turns that ended them are left out:
-    their votes have read the end."""
-    ends: dict[int, list[bool]] = {1: [], -1: []}
-    waiting: defaultdict[str, list[Judged]] = defaultdict(list)
-    for each in sorted(judged, key=lambda each: each.seq):
-        if each.ended_well is None:
-            waiting[each.session].append(each)
-            continue
-        for step in waiting.pop(each.session, ()):
-            if step.source is Source.VOTES and (vote := reward(step.values(Question.EVALUATION))):
-                ends[vote].append(each.ended_well)
-    good, bad = (Share(count=sum(ends[vote]), of=len(ends[vote])) for vote in (1, -1))
-    return Outcomes(good=good, bad=bad)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +177,17 @@ class JudgeReport:
     unable: str | None = None
     """Why it cannot judge at all, in sentences; None: it can, or it was not examined."""
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """The checks that have a result, as numbers between 0 and 1: for metrics."""
+        found = {
+            "rewards_agree": self.rewards.share,
+            "hints_agree": self.hints.share,
+            "invalid": self.invalid.share,
+            "right": self.calibration.right.share,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
 
 def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> JudgeReport:
     """From the newest judged turns, in any order."""
@@ -171,21 +197,10 @@ def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> Judg
         rewards=agreement(each.values(Question.EVALUATION) for each in judged),
         hints=agreement(each.values(Question.HINT) for each in judged),
         invalid=Share(count=votes.count(None), of=len(votes)),
-        calibration=calibration(judged),
-        outcomes=outcomes(judged),
+        calibration=Calibration.of(judged),
+        outcomes=Outcomes.of(judged),
         unable=unable,
     )
-
-
-def shares_of(report: JudgeReport) -> dict[str, float]:
-    """The checks that have a result, as numbers between 0 and 1: for metrics."""
-    found = {
-        "rewards_agree": report.rewards.share,
-        "hints_agree": report.hints.share,
-        "invalid": report.invalid.share,
-        "right": report.calibration.right.share,
-    }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def warnings(report: JudgeReport) -> Iterator[str]:
@@ -193,53 +208,35 @@ def warnings(report: JudgeReport) -> Iterator[str]:
     if report.unable is not None:
         yield report.unable
     for found, what in ((report.rewards, "rewards"), (report.hints, "hints")):
-        if found.turns >= FEWEST_TURNS and found.wrong is not None and found.wrong > MOST_WRONG:
+        if found.is_doubtful(FEWEST_TURNS):
             yield (
                 f"the judge's votes on {what} differ as if {found.wrong:.0%} of its answers were wrong: use a"
                 " better judge (judge.url), or lower judge.temperature"
             )
     if report.invalid.of >= FEWEST_TURNS and report.invalid.count > MOST_INVALID * report.invalid.of:
         yield "more than half of the judge's votes are invalid: `afterwit show` tells why"
-    right = report.calibration.right
+    right, outcomes = report.calibration.right, report.outcomes
     if right.interval.high < LEAST_RIGHT:
-        yield f"the judge agreed with people's feedback in only {_of(right)} turns: use a better judge"
-    if report.outcomes.difference.high < 0:
-        good, bad = report.outcomes.good, report.outcomes.bad
+        yield f"the judge agreed with people's feedback in only {right} turns: use a better judge"
+    if outcomes.difference.high < 0:
         yield (
-            f"requests end well less often after steps that the judge calls good ({_of(good)}) than after"
-            f" those it calls bad ({_of(bad)}): use a better judge"
+            f"requests end well less often after steps that the judge calls good ({outcomes.good}) than after"
+            f" those it calls bad ({outcomes.bad}): use a better judge"
         )
 
 
 def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     """Each check's name and its result in words."""
+    right, kind = report.calibration.right, report.calibration.too_kind
+    praised = f"; it praised {kind.count} of {kind.of} bad ones" if kind.of else ""
     yield "can judge", "yes, or not known yet" if report.unable is None else report.unable
     yield "turns", f"{report.turns} judged, the newest"
-    yield "votes on rewards", _agreement(report.rewards)
-    yield "votes on hints", _agreement(report.hints)
-    yield "invalid votes", _share(report.invalid, "no votes yet")
-    agrees = _share(report.calibration.right, "no turn with explicit feedback has been judged yet")
-    kind = report.calibration.too_kind
-    praised = f"; it praised {kind.count} of {kind.of} bad ones" if kind.of else ""
-    yield "agrees with feedback", agrees + praised
-    yield "ends well after good steps", _share(report.outcomes.good, "no such step yet")
-    yield "ends well after bad steps", _share(report.outcomes.bad, "no such step yet")
-
-
-def _agreement(found: Agreement) -> str:
-    if found.share is None or found.wrong is None:
-        return "nothing to compare: it needs two votes on a turn"
-    return (
-        f"{found.share:.0%} of pairs on a turn agree, as if {found.wrong:.0%} of answers were wrong"
-        f" ({found.turns} turns)"
+    yield "votes on rewards", str(report.rewards)
+    yield "votes on hints", str(report.hints)
+    yield "invalid votes", report.invalid.described("no votes yet")
+    yield (
+        "agrees with feedback",
+        right.described("no turn with explicit feedback has been judged yet") + praised,
     )
-
-
-def _share(found: Share, none: str) -> str:
-    if not found.of:
-        return none
-    return f"{_of(found)} ({found.interval.low:.0%} to {found.interval.high:.0%})"
-
-
-def _of(share: Share) -> str:
-    return f"{share.count} of {share.of}"
+    yield "ends well after good steps", report.outcomes.good.described("no such step yet")
+    yield "ends well after bad steps", report.outcomes.bad.described("no such step yet")

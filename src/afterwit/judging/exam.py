@@ -18,35 +18,6 @@ QUOTE_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """An exchange and the vote that it deserves."""
-
-    name: str
-    question: Question
-    view: JudgeView
-    right: int
-
-    def asked(self, prompts: JudgePrompts) -> tuple[Message, ...]:
-        """The judge's prompt."""
-        return prompts.hint(self.view) if self.question is Question.HINT else prompts.evaluation(self.view)
-
-    def marked(self, answer: Answer) -> Mark:
-        """The mark of an answer."""
-        said = tuple(message.content or "" for message in self.view.next_state)
-        vote = (
-            hint_vote(answer, said, quote_words=QUOTE_WORDS)
-            if self.question is Question.HINT
-            else evaluation_vote(answer)
-        )
-        return Mark(
-            case=self.name,
-            read=vote.value is not None,
-            right=vote.value == self.right,
-            cut_thought=not answer.finished and not outside_thoughts(answer.words).strip(),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """The result of one case."""
 
@@ -60,19 +31,47 @@ class Mark:
     """Why the judge refused the question."""
 
 
-def _case(name: str, question: Question, request: str, response: str, reply: str, right: int) -> Case:
-    view = JudgeView(
-        request=request,
-        context=(),
-        tools=(),
-        response=Message(role="assistant", content=response),
-        next_state=(Message(role="user", content=reply),),
-    )
-    return Case(name=name, question=question, view=view, right=right)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An exchange and the vote that it deserves."""
+
+    name: str
+    question: Question
+    request: str
+    response: str
+    reply: str
+    right: int
+
+    @property
+    def view(self) -> JudgeView:
+        return JudgeView(
+            request=self.request,
+            context=(),
+            tools=(),
+            response=Message(role="assistant", content=self.response),
+            next_state=(Message(role="user", content=self.reply),),
+        )
+
+    def asked(self, prompts: JudgePrompts) -> tuple[Message, ...]:
+        """The judge's prompt."""
+        return prompts.hint(self.view) if self.question is Question.HINT else prompts.evaluation(self.view)
+
+    def marked(self, answer: Answer) -> Mark:
+        """The mark of an answer."""
+        if self.question is Question.HINT:
+            vote = hint_vote(answer, [self.reply], quote_words=QUOTE_WORDS)
+        else:
+            vote = evaluation_vote(answer)
+        return Mark(
+            case=self.name,
+            read=vote.value is not None,
+            right=vote.value == self.right,
+            cut_thought=not answer.finished and not outside_thoughts(answer.words).strip(),
+        )
 
 
 EXAM = (
-    _case(
+    Case(
         "thanks",
         Question.EVALUATION,
         "What is the capital of Peru?",
@@ -80,7 +79,7 @@ EXAM = (
         "Thanks, that is what I wanted to know.",
         1,
     ),
-    _case(
+    Case(
         "complaint",
         Question.EVALUATION,
         "What is two plus two? Answer with the number alone.",
@@ -88,7 +87,7 @@ EXAM = (
         "No, that is wrong. It is 4.",
         -1,
     ),
-    _case(
+    Case(
         "correction",
         Question.HINT,
         "Which planet is the largest?",
@@ -124,26 +123,21 @@ class Ability:
             return None
         refused = next((mark.refused for mark in self.marks if mark.refused), None)
         read, of = sum(mark.read for mark in self.marks), len(self.marks)
+        remedy = "Set judge.url to a stronger model, as docs/judging.md shows"
         if refused is not None:
-            why, remedy = refused, "see that judge.model and judge.body_omit fit that endpoint"
+            why, remedy = refused, "See that judge.model and judge.body_omit fit that endpoint"
         elif 2 * sum(mark.cut_thought for mark in self.marks) >= of:
             why = "it was still thinking when its tokens ran out"
-            remedy = "raise judge.max_tokens, or switch its thinking off"
+            remedy = "Raise judge.max_tokens, or switch its thinking off"
+        elif 2 * read < of:
+            why = f"{read} of {of} probe answers carried a readable vote"
         else:
-            right = sum(mark.right for mark in self.marks)
-            why = (
-                f"{read} of {of} probe answers carried a readable vote"
-                if 2 * read < of
-                else f"{right} of {of} probes were judged right"
-            )
-            remedy = "set judge.url to a stronger model, as docs/judging.md shows"
-        return f"{judge} cannot judge: {why}. {remedy[0].upper()}{remedy[1:]}. {self._meanwhile}"
-
-    @property
-    def _meanwhile(self) -> str:
-        told = self.borders is not None and self.borders.complaint.holds
-        words = "your corrections in your own words" if told else "what you write after a response"
-        return f"Meanwhile thumbs, failed tool calls and {words} teach."
+            why = f"{sum(mark.right for mark in self.marks)} of {of} probes were judged right"
+        is_reading = self.borders is not None and self.borders.complaint.holds
+        words = "your corrections in your own words" if is_reading else "what you write after a response"
+        return (
+            f"{judge} cannot judge: {why}. {remedy}. Meanwhile thumbs, failed tool calls and {words} teach."
+        )
 
 
 ABLE = Ability(marks=tuple(Mark(case=case.name, read=True, right=True) for case in EXAM))
@@ -152,6 +146,5 @@ ABLE = Ability(marks=tuple(Mark(case=case.name, read=True, right=True) for case 
 
 def better(first: Sequence[Mark], second: Sequence[Mark]) -> tuple[Mark, ...]:
     """Of two tries at the same cases, the better mark of each."""
-    return tuple(
-        max(pair, key=lambda mark: (mark.right, mark.read)) for pair in zip(first, second, strict=True)
-    )
+    pairs = zip(first, second, strict=True)
+    return tuple(max(pair, key=lambda mark: (mark.right, mark.read)) for pair in pairs)

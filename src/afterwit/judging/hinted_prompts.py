@@ -26,26 +26,22 @@ class Placement(StrEnum):
 
 
 def splice(conversation: Conversation, hint: str, placement: Placement = Placement.LAST_USER) -> Conversation:
-    """The conversation whose rendering is the hinted prompt; an empty hint gives it back untouched."""
+    """The conversation whose rendering is the hinted prompt; an empty hint gives it back untouched.
+
+    Without a user message, the hint goes into the last message.
+    """
     if not hint.strip():
         return conversation
-    if placement is Placement.END:
-        added = Message(role="user", content=_with_hint("", hint))
-        return replace(conversation, messages=(*conversation.messages, added))
+    added = f"{HEADING}\n{hint}".strip()
     messages = list(conversation.messages)
-    at = _last_user(messages)
-    messages[at] = replace(messages[at], content=_with_hint(messages[at].content or "", hint))
+    if placement is Placement.END:
+        messages.append(Message(role="user", content=added))
+    else:
+        users = [at for at, message in enumerate(messages) if message.role == "user"]
+        at = users[-1] if users else len(messages) - 1
+        content = f"{messages[at].content or ''}\n\n{added}".strip()
+        messages[at] = replace(messages[at], content=content)
     return replace(conversation, messages=tuple(messages))
-
-
-def _with_hint(content: str, hint: str) -> str:
-    return f"{content}\n\n{HEADING}\n{hint}".strip()
-
-
-def _last_user(messages: list[Message]) -> int:
-    """Index of the last user message; without one, of the last message."""
-    users = [at for at, message in enumerate(messages) if message.role == "user"]
-    return users[-1] if users else len(messages) - 1
 
 
 class Rendering(Protocol):
@@ -62,20 +58,20 @@ def hinted_prompts(
     No hint is left if the turn's messages no longer render to its stored prompt, or if the template refuses
     every hinted one.
     """
+
+    def rendered(conversation: Conversation) -> tuple[int, ...] | None:
+        try:
+            return rendering.prompt_ids(conversation)
+        except RequestError:
+            return None
+
     if not hints:
         return [], None
-    if _rendered(turn.conversation, rendering) != turn.prompt_ids:
+    if rendered(turn.conversation) != turn.prompt_ids:
         return [], Reason.RENDER_MISMATCH
-    spliced = [(hint, _rendered(splice(turn.conversation, hint, placement), rendering)) for hint in hints]
-    rendered = [(hint, ids) for hint, ids in spliced if ids is not None]
-    if not rendered:
-        return [], Reason.RENDER_MISMATCH
-    kept = [(hint, ids) for hint, ids in rendered if len(ids) <= room]
-    return kept, None if kept else Reason.TOO_LONG
-
-
-def _rendered(conversation: Conversation, rendering: Rendering) -> tuple[int, ...] | None:
-    try:
-        return rendering.prompt_ids(conversation)
-    except RequestError:
-        return None
+    spliced = [(hint, rendered(splice(turn.conversation, hint, placement))) for hint in hints]
+    prompts = [(hint, ids) for hint, ids in spliced if ids is not None]
+    kept = [(hint, ids) for hint, ids in prompts if len(ids) <= room]
+    if kept:
+        return kept, None
+    return [], Reason.TOO_LONG if prompts else Reason.RENDER_MISMATCH

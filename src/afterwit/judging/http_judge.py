@@ -61,45 +61,33 @@ class HttpJudge:
             payload = orjson.dumps({k: v for k, v in body.items() if k not in self._settings.body_omit})
         except TypeError as error:
             raise JudgeRefused("the question holds half a surrogate pair") from error
-        answer = await self._post(payload)
-        try:
-            return answer_of(answer)
-        except (JudgeUnavailable, JudgeRefused) as error:
-            raise type(error)(f"the judge at {self._url}: {error}") from error
-
-    async def _post(self, payload: bytes) -> bytes:
+        answer = bytearray()
         try:
             async with self._session.post(self._url, data=payload, allow_redirects=False) as response:
-                answer = await _read(response)
+                async for chunk in response.content.iter_any():
+                    answer += chunk
+                    if len(answer) > LARGEST_ANSWER:
+                        raise JudgeRefused(f"the judge's answer is over {LARGEST_ANSWER} bytes")
         except TimeoutError as error:
             raise JudgeUnavailable(f"the judge at {self._url} did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             raise JudgeUnavailable(f"the judge at {self._url} cannot be reached: {error}") from error
         if response.status == 200:
-            return answer
-        words = complaint(answer)
+            try:
+                return answer_of(bytes(answer))
+            except (JudgeUnavailable, JudgeRefused) as error:
+                raise type(error)(f"the judge at {self._url}: {error}") from error
+        words = complaint(bytes(answer))
         said = f"the judge at {self._url} answered HTTP {response.status}" + (f": {words}" if words else "")
         if response.status in REFUSALS:
             raise JudgeRefused(said)
-        raise JudgeUnavailable(said, retry_after_s=_seconds(response.headers.get("Retry-After")))
+        # seconds; our own back-off replaces a date
+        after = response.headers.get("Retry-After", "")
+        seconds = float(after) if after.isascii() and after.strip().isdigit() else None
+        raise JudgeUnavailable(said, retry_after_s=seconds)
 
     async def close(self) -> None:
         await self._session.close()
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body. Raises JudgeRefused if it is larger than any answer."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > LARGEST_ANSWER:
-            raise JudgeRefused(f"the judge's answer is over {LARGEST_ANSWER} bytes")
-    return bytes(body)
-
-
-def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; None for a date, which our own back-off replaces."""
-    return float(header) if header is not None and header.isascii() and header.strip().isdigit() else None
 
 
 def answer_of(body: bytes) -> Answer:
@@ -130,10 +118,8 @@ def complaint(body: bytes) -> str:
     """An error's own words up to the first quotation: servers often quote the conversation."""
     try:
         error = orjson.loads(body)
-        error = error.get("error", error)
-        message = error.get("message")
+        message = error.get("error", error).get("message")
     except (orjson.JSONDecodeError, AttributeError):
         return ""
-    if not isinstance(message, str):
-        return ""
-    return _QUOTED.split(message, maxsplit=1)[0].strip()[:_LONGEST_COMPLAINT]
+    words = message if isinstance(message, str) else ""
+    return _QUOTED.split(words, maxsplit=1)[0].strip()[:_LONGEST_COMPLAINT]

@@ -140,15 +140,15 @@ class Borders:
         if not self.complaint.holds:
             return UNREAD
         height = self.complaint.height(reply)
+        hint = height > -self.complaint.near
         if height > 0:
             value, says = -1, "a complaint"
-        elif height > -self.complaint.near:
+        elif hint:
             value, says = 0, "perhaps a complaint"
         elif self.thanks.holds and self.thanks.height(reply) > 0:
             value, says = 1, "thanks"
         else:
             value, says = 0, "no complaint"
-        hint = height > -self.complaint.near
         return Reading(value=value, hint=hint, words=f"{says}: {height:+.2f} from the border")
 
 
@@ -167,10 +167,17 @@ def _centred(reply: LogProbs) -> list[float]:
 def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]]) -> Border:
     rows = [_centred(reply) for said in shipped.values() for reply in said]
     own = [name == kind for name, said in shipped.items() for _ in said]
+    aims = [1.0 if mine else -1.0 for mine in own]
+    # weights of rows, 1 on average, by which both sides weigh the same
+    heavy = [len(own) / (2 * (sum(own) if mine else len(own) - sum(own))) for mine in own]
     scales = [pstdev(column) or 1.0 for column in zip(*rows, strict=True)]
     scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] + [1.0] for row in rows]
-    fits = [ridge(scaled, _weighed(own), _aims(own), strength=strength) for strength in STRENGTHS]
-    (*weights, level), unseen = min(fits, key=lambda fit: _error(fit[1], own))
+
+    def error(fit: tuple[list[float], list[float]]) -> float:
+        return fsum(h * (value - aim) ** 2 for h, value, aim in zip(heavy, fit[1], aims, strict=True))
+
+    fits = (ridge(scaled, heavy, aims, strength=strength) for strength in STRENGTHS)
+    (*weights, level), unseen = min(fits, key=error)
     others = [value for value, its in zip(unseen, own, strict=True) if not its]
     mine = [value for value, its in zip(unseen, own, strict=True) if its]
     at = _between(others, mine, share=FALSE_ALARMS[kind])
@@ -194,21 +201,6 @@ def _between(others: Sequence[float], own: Sequence[float], *, share: float) -> 
         return sum(v > place for v in own) / len(own) - sum(v > place for v in others) / len(others)
 
     return max(places, key=told_apart, default=values[-1])
-
-
-def _error(unseen: Sequence[float], own: Sequence[bool]) -> float:
-    heavy, aims = _weighed(own), _aims(own)
-    return fsum(h * (value - aim) ** 2 for h, value, aim in zip(heavy, unseen, aims, strict=True))
-
-
-def _aims(own: Sequence[bool]) -> list[float]:
-    return [1.0 if mine else -1.0 for mine in own]
-
-
-def _weighed(own: Sequence[bool]) -> list[float]:
-    """Weights of rows, 1 on average, by which both sides weigh the same."""
-    mine, others = sum(own), len(own) - sum(own)
-    return [len(own) / (2 * (mine if each else others)) for each in own]
 
 
 def ridge(

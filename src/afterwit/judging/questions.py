@@ -6,7 +6,7 @@ The judge stage and a recorded rollout take the same steps: `case_of`, `question
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from afterwit.binding.client_text import without_client_text
 from afterwit.judging.voting import Answer, Decided, VoteRules, evaluation_vote, hint_vote, tally
 from afterwit.message import Conversation, Message
 from afterwit.turn import RecordedTurn
-from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vote
+from afterwit.verdict import NextState, Question, Source, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +56,27 @@ class JudgeCall:
     max_tokens: int
 
 
+_THUMBS = {1: "[explicit feedback: good]", 0: "[explicit feedback: neutral]", -1: "[explicit feedback: bad]"}
+
+
 def view_of(conversation: Conversation, response: Message, next_state: NextState) -> JudgeView:
     """The judge's view of a turn. Feedback in words is the last message of the next state."""
-    asked, context = _request_and_context(conversation.messages)
+    messages, feedback = conversation.messages, next_state.feedback
+    following = reactions(next_state.messages)
+    if feedback is not None:
+        words = feedback.text or _THUMBS[feedback.reward or 0]
+        following = (*following, Message(role="user", content=words))
+    at, request = len(messages), ""
+    for place, message in reversed(list(enumerate(messages))):
+        if message.role == "user" and (request := _cleaned(message).content or ""):
+            at = place
+            break
     return JudgeView(
-        request=asked,
-        context=context,
+        request=request,
+        context=(*messages[:at], *messages[at + 1 :]),
         tools=conversation.tools,
         response=response,
-        next_state=(*reactions(next_state.messages), *_spoken(next_state.feedback)),
+        next_state=following,
     )
 
 
@@ -77,24 +89,6 @@ def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _cleaned(message: Message) -> Message:
     content = without_client_text(message.content or "")
     return Message(role=message.role, content=content, tool_call_id=message.tool_call_id, name=message.name)
-
-
-_THUMBS = {1: "[explicit feedback: good]", 0: "[explicit feedback: neutral]", -1: "[explicit feedback: bad]"}
-
-
-def _spoken(feedback: Feedback | None) -> tuple[Message, ...]:
-    if feedback is None:
-        return ()
-    words = feedback.text or _THUMBS[feedback.reward or 0]
-    return (Message(role="user", content=words),)
-
-
-def _request_and_context(messages: Sequence[Message]) -> tuple[str, tuple[Message, ...]]:
-    """The last user message that a person wrote, and all the others."""
-    for at in range(len(messages) - 1, -1, -1):
-        if messages[at].role == "user" and (said := _cleaned(messages[at]).content):
-            return said, (*messages[:at], *messages[at + 1 :])
-    return "", tuple(messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,30 +104,29 @@ class JudgeCase:
 
 
 def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
-    """The case of a turn. `schema_error`: what is wrong with its tool call; None: nothing."""
-    return JudgeCase(
-        view=view_of(turn.conversation, turn.message, next_state),
-        decided=decided(next_state.feedback, schema_error),
-        repeats=repeats_a_call(turn.conversation.messages, turn.message),
-        blind=_blind(turn, next_state),
-    )
+    """The case of a turn. `schema_error`: what is wrong with its tool call; None: nothing.
 
-
-def _blind(turn: RecordedTurn, next_state: NextState) -> JudgeView | None:
-    """The view without feedback; None unless feedback gives a reward and something else followed."""
-    feedback = next_state.feedback
-    if feedback is None or feedback.reward is None or not reactions(next_state.messages):
-        return None
-    return view_of(turn.conversation, turn.message, replace(next_state, feedback=None))
-
-
-def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | None:
-    """The reward if it needs no vote: explicit feedback's, else -1 for a call that its schema refuses."""
+    The reward needs no vote if explicit feedback gives one, or else if the schema refuses the call: -1.
+    """
+    conversation, response, feedback = turn.conversation, turn.message, next_state.feedback
+    made = {(call.name, call.arguments) for call in response.tool_calls}
+    decided, blind = None, None
     if feedback is not None and feedback.reward is not None:
-        return Decided(reward=feedback.reward, source=Source.FEEDBACK)
-    if schema_error is not None:
-        return Decided(reward=-1, source=Source.SCHEMA)
-    return None
+        decided = Decided(reward=feedback.reward, source=Source.FEEDBACK)
+        if reactions(next_state.messages):
+            blind = view_of(conversation, response, replace(next_state, feedback=None))
+    elif schema_error is not None:
+        decided = Decided(reward=-1, source=Source.SCHEMA)
+    return JudgeCase(
+        view=view_of(conversation, response, next_state),
+        decided=decided,
+        repeats=any(
+            (call.name, call.arguments) in made
+            for message in conversation.messages
+            for call in message.tool_calls
+        ),
+        blind=blind,
+    )
 
 
 def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
@@ -144,25 +137,29 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     """
     if not case.view.next_state:
         return ()
-    asked: dict[Question, tuple[Message, ...]] = {}
+    asked: list[tuple[Question, tuple[Message, ...], int]] = []
     if rules.reads.reward and case.decided is None:
-        asked[Question.EVALUATION] = prompts.evaluation(case.view)
+        asked.append((Question.EVALUATION, prompts.evaluation(case.view), rules.votes))
     if rules.reads.opd and rules.hints:
-        asked[Question.HINT] = prompts.hint(case.view)
-    calls = tuple(
+        asked.append((Question.HINT, prompts.hint(case.view), rules.votes))
+    if rules.reads.reward and rules.calibrate and case.blind is not None:
+        asked.append((Question.BLIND, prompts.evaluation(case.blind), 1))
+    return tuple(
         JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
-        for question, messages in asked.items()
-        for index in range(rules.votes)
+        for question, messages, times in asked
+        for index in range(times)
     )
-    if case.blind is None or not (rules.calibrate and rules.reads.reward):
-        return calls
-    messages, room = prompts.evaluation(case.blind), prompts.max_tokens
-    return (*calls, JudgeCall(question=Question.BLIND, index=0, messages=messages, max_tokens=room))
 
 
 def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, Answer]], rules: VoteRules) -> Verdict:
     """The verdict of all answers, in the order of the calls. Votes pay for no repeated call."""
-    votes = tuple(_read(call, answer, case.view, rules) for call, answer in answers)
+    said = [message.content or "" for message in case.view.next_state]
+    votes = [
+        hint_vote(answer, said, quote_words=rules.quote_words)
+        if call.question is Question.HINT
+        else evaluation_vote(answer, call.question)
+        for call, answer in answers
+    ]
     return paid(tally(votes, rules, case.decided), case, rules)
 
 
@@ -172,22 +169,7 @@ def paid(verdict: Verdict, case: JudgeCase, rules: VoteRules) -> Verdict:
     return replace(verdict, reward=0, source=Source.REPEAT) if unpaid and not rules.pay_repeats else verdict
 
 
-def _read(call: JudgeCall, answer: Answer, view: JudgeView, rules: VoteRules) -> Vote:
-    if call.question is not Question.HINT:
-        return evaluation_vote(answer, call.question)
-    said = tuple(message.content or "" for message in view.next_state)
-    return hint_vote(answer, said, quote_words=rules.quote_words)
-
-
 def call_seed(turn: str, call: JudgeCall) -> int:
     """The sampling seed of a call, the same whenever it is repeated. In [0, 2**31)."""
     named = f"{turn}/{call.question}/{call.index}".encode()
     return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1
-
-
-def repeats_a_call(earlier: Iterable[Message], response: Message) -> bool:
-    """Whether any call of the response, name and arguments, is in an earlier message."""
-    made = {(call.name, call.arguments) for call in response.tool_calls}
-    if not made:
-        return False
-    return any((call.name, call.arguments) in made for message in earlier for call in message.tool_calls)

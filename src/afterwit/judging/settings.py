@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from afterwit.engines.port import Weights
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.judging.prompts import FullPrompts
+from afterwit.judging.prompts import FullPrompts, ShortPrompts
 from afterwit.judging.questions import JudgePrompts
-from afterwit.judging.short_prompts import ShortPrompts
 from afterwit.judging.voting import Accept, Verify, VoteRules
 from afterwit.ranges import above, at_least, one_of_its_choices, within
 from afterwit.terms import Reads

@@ -14,12 +14,12 @@ from afterwit.adapters import SHARED
 from afterwit.binding.next_state import with_assistant_summaries
 from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, StoreUnavailable
 from afterwit.judging.ability import Examiner
-from afterwit.judging.checks import MOST_WRONG, agreement
+from afterwit.judging.checks import MOST_INVALID, agreement
 from afterwit.judging.exam import ABLE
-from afterwit.judging.own_words import own_words, unvoted, with_own_words
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.unvoted import own_words, unvoted, with_own_words
 from afterwit.judging.verdicts import JudgeClient, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
@@ -33,7 +33,7 @@ from afterwit.teaching.sources import Votes, contradicts, previous, several, sig
 from afterwit.terms import unjudged
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, RecordedTurn, Turn
-from afterwit.verdict import Flag, NextState, Question, Verdict
+from afterwit.verdict import Flag, NextState, Question, Verdict, Vote
 from afterwit.worker import Signals, StageHealth, described, frames, renewing, work
 
 STAGE: Literal["judge"] = "judge"
@@ -97,7 +97,12 @@ class Judge:
 
     async def run(self, signals: Signals) -> None:
         """Judge up to `max_turns` turns concurrently until `signals.stop` is set."""
-        health = StageHealth(STAGE, self._report, warning=self._warning)
+
+        async def report(ok: bool, message: str) -> None:
+            now = self._clock.now()
+            await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))
+
+        health = StageHealth(STAGE, report, warning=self._warning)
         async with asyncio.TaskGroup() as loops:
             for _ in range(self._settings.max_turns):
                 loop = work(
@@ -110,6 +115,13 @@ class Judge:
                 )
                 loops.create_task(loop)
 
+    def _warning(self) -> str | None:
+        if self._examiner is not None and self._examiner.fault is not None:
+            return self._examiner.fault
+        if self._failed >= FAILURES_TOLD:
+            return f"the last {self._failed} turns could not be judged: {self._failure}"
+        return self._votes.warning()
+
     async def step(self) -> bool:
         """Judge the oldest answered turn; False if none waits.
 
@@ -118,14 +130,22 @@ class Judge:
         """
         if self._examiner is not None:
             await self._examiner.ability()
-        record = await self._claim()
-        if record is None:
-            return False
-        lease = renewing(
-            lambda: self._extend(record), every_s=self._settings.lease_s / 3, sleep=self._clock.sleep
+        owner, lease_s, now = self._owner, self._settings.lease_s, self._clock.now()
+        claimed = await self._store.call(
+            lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now)
         )
+        if not claimed:
+            return False
+        record = claimed[0]
+
+        async def extend() -> None:
+            now = self._clock.now()
+            await self._store.call(
+                lambda store: store.extend([record.turn.id], owner=owner, lease_s=lease_s, now=now)
+            )
+
         try:
-            async with lease:
+            async with renewing(extend, every_s=lease_s / 3, sleep=self._clock.sleep):
                 await self._settle(record)
         except asyncio.CancelledError:
             await self._give_back(record)
@@ -145,41 +165,29 @@ class Judge:
             self._failed = 0
         return True
 
-    def _warning(self) -> str | None:
-        if self._examiner is not None and self._examiner.fault is not None:
-            return self._examiner.fault
-        if self._failed >= FAILURES_TOLD:
-            return f"the last {self._failed} turns could not be judged: {self._failure}"
-        return self._votes.warning()
-
-    async def _report(self, ok: bool, message: str) -> None:
-        now = self._clock.now()
-        await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))
-
     async def _settle(self, record: Record) -> None:
-        record = await self._without_summaries(record)
-        reason = unjudged(record.turn)
-        if reason is None and await asyncio.to_thread(self._redaction.in_message, record.turn.message):
-            reason = Reason.HOLDS_SECRET
-        if reason is not None:
-            await self._end(record, reason)
-            return
-        if record.next_state is None:
-            raise AfterwitError(f"turn {record.turn.id} is {record.state} without a next state")
-        began = time.time()
-        verdict = await self._verdict(record.turn, record.next_state)
-        clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
-        await self._commit(record, replace(verdict, hints=clean))
-        span("judge", record.turn.id, began, time.time(), reward=verdict.reward, hinted=bool(clean))
-
-    async def _without_summaries(self, record: Record) -> Record:
-        """The turn for the judge: messages that quote a side turn of the session become the assistant's."""
+        """Judge the turn, or end it if it cannot teach."""
         session = record.turn.session
         side = await self._store.call(
             lambda store: store.turn_lines(Filter(session=session, kind=Kind.SIDE), limit=SIDE_TURNS)
         )
-        replies = [line.message for line in side]
-        return await asyncio.to_thread(_told, record, replies) if replies else record
+        if side:
+            replies = [line.message for line in side]
+            record = await asyncio.to_thread(_with_summaries, record, replies)
+        turn, next_state = record.turn, record.next_state
+        reason = unjudged(turn)
+        if reason is None and await asyncio.to_thread(self._redaction.in_message, turn.message):
+            reason = Reason.HOLDS_SECRET
+        if reason is not None:
+            await self._end(record, reason)
+            return
+        if next_state is None:
+            raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
+        began = time.time()
+        verdict = await self._verdict(turn, next_state)
+        clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
+        await self._commit(turn, next_state, replace(verdict, hints=clean))
+        span("judge", turn.id, began, time.time(), reward=verdict.reward, hinted=bool(clean))
 
     async def _verdict(self, turn: RecordedTurn, next_state: NextState) -> Verdict:
         """By votes as far as the judge is able, else by evidence that needs none."""
@@ -189,51 +197,38 @@ class Judge:
             judged = await asyncio.to_thread(case, turn, next_state)
             reading = UNREAD if self._examiner is None else await self._examiner.read(words)
             return paid(unvoted(judged, next_state, reading), judged, self._rules)
-        doubtful = self._settings.verify == "auto" and self._votes.doubtful
-        verify = Verify.CONSISTENT if doubtful else None
+        is_doubtful = self._settings.verify == "auto" and self._votes.doubtful
+        verify = Verify.CONSISTENT if is_doubtful else None
         verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=ability.hints)
         self._votes.add(verdict)
         if verdict.reward < 0 and not ability.hints:
-            return with_own_words(
-                verdict, words, Reading(value=-1, hint=True, words="the judge's votes say so")
-            )
+            reading = Reading(value=-1, hint=True, words="the judge's votes say so")
+            return with_own_words(verdict, words, reading)
         return verdict
 
-    async def _claim(self) -> Record | None:
-        """The oldest answered turn that no worker holds; None if there is none."""
-        lease_s, now = self._settings.lease_s, self._clock.now()
-        claimed = await self._store.call(
-            lambda store: store.claim(STAGE, owner=self._owner, limit=1, lease_s=lease_s, now=now)
-        )
-        return claimed[0] if claimed else None
-
-    async def _extend(self, record: Record) -> None:
-        lease_s, now = self._settings.lease_s, self._clock.now()
-        await self._store.call(
-            lambda store: store.extend([record.turn.id], owner=self._owner, lease_s=lease_s, now=now)
-        )
-
-    async def _commit(self, record: Record, verdict: Verdict) -> None:
+    async def _commit(self, turn: RecordedTurn, next_state: NextState, verdict: Verdict) -> None:
         """Store the verdict. The turn goes on to the learner, or ends with the reason why it does not."""
-        carried = self._rules.reads.of(record.turn, verdict)
-        flags = await asyncio.to_thread(_hint_flags, record, verdict)
-        now = self._clock.now()
+        carried, now = self._rules.reads.of(turn, verdict), self._clock.now()
+        kind, before = signature(turn.message), previous(turn.conversation.messages)
+        flags = await asyncio.to_thread(
+            lambda: hint_flags(verdict.hints, view_of(turn.conversation, turn.message, next_state))
+        )
 
         def judged(store: Store) -> None:
             with store.transaction():
                 if store.judged(
-                    record.turn.id,
+                    turn.id,
                     verdict,
                     rl=carried.rl,
                     opd=carried.opd,
                     reason=carried.reason,
                     owner=self._owner,
                     now=now,
-                    flags=(*flags, *_reward_flags(store, record, verdict)),
-                    signature=signature(record.turn.message),
-                    previous=previous(record.turn.conversation.messages),
+                    flags=(*flags, *_reward_flags(store, turn, next_state, verdict.reward)),
+                    signature=kind,
+                    previous=before,
                 ):
-                    self._after(store, record.turn.id, now=now)
+                    self._after(store, turn.id, now=now)
 
         await self._store.call(judged)
 
@@ -256,83 +251,68 @@ class Judge:
         )
 
 
-def _told(record: Record, replies: Sequence[Message]) -> Record:
-    """The turn with its next state, where a message that quotes one of the `replies` is the assistant's."""
+def _with_summaries(record: Record, replies: Sequence[Message]) -> Record:
+    """The turn with its next state, where a message that quotes a reply of a side turn is the assistant's."""
     conversation, next_state = record.turn.conversation, record.next_state
-    told = replace(conversation, messages=with_assistant_summaries(conversation.messages, replies))
+    conversation = replace(conversation, messages=with_assistant_summaries(conversation.messages, replies))
     if next_state is not None:
         next_state = replace(next_state, messages=with_assistant_summaries(next_state.messages, replies))
-    return replace(record, turn=replace(record.turn, conversation=told), next_state=next_state)
+    return replace(record, turn=replace(record.turn, conversation=conversation), next_state=next_state)
 
 
-def _hint_flags(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
-    if record.next_state is None or not verdict.hints:
-        return ()
-    return hint_flags(
-        verdict.hints, view_of(record.turn.conversation, record.turn.message, record.next_state)
-    )
-
-
-def _reward_flags(store: Store, record: Record, verdict: Verdict) -> tuple[Flag, ...]:
+def _reward_flags(store: Store, turn: RecordedTurn, next_state: NextState, reward: int) -> tuple[Flag, ...]:
     """Whether the reward contradicts other sources that teach the same adapter. Call it in the verdict's
     transaction.
 
     If a call failed and no person spoke, the turn waits, but does not count against its source.
     """
-    turn = record.turn
-    kind, source = signature(turn.message), turn.source
-    if verdict.reward == 0 or (kind is None and verdict.reward < 0):
+    kind, source, spoken = signature(turn.message), turn.source, closes(next_state)
+    if reward == 0 or (kind is None and reward < 0):
         return ()
-    spoken = closes(record.next_state)
     said: Mapping[str, Votes] = {}
-    if kind is not None and (spoken or verdict.reward < 0):
+    if kind is not None and (spoken or reward < 0):
         # votes on such calls after the same earlier call, if several others gave any; else on all such calls
         adapter = turn.adapter if isinstance(turn, Turn) else SHARED
         said = store.votes_on(kind, after=previous(turn.conversation.messages), adapter=adapter)
         if not several(said, source=source):
             said = store.votes_on(kind, adapter=adapter)
-    earlier = store.contradictions(source) if verdict.reward > 0 else 0
-    if not contradicts(verdict.reward, source=source, said=said, earlier=earlier, spoken=spoken):
+    earlier = store.contradictions(source) if reward > 0 else 0
+    if not contradicts(reward, source=source, said=said, earlier=earlier, spoken=spoken):
         return ()
-    return (Flag.CONTRADICTS if spoken or verdict.reward > 0 else Flag.TOOLS_CONTRADICT,)
+    return (Flag.CONTRADICTS if spoken or reward > 0 else Flag.TOOLS_CONTRADICT,)
 
 
 REMEMBERED = 60
 """Votes: ten turns of two questions with three answers each. As many turns' votes on rewards are compared."""
 FEWEST = 12
 """Votes, or turns, needed before a share counts."""
-MOST_INVALID = 0.5
-"""Share of invalid votes above which the judge itself is at fault, and not single answers."""
 
 
 class RecentVotes:
     """The last votes of one judge stage."""
 
     def __init__(self) -> None:
-        self._valid: deque[bool] = deque(maxlen=REMEMBERED)
-        self._cut: deque[bool] = deque(maxlen=REMEMBERED)
+        self._votes: deque[Vote] = deque(maxlen=REMEMBERED)
         self._rewards: deque[list[int]] = deque(maxlen=REMEMBERED)
 
     def add(self, verdict: Verdict) -> None:
-        self._valid.extend(vote.value is not None for vote in verdict.votes)
-        self._cut.extend(vote.rejected == CUT for vote in verdict.votes)
         asked = [vote for vote in verdict.votes if vote.question is Question.EVALUATION]
+        self._votes.extend(verdict.votes)
         self._rewards.append([vote.value for vote in asked if vote.value is not None])
 
     @property
     def doubtful(self) -> bool:
         """Whether votes on one turn differ as if too many answers were wrong."""
-        found = agreement(self._rewards)
-        return found.wrong is not None and found.turns >= FEWEST and found.wrong > MOST_WRONG
+        return agreement(self._rewards).is_doubtful(FEWEST)
 
     def warning(self) -> str | None:
         """The fault; None while most votes can be read."""
-        seen, invalid = len(self._valid), self._valid.count(False)
+        seen, invalid = len(self._votes), sum(vote.value is None for vote in self._votes)
         if seen < FEWEST or invalid <= MOST_INVALID * seen:
             return None
-        cut = 2 * self._cut.count(True) > invalid
-        remedy = "raise judge.max_tokens" if cut else "set judge.url to a stronger model"
+        is_cut = 2 * sum(vote.rejected == CUT for vote in self._votes) > invalid
+        remedy = "raise judge.max_tokens" if is_cut else "set judge.url to a stronger model"
         return (
-            f"more than half of the judge's last votes {'were cut' if cut else 'cannot be read'}, so turns"
+            f"more than half of the judge's last votes {'were cut' if is_cut else 'cannot be read'}, so turns"
             f" end as invalid_votes: {remedy}"
         )

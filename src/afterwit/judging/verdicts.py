@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.judging.answered import without_answered_calls
 from afterwit.judging.questions import (
     JudgeCall,
     JudgeCase,
@@ -19,6 +18,7 @@ from afterwit.judging.questions import (
     questions,
 )
 from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.unvoted import without_answered_calls
 from afterwit.judging.voting import Answer, Verify, VoteRules
 from afterwit.message import Message
 from afterwit.retry import BackOff, retrying
@@ -27,6 +27,15 @@ from afterwit.verdict import NextState, Verdict
 
 KEPT_TURNS = 256
 """Most waiting turns whose answers so far stay in memory. The judge answers again for others."""
+
+
+class JudgeClient(Protocol):
+    """Asks the judge once."""
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> Answer:
+        """The answer. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""
 
 
 class Verdicts:
@@ -59,67 +68,49 @@ class Verdicts:
 
         Raises JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
         """
-        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
         rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)
-        judged, calls = await asyncio.to_thread(_open, turn, next_state, self._prompts, rules)
-        answers = await self._ask(turn.id, calls)
-        return await asyncio.to_thread(conclude, judged, answers, rules)
 
-    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, Answer]]:
+        def opened() -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
+            judged = case(turn, next_state)
+            return judged, questions(judged, self._prompts, rules)
+
+        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
+        judged, calls = await asyncio.to_thread(opened)
+        answers = await self._ask(turn.id, calls)
+        return await asyncio.to_thread(conclude, judged, [(call, answers[call]) for call in calls], rules)
+
+    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> dict[JudgeCall, Answer]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
+
+        async def once(call: JudgeCall) -> Answer:
+            async with self._room:
+                return await self._client.ask(
+                    call.messages,
+                    temperature=self._settings.temperature,
+                    max_tokens=call.max_tokens,
+                    seed=call_seed(turn, call),
+                )
+
+        def answer(call: JudgeCall) -> Awaitable[Answer]:
+            attempts = self._settings.attempts
+            return retrying(lambda: once(call), attempts=attempts, back_off=self._back_off, sleep=self._sleep)
+
         kept = self._kept.pop(turn, {})
         missing = [call for call in calls if call not in kept]
-        results = await asyncio.gather(
-            *(self._answer(turn, call) for call in missing), return_exceptions=True
-        )
-        given = dict(zip(missing, results, strict=True))
-        kept |= {call: said for call, said in given.items() if isinstance(said, Answer)}
-        for failure in given.values():
-            if isinstance(failure, BaseException):
-                self._keep(turn, kept)
-                raise failure
-        return [(call, kept[call]) for call in calls]
-
-    def _keep(self, turn: str, answers: dict[JudgeCall, Answer]) -> None:
-        self._kept[turn] = answers
-        while len(self._kept) > KEPT_TURNS:
-            del self._kept[next(iter(self._kept))]
-
-    async def _answer(self, turn: str, call: JudgeCall) -> Answer:
-        return await retrying(
-            lambda: self._once(turn, call),
-            attempts=self._settings.attempts,
-            back_off=self._back_off,
-            sleep=self._sleep,
-        )
-
-    async def _once(self, turn: str, call: JudgeCall) -> Answer:
-        async with self._room:
-            return await self._client.ask(
-                call.messages,
-                temperature=self._settings.temperature,
-                max_tokens=call.max_tokens,
-                seed=call_seed(turn, call),
-            )
+        results = await asyncio.gather(*map(answer, missing), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        kept |= {
+            call: result for call, result in zip(missing, results, strict=True) if isinstance(result, Answer)
+        }
+        if failures:
+            self._kept[turn] = kept
+            while len(self._kept) > KEPT_TURNS:
+                del self._kept[next(iter(self._kept))]
+            raise failures[0]
+        return kept
 
 
 def case(turn: RecordedTurn, next_state: NextState) -> JudgeCase:
     """The case of a turn. May take a while: its schema is checked."""
     unanswered = without_answered_calls(turn.message, next_state.messages)
     return case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
-
-
-def _open(
-    turn: RecordedTurn, next_state: NextState, prompts: JudgePrompts, rules: VoteRules
-) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
-    judged = case(turn, next_state)
-    return judged, questions(judged, prompts, rules)
-
-
-class JudgeClient(Protocol):
-    """Asks the judge once."""
-
-    async def ask(
-        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> Answer:
-        """The answer. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""

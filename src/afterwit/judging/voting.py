@@ -89,18 +89,16 @@ class Answer:
 
 def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) -> Vote:
     """`parse_evaluation` of an answer that came to its end; else an invalid vote."""
-    return parse_evaluation(answer.words, question) if answer.finished else _cut(answer, question)
+    if not answer.finished:
+        return Vote(question=question, words=answer.words, value=None, rejected=CUT)
+    return parse_evaluation(answer.words, question)
 
 
 def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
     """`parse_hint` of an answer that came to its end; else an invalid vote."""
     if not answer.finished:
-        return _cut(answer, Question.HINT)
+        return Vote(question=Question.HINT, words=answer.words, value=None, rejected=CUT)
     return parse_hint(answer.words, said, quote_words=quote_words)
-
-
-def _cut(answer: Answer, question: Question) -> Vote:
-    return Vote(question=question, words=answer.words, value=None, rejected=CUT)
 
 
 def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vote:
@@ -108,8 +106,7 @@ def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vo
     vote."""
     said = outside_thoughts(words)
     boxed = list(_BOX.finditer(said))
-    value = _boxed(boxed[-1], said) if boxed else None
-    return Vote(question=question, words=words, value=value)
+    return Vote(question=question, words=words, value=_boxed(boxed[-1], said) if boxed else None)
 
 
 def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
@@ -123,9 +120,9 @@ def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
     value = _boxed(boxed[0], bare) if len(boxed) == len(_BOX.findall(told)) == 1 else None
     if value != 1:
         return Vote(question=Question.HINT, words=words, value=value or None)
-    marked = _HINT.findall(told)
-    hint = marked[-1].strip() if marked else ""
-    if (fault := hint_fault(hint, said, quote_words=quote_words)) is not None:
+    hint = (_HINT.findall(told) or [""])[-1].strip()
+    fault = hint_fault(hint, said, quote_words=quote_words)
+    if fault is not None:
         return Vote(question=Question.HINT, words=words, value=None, rejected=fault)
     return Vote(question=Question.HINT, words=words, value=1, hint=hint)
 
@@ -171,32 +168,23 @@ def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: boo
 
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
     """The verdict of these votes. A reward in `decided` counts instead of the votes."""
-    found = decided or Decided(reward=_voted(votes, rules), source=Source.VOTES)
-    unfit = rules.verify is Verify.CONSISTENT and reward(_rewards(votes)) == 1 and _faults(votes) <= 0
+    rewards = [vote.value for vote in votes if vote.question is Question.EVALUATION]
+    # how many more votes, on both questions, say that something was wrong than that nothing was
+    fault_signs = {Question.EVALUATION: -1, Question.HINT: 1}
+    faults = sum(fault_signs.get(vote.question, 0) * (vote.value or 0) for vote in votes)
+    found = reward(rewards)
+    is_split = len(set(rewards) - {None}) > 1
+    is_doubtful = rules.verify is Verify.UNANIMOUS or (
+        rules.verify is Verify.CONSISTENT and found * faults >= 0
+    )
+    voted = Decided(reward=0 if is_split and is_doubtful else found, source=Source.VOTES)
+    praised = rules.verify is Verify.CONSISTENT and found == 1 and faults <= 0
     return Verdict(
-        reward=found.reward,
-        source=found.source,
-        hints=() if unfit and decided is None else hints(votes, rules),
+        reward=(decided or voted).reward,
+        source=(decided or voted).source,
+        hints=() if praised and decided is None else hints(votes, rules),
         votes=tuple(votes),
     )
-
-
-def _voted(votes: Sequence[Vote], rules: VoteRules) -> int:
-    values = _rewards(votes)
-    found, split = reward(values), len(set(values) - {None}) > 1
-    contradicted = found * _faults(votes) >= 0
-    doubtful = {Verify.UNANIMOUS: True, Verify.CONSISTENT: contradicted, Verify.OFF: False}[rules.verify]
-    return 0 if split and doubtful else found
-
-
-def _rewards(votes: Iterable[Vote]) -> list[int | None]:
-    return [vote.value for vote in votes if vote.question is Question.EVALUATION]
-
-
-def _faults(votes: Iterable[Vote]) -> int:
-    """How many more votes, on both questions, say that something was wrong than that nothing was."""
-    says = {Question.EVALUATION: -1, Question.HINT: 1}
-    return sum(says.get(vote.question, 0) * (vote.value or 0) for vote in votes)
 
 
 MIN_CHARS = 11
@@ -223,14 +211,13 @@ def speaks_of_hints(hint: str) -> bool:
     Programming terms ("type hints"), paths, options (`--hint`) and assignments (`hint=3`) may hold
     the word.
     """
-    words = " ".join(word for word in hint.split() if not _is_code(word.strip(_EDGES)))
+
+    def is_code(word: str) -> bool:
+        path = word.startswith(("/", "./", "../", "~/", "--")) or _FILE.search(word[-8:]) is not None
+        return path or _ASSIGNMENT.match(word) is not None
+
+    words = " ".join(word for word in hint.split() if not is_code(word.strip(_EDGES)))
     return _TALK.search(_TERM.sub(" ", words)) is not None
-
-
-def _is_code(word: str) -> bool:
-    """Whether a word is a path, a command-line option or an assignment."""
-    path = word.startswith(("/", "./", "../", "~/")) or _FILE.search(word[-8:]) is not None
-    return path or word.startswith("--") or _ASSIGNMENT.match(word) is not None
 
 
 def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:

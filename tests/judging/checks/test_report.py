@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from afterwit.judging.checks import (
+    Calibration,
     Judged,
-    calibration,
+    Outcomes,
     judge_report,
-    outcomes,
     warnings,
 )
 from afterwit.verdict import Question, Source
@@ -40,7 +40,7 @@ def blind(seq: int, vote: int | None, feedback: int | None) -> Judged:
 
 
 def test_calibration_compares_what_the_judge_said_unseen_with_what_people_said():
-    found = calibration(
+    found = Calibration.of(
         [blind(1, 1, 1), blind(2, 1, -1), blind(3, -1, -1), blind(4, 0, 1), blind(5, None, 1), blind(6, 1, 0)]
     )
     assert (found.right.count, found.right.of) == (2, 4)
@@ -48,7 +48,7 @@ def test_calibration_compares_what_the_judge_said_unseen_with_what_people_said()
 
 
 def test_votes_that_had_read_the_feedback_are_no_calibration():
-    assert calibration([judged(1, GOOD, GOOD, GOOD, feedback=-1)]).right.of == 0
+    assert Calibration.of([judged(1, GOOD, GOOD, GOOD, feedback=-1)]).right.of == 0
 
 
 def test_steps_share_the_end_of_their_own_request():
@@ -60,7 +60,7 @@ def test_steps_share_the_end_of_their_own_request():
         judged(5, GOOD, ended_well=False),
         judged(6, GOOD, session="other"),
     ]
-    found = outcomes(turns[::-1])
+    found = Outcomes.of(turns[::-1])
     assert (found.good.count, found.good.of) == (1, 2)
     assert (found.bad.count, found.bad.of) == (1, 1)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.importing.recorded import following
-from afterwit.judging.answered import without_answered_calls
 from afterwit.judging.questions import JudgeCall, JudgePrompts, case_of, conclude, questions
+from afterwit.judging.unvoted import without_answered_calls
 from afterwit.judging.voting import Answer, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.message import Message
