@@ -7,7 +7,10 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
 
 from afterwit import build
 from afterwit.agreement import gap, most
@@ -15,20 +18,19 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import SAMPLE
-from afterwit.engines.port import Engine, Generate
+from afterwit.engines.port import Engine, Generate, Step
 from afterwit.judging.questions import JudgeView
 from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import evaluation_vote
+from afterwit.learning.policy import Policy
+from afterwit.learning.rows import Row
+from afterwit.learning.score import probe, response_logits
+from afterwit.learning.settings import LearnerSettings
 from afterwit.message import Message
 from afterwit.publish.publisher import BASE, check_capable, examine
-from afterwit.turn import Basis, Sampled, Sampling
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from afterwit.learning.policy import Policy
-    from afterwit.learning.settings import LearnerSettings
+from afterwit.turn import Basis, Sampling
+from afterwit.weights.widened import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
@@ -42,79 +44,61 @@ ASKED = JudgeView(
     next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
 )
 """A turn that any judge can judge."""
+JUDGE_REMEDY = (
+    "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set judge.url "
+    "to a stronger model if it is small. Turns wait for a judge that does not answer, and end as "
+    "invalid_votes if its answers cannot be read"
+)
 
 
 def check_engine(
-    opening: Coroutine[Any, Any, Engine],
-    policy: Policy,
-    renderer: Renderer,
-    base: Path,
-    *,
-    settings: Settings,
+    opening: Coroutine[Any, Any, Engine], policy: Policy, renderer: Renderer, base: Path, settings: Settings
 ) -> Iterator[Finding]:
     """Every test of the engine that `opening` returns. They change `policy`."""
-    model = policy.model
     with asyncio.Runner() as runner:
+
+        def run(test: Callable[..., Coroutine[Any, Any, str]], *args: object) -> str:
+            return runner.run(test(*args))
+
         engine = runner.run(opening)
-        yield tested(
-            "sampled log-probs",
-            lambda: runner.run(_rescored(engine, model, renderer)),
-            remedy="engine and learner disagree about this model: do not train with it",
-        )
+        remedy = "engine and learner disagree about this model: do not train with it"
+        yield tested("sampled log-probs", run, _rescored, engine, policy.model, renderer, remedy=remedy)
         if settings.judge.url is None:
-            served = build.judge_client(settings.judge, engine, renderer)
-            yield _judge_finding(lambda: runner.run(judges(served, settings.judge)))
-        yield tested(
-            "swap",
-            lambda: runner.run(_swapped(engine, policy, base, settings.learner)),
-            remedy="the engine does not serve what the learner writes: do not train with it",
-        )
+            judge = build.judge_client(settings.judge, engine, renderer)
+            yield tested("judge", run, judges, judge, settings.judge, remedy=JUDGE_REMEDY)
+        remedy = "the engine does not serve what the learner writes: do not train with it"
+        yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
         runner.run(engine.close())
 
 
-async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
-    """One response of the engine."""
-    steps = []
+async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) -> str:
+    """One response of the engine, scored again by the learner's forward."""
+    prompt, steps = renderer.prompt_ids(SAMPLE), list[Step]()
     async with aclosing(engine.generate(Generate(prompt_ids=prompt, sampling=SAMPLING))) as stream:
         async for step in stream:
             steps.append(step)
-    return Sampled(
-        ids=tuple(index for step in steps for index in step.ids),
-        logprobs=tuple(value for step in steps for value in step.logprobs),
-        versions=tuple(value for step in steps for value in step.versions),
-        forced=tuple(value for step in steps for value in step.forced),
-        basis=engine.capabilities.basis,
-        cache_version=steps[0].cache_version,
-    )
-
-
-async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) -> str:
-    import torch
-
-    from afterwit.learning.rows import Row
-    from afterwit.learning.score import response_logits
-    from afterwit.weights.widened import widened
-
-    prompt = renderer.prompt_ids(SAMPLE)
-    sampled = await sample(engine, prompt)
-    tau = SAMPLING.temperature if sampled.basis is Basis.PROCESSED else 1.0
+    ids = tuple(token for step in steps for token in step.ids)
+    logprobs = [value for step in steps for value in step.logprobs]
+    tau = SAMPLING.temperature if engine.capabilities.basis is Basis.PROCESSED else 1.0
     with torch.no_grad(), widened(model):
-        logits_TV = response_logits(model, [Row(prompt=prompt, response=sampled.ids)])[0].float()
-    ids_T = torch.tensor(sampled.ids, device=logits_TV.device)
+        logits_TV = response_logits(model, [Row(prompt=prompt, response=ids)])[0].float()
+    ids_T = torch.tensor(ids, device=logits_TV.device)
     scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
-    apart, limit = gap(scored_T.tolist(), sampled.logprobs), most(engine.facts.dtype)
-    seen = f"{len(sampled.ids)} sampled tokens re-score within {apart:.2g} nats on average"
+    apart, limit = gap(scored_T.tolist(), logprobs), most(engine.facts.dtype)
+    seen = f"{len(ids)} sampled tokens re-score within {apart:.2g} nats on average"
     expect(apart <= limit, f"{seen}; at most {limit:g} is right")
     return seen
 
 
 async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerSettings) -> str:
-    from afterwit.learning.score import probe
-
+    """Weights that have moved by chance, written as the learner writes a version, and served."""
     dtypes = (engine.facts.dtype, learner.dtype)
     check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes)
-    before = probe(policy.model)
-    _move(policy)
+    before, generator = probe(policy.model), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.masters.named.values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
+    policy.masters.publish()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "1"
         place.mkdir()
@@ -129,16 +113,6 @@ async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerS
     return f"{seen}, and stand {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
 
 
-def _move(policy: Policy) -> None:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.masters.named.values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
-    policy.masters.publish()
-
-
 def check_judge(settings: Settings) -> Iterator[Finding]:
     """The test of the judge at `judge.url`; without one, the engine's tests ask the served model."""
 
@@ -150,16 +124,7 @@ def check_judge(settings: Settings) -> Iterator[Finding]:
             await judge.close()
 
     if settings.judge.url is not None:
-        yield _judge_finding(lambda: asyncio.run(ask()))
-
-
-def _judge_finding(ask: Callable[[], str]) -> Finding:
-    remedy = (
-        "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set "
-        "judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end "
-        "as invalid_votes if its answers cannot be read"
-    )
-    return tested("judge", ask, remedy=remedy)
+        yield tested("judge", lambda: asyncio.run(ask()), remedy=JUDGE_REMEDY)
 
 
 async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from afterwit.errors import AfterwitError, SettingError
 
@@ -18,10 +19,10 @@ class Finding:
     remedy: str = ""
 
 
-def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
+def tested(name: str, test: Callable[..., str], *args: Any, remedy: str) -> Finding:
     """The outcome of a test that returns what it saw, or raises one of our errors or an AssertionError."""
     try:
-        return Finding(name=name, ok=True, seen=test())
+        return Finding(name=name, ok=True, seen=test(*args))
     except (AfterwitError, AssertionError, OSError) as error:
         return Finding(name=name, ok=False, seen=str(error), remedy=remedy)
 

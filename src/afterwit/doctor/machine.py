@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 from afterwit import build
@@ -17,7 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.model_files import weight_files
+from afterwit.engines.model_files import shapes_of, weight_files
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
@@ -29,23 +28,14 @@ BYTES_PER_WEIGHT = 4 + 8
 
 def check_machine(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """Every test of the machine itself."""
-    yield tested("home", lambda: _writable(home), remedy="choose another folder with --home or AFTERWIT_HOME")
-    yield tested(
-        "disk",
-        lambda: _room(settings, home, folder),
-        remedy="free some space, or lower learner.keep_versions",
-    )
-    yield tested("port", lambda: _port(settings, home), remedy="stop what listens there, or choose another")
-    yield tested(
-        "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
-    )
-    engine = settings.engine
-    if isinstance(engine, EmbeddedSettings):
-        yield tested(
-            "engine memory",
-            lambda: _prefix_cache(engine, folder),
-            remedy="set engine.prefix_cache_gib, in GiB",
-        )
+    space = "free some space, or lower learner.keep_versions"
+    yield tested("home", _writable, home, remedy="choose another folder with --home or AFTERWIT_HOME")
+    yield tested("disk", _room, settings, home, folder, remedy=space)
+    yield tested("port", _port, settings, home, remedy="stop what listens there, or choose another")
+    yield tested("device", _device, settings, remedy="set engine.device and learner.device to auto or cpu")
+    if isinstance(settings.engine, EmbeddedSettings):
+        memory = "set engine.prefix_cache_gib, in GiB"
+        yield tested("engine memory", _prefix_cache, settings.engine, folder, remedy=memory)
 
 
 def _writable(home: Path) -> str:
@@ -58,27 +48,19 @@ def _writable(home: Path) -> str:
 
 
 def _room(settings: Settings, home: Path, folder: Path) -> str:
+    """Compares with the most weights that may train, by the shapes on disk: all, or an adapter's on every
+    matrix."""
     versions, rank = settings.learner.keep_versions + 1, settings.learner.lora_rank
-    needed = versions * _trained(folder, rank) * BYTES_PER_WEIGHT
-    free = shutil.disk_usage(home).free
+    if weight_files(folder)[0].suffix != ".safetensors":  # PyTorch's own files do not list shapes
+        trained = sum(path.stat().st_size for path in weight_files(folder)) // 2
+    elif rank == 0:
+        trained = sum(map(math.prod, shapes_of(folder).values()))
+    else:
+        trained = sum(rank * sum(shape) for shape in shapes_of(folder).values() if len(shape) == 2)
+    needed, free = versions * trained * BYTES_PER_WEIGHT, shutil.disk_usage(home).free
     seen = f"{free / 2**30:.1f} GiB free; {versions} versions may take {needed / 2**30:.1f} GiB"
     expect(free > needed, seen)
     return seen
-
-
-def _trained(folder: Path, rank: int) -> int:
-    """The most weights that may train, by the shapes on disk: all, or an adapter's on every matrix."""
-    from safetensors import safe_open
-
-    paths, shapes = weight_files(folder), list[list[int]]()
-    if paths[0].suffix != ".safetensors":  # PyTorch's own files do not list shapes
-        return sum(path.stat().st_size for path in paths) // 2
-    for path in paths:
-        with safe_open(path, framework="pt") as file:
-            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
-    if rank == 0:
-        return sum(map(math.prod, shapes))
-    return sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
 
 
 def _port(settings: Settings, home: Path) -> str:
@@ -118,58 +100,39 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
 def check_versions(versions: Versions) -> Iterator[Finding]:
     """The place where machines share versions, and the files of every version whose weights are on this
     disk."""
+
+    def shared(remote: Remote) -> str:
+        remote.check()
+        versions.follow()
+        return f"{remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
+
+    def whole(number: int) -> str:
+        versions.verify(number)
+        return "its files are as the learner wrote them"
+
     if versions.remote is not None:
-        yield tested(
-            "versions.url",
-            partial(_shared, versions, versions.remote),
-            remedy="nothing is learned until this is done",
-        )
+        remedy = "nothing is learned until this is done"
+        yield tested("versions.url", shared, versions.remote, remedy=remedy)
+    remedy = "the version is not served, and the learner waits until this is done"
     for number in filter(versions.on_disk, versions.numbers()):
-        yield tested(
-            f"version {number}",
-            partial(_verified, versions, number),
-            remedy="the version is not served, and the learner waits until this is done",
-        )
-
-
-def _shared(versions: Versions, remote: Remote) -> str:
-    remote.check()
-    versions.follow()
-    return f"{remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
-
-
-def _verified(versions: Versions, number: int) -> str:
-    versions.verify(number)
-    return "its files are as the learner wrote them"
+        yield tested(f"version {number}", whole, number, remedy=remedy)
 
 
 def check_store(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """The store, and the stages' last reports."""
-    url = store_url(home, settings.store.url)
-    if not store_exists(url):
+
+    def opened() -> str:
+        with closing(build.store_of_model(settings, home, folder)) as store:
+            states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
+            return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
+
+    if not store_exists(store_url(home, settings.store.url)):
         place = "at store.url" if settings.store.url else home / STORE
         yield Finding(name="store", ok=True, seen=f"none yet; it will be {place}")
-    else:
-        yield tested(
-            "store",
-            lambda: _opens(settings, home, folder),
-            remedy="choose another --home, or the model it belongs to",
-        )
-        yield from _stages(home)
-
-
-def _opens(settings: Settings, home: Path, folder: Path) -> str:
-    with closing(build.store_of_model(settings, home, folder)) as store:
-        states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
-        return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
-
-
-def _stages(home: Path) -> Iterator[Finding]:
+        return
+    yield tested("store", opened, remedy="choose another --home, or the model it belongs to")
     with build.store_of_home(home) as store:
+        again = "it tries again by itself; its last message says what it needs"
         for status in store.statuses():
-            yield Finding(
-                name=f"stage {status.name}",
-                ok=status.ok,
-                seen=status.message,
-                remedy="" if status.ok else "it tries again by itself; its last message says what it needs",
-            )
+            remedy = "" if status.ok else again
+            yield Finding(name=f"stage {status.name}", ok=status.ok, seen=status.message, remedy=remedy)

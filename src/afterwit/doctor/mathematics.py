@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from afterwit.agreement import LEAST, MOST_EXACT, allowed
 from afterwit.chat_format.render import Renderer
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import HINT, SAMPLE
 from afterwit.judging.hinted_prompts import Placement, splice
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from afterwit.learning.batch import Behaviour
-    from afterwit.learning.frozen import FrozenModels
-    from afterwit.learning.rows import Row
-    from afterwit.learning.trainer import Trainer
-    from afterwit.objective.target import Target
+from afterwit.learning.batch import Behaviour, Item
+from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.passes import score
+from afterwit.learning.rows import Packing, Row
+from afterwit.learning.score import probe, stream_logits
+from afterwit.learning.trainer import Trainer
+from afterwit.learning.update import update_state
+from afterwit.objective import ObjectiveSettings
+from afterwit.weights.widened import widened
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
 OTHER_HINT = "Answer in French."
@@ -43,8 +45,6 @@ class _Paths:
     def __init__(
         self, trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels
     ) -> None:
-        from afterwit.learning.rows import Row
-
         self._policy, self._settings, self._versions = trainer.policy(), trainer.settings, trainer.versions
         self._frozen = frozen
         response = renderer.encode(RESPONSE)
@@ -54,59 +54,41 @@ class _Paths:
     @cached_property
     def _allowed(self) -> float:
         """Nats by which the same weights may differ on average here: what rounding makes of these rows."""
-        from afterwit.weights.widened import widened
-
         model = self._frozen.base(self._policy)
-        rounded = [self._sampled(model, [row])[0] for row in self._rows]
+        rounded = self._alone(model)
         with widened(model):
-            exact = [self._sampled(model, [row])[0] for row in self._rows]
-        noise = max(_apart(one, other) for one, other in zip(rounded, exact, strict=True))
-        return allowed(max(noise, LEAST), self._settings.dtype)
+            exact = self._alone(model)
+        return allowed(max(_most_apart(rounded, exact), LEAST), self._settings.dtype)
 
     def base_is_the_base(self) -> str:
         """The frozen base, as an update asks it, still gives what it gave before anything was learned."""
-        import torch
-
-        from afterwit.learning.rows import Row
-        from afterwit.learning.score import probe
-        from afterwit.weights.widened import widened
-
         first = self._versions.get(0)
         if first is None:
             expect(self._policy.number == 0, "there are versions, but no record of the base")
-            expected = probe(self._policy.model)
-        else:
-            expected = first.probe
+        expected = probe(self._policy.model) if first is None else first.probe
         row = Row(prompt=expected.ids[:1], response=expected.ids[1:])
         shorter = Row(prompt=expected.ids[:1], response=expected.ids[1:-1])
         model = self._frozen.base(self._policy)
         with widened(model):
-            logprobs_T = self._sampled(model, [row, shorter])[0]
-        gap = _apart(logprobs_T, torch.tensor(expected.logprobs))
-        expect(
-            gap <= MOST_EXACT,
-            f"the frozen base is {gap:.3g} nats from what it was before anything was learned",
-        )
-        return f"the frozen base is what it was before anything was learned, within {gap:.2g} nats"
+            logprobs_T, _ = self._sampled(model, [row, shorter])
+        gap = _most_apart([logprobs_T], [torch.tensor(expected.logprobs)])
+        before = "before anything was learned"
+        expect(gap <= MOST_EXACT, f"the frozen base is {gap:.3g} nats from what it was {before}")
+        return f"the frozen base is what it was {before}, within {gap:.2g} nats"
 
     def no_advantage(self) -> str:
         """The policy as its own teacher, through the teacher's pass, packed with a hinted branch."""
-        targets, hinted = self._live([self._rows[0]], [self._rows[1]])
-        gap = targets.tokens.gap_N.abs().mean().item()
+        same_N, hinted_N = self._gaps(self._rows[0], self._rows[1])
+        gap = same_N.abs().mean().item()
         expect(gap <= self._allowed, f"a teacher with the student's weights is {gap:.3g} nats from it")
-        expect(
-            hinted.tokens.gap_N.abs().mean().item() > gap,
-            "the hint moves nothing: the teacher's log-probs equal the student's",
-        )
+        moved = "the hint moves nothing: the teacher's log-probs equal the student's"
+        expect(hinted_N.abs().mean().item() > gap, moved)
         return f"a teacher with the student's weights agrees with it within {gap:.2g} nats"
 
     def sensitive(self) -> str:
         """Another hint gives another teacher and other advantages."""
-        one, other = self._live([self._rows[1]], [self._rows[2]])
-        moved, apart = (
-            one.tokens.gap_N.abs().mean().item(),
-            (one.tokens.gap_N - other.tokens.gap_N).abs().mean().item(),
-        )
+        one_N, other_N = self._gaps(self._rows[1], self._rows[2])
+        moved, apart = one_N.abs().mean().item(), (one_N - other_N).abs().mean().item()
         expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
         expect(apart > self._allowed * 0.01, "another teacher gives the same advantages")
         return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
@@ -114,19 +96,16 @@ class _Paths:
     def invariant(self) -> str:
         """Rows that share their prompt give the same log-probs in one pass and apart."""
         model = self._frozen.base(self._policy)
-        together = self._sampled(model, self._rows)
-        apart = [self._sampled(model, [row])[0] for row in self._rows]
-        gap = max(_apart(one, other) for one, other in zip(together, apart, strict=True))
+        gap = _most_apart(self._sampled(model, self._rows), self._alone(model))
         expect(gap <= self._allowed, f"in one pass and apart log-probs differ by {gap:.3g} nats")
         return f"in one pass and apart log-probs agree within {gap:.2g} nats"
 
+    def _alone(self, model: object) -> list[Tensor]:
+        """log-probs [T] of each row in a pass of its own."""
+        return [self._sampled(model, [row])[0] for row in self._rows]
+
     def _sampled(self, model: object, rows: Sequence[Row]) -> list[Tensor]:
         """log-probs [T] of the rows' responses, in passes as an update cuts them."""
-        import torch
-
-        from afterwit.learning.rows import Packing
-        from afterwit.learning.score import stream_logits
-
         packing = Packing.of(self._settings, model)
         stream = stream_logits(model, rows, self._settings.micro_batch_tokens, packing)
         return [
@@ -136,39 +115,30 @@ class _Paths:
             for row, logits_TV in zip(rows, stream, strict=True)
         ]
 
-    def _live(self, *teachers: Sequence[Row]) -> list[Target]:
-        """The targets of an update's first phase, from teachers with the policy's weights."""
-        from afterwit.learning.batch import Item
-        from afterwit.learning.passes import score
-        from afterwit.learning.update import update_state
-        from afterwit.objective import ObjectiveSettings
-
+    def _gaps(self, *teachers: Row) -> list[Tensor]:
+        """Each teacher's log-probs less the student's [N], by an update's first phase in which the policy
+        teaches itself."""
+        student, tokens = self._rows[0], len(self._rows[0].response)
         items = [
             Item(
                 turn=None,
-                behaviour=_behaviour(self._rows[0]),
-                student=self._rows[0],
-                teachers=tuple(rows),
-                hints=("",) * len(rows),
+                behaviour=Behaviour(forced=(False,) * tokens, logprobs=(0.0,) * tokens),
+                student=student,
+                teachers=(row,),
+                hints=("",),
                 reward=None,
                 staleness=0,
             )
-            for rows in teachers
+            for row in teachers
         ]
         objective = ObjectiveSettings(objective="topk_opd", beta=0.0)
         live = self._frozen.named("live")
         state, _ = update_state(self._policy, live, items, objective, self._settings)
         score(state)
-        return [state.targets[index] for index in range(len(items))]
+        return [state.targets[index].tokens.gap_N for index in range(len(items))]
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    """Mean |difference| of log-probs [T]."""
-    return float((one.cpu() - other.cpu()).abs().mean())
-
-
-def _behaviour(row: Row) -> Behaviour:
-    from afterwit.learning.batch import Behaviour
-
-    tokens = len(row.response)
-    return Behaviour(forced=(False,) * tokens, logprobs=(0.0,) * tokens)
+def _most_apart(ones: Sequence[Tensor], others: Sequence[Tensor]) -> float:
+    """The largest mean |difference| of log-probs [T] of a row."""
+    pairs = zip(ones, others, strict=True)
+    return max(float((one.cpu() - other.cpu()).abs().mean()) for one, other in pairs)

@@ -26,25 +26,16 @@ def check_model(
     folder: Path, versions: Versions, placement: Placement, tool_call_parser: str = AUTO
 ) -> Iterator[Finding]:
     """Every test of the model's files."""
-    yield tested(
-        "template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja"
+    chat = "use a chat model, or add a chat_template.jinja"
+    yield tested("template", _template, folder, remedy=chat)
+    yield tested("tool calls", _tool_calls, folder, tool_call_parser, remedy=chat)
+    changes = "the template changes an unchanged conversation: report it with the model's name"
+    yield tested("empty hint", _empty_hint, folder, placement, remedy=changes)
+    other = (
+        "was this home made with another model, name another --home; is a version damaged, "
+        "`afterwit rollback` returns to one before it"
     )
-    yield tested(
-        "tool calls",
-        lambda: _tool_calls(Renderer.load(folder, tool_call_parser=tool_call_parser), tool_call_parser),
-        remedy="use a chat model, or add a chat_template.jinja",
-    )
-    yield tested(
-        "empty hint",
-        lambda: _empty_hint(Renderer.load(folder), placement),
-        remedy="the template changes an unchanged conversation: report it with the model's name",
-    )
-    yield tested(
-        "tokenizer",
-        lambda: _same_tokenizer(folder, versions),
-        remedy="was this home made with another model, name another --home; is a version damaged, "
-        "`afterwit rollback` returns to one before it",
-    )
+    yield tested("tokenizer", _same_tokenizer, folder, versions, remedy=other)
 
 
 def _template(folder: Path) -> str:
@@ -52,24 +43,22 @@ def _template(folder: Path) -> str:
     return f"renders; a short conversation has {len(ids)} tokens"
 
 
-def _tool_calls(renderer: Renderer, name: str) -> str:
+def _tool_calls(folder: Path, name: str) -> str:
     """How calls are read. A model that makes none can be served and trained as any other."""
+    renderer = Renderer.load(folder, tool_call_parser=name)
     if renderer.convention is NO_CALLS and name == AUTO:
         return unknown_template(renderer.template_source)
     how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser says"
     return f"are read as {how}: {renderer.convention.name}"
 
 
-def _empty_hint(renderer: Renderer, placement: Placement) -> str:
+def _empty_hint(folder: Path, placement: Placement) -> str:
+    renderer = Renderer.load(folder)
     plain = renderer.prompt_ids(SAMPLE)
+    empty, hinted = (renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT))
     expect(renderer.prompt_ids(SAMPLE) == plain, "rendering twice gives different ids")
-    expect(
-        renderer.prompt_ids(splice(SAMPLE, "", placement)) == plain, "an empty hint changes the prompt's ids"
-    )
-    expect(
-        renderer.prompt_ids(splice(SAMPLE, HINT, placement)) != plain,
-        "a hint leaves the prompt's ids as they were",
-    )
+    expect(empty == plain, "an empty hint changes the prompt's ids")
+    expect(hinted != plain, "a hint leaves the prompt's ids as they were")
     return "leaves the prompt's ids as they are, and a real one does not"
 
 

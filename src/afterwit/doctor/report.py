@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from afterwit import build
+from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding
+from afterwit.doctor.machine import check_machine, check_store, check_versions
+from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
 
 
@@ -38,10 +41,6 @@ def report(settings: Settings, home: Path) -> bool:
 
 def findings_of(settings: Settings, home: Path, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Every self-test, cheapest first; `progress` gets the next step. SettingError without a model."""
-    from afterwit.doctor.engine import check_judge
-    from afterwit.doctor.machine import check_machine, check_store, check_versions
-    from afterwit.doctor.model import check_model
-
     progress("finding the model")
     folder = model_folder(settings.model, home)
     progress("testing the machine")
@@ -49,31 +48,23 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
     progress("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
     yield from check_versions(versions)
-    convention = settings.gateway.tool_call_parser
-    files = list(check_model(folder, versions, settings.judge.placement, convention))
+    parser = settings.gateway.tool_call_parser
+    files = list(check_model(folder, versions, settings.judge.placement, parser))
     yield from files
     progress("testing the store and the judge")
-    yield from check_store(settings, home, folder)
-    yield from check_judge(settings)
-    if all(finding.ok for finding in files):
-        yield from _loaded(settings, home, folder, progress)
-
-
-def _loaded(
-    settings: Settings, home: Path, folder: Path, progress: Callable[[str], None]
-) -> Iterator[Finding]:
-    """The tests that need the model in memory, once for the learner and once for the engine."""
-    from afterwit.chat_format.render import Renderer
-    from afterwit.doctor.engine import check_engine
+    from afterwit.doctor.engine import check_engine, check_judge  # these import torch
     from afterwit.doctor.mathematics import check_mathematics
     from afterwit.learning.policy import Policy
 
-    renderer = Renderer.load(folder)
+    yield from check_store(settings, home, folder)
+    yield from check_judge(settings)
+    if not all(finding.ok for finding in files):
+        return
     progress("loading the model as the learner does")
-    trainer = build.trainer_of(settings, home, folder)
+    renderer, trainer = Renderer.load(folder), build.trainer_of(settings, home, folder)
     progress("testing the mathematics with the weights that are served")
     yield from check_mathematics(trainer, renderer, settings.judge.placement)
     trainer.drop()
-    policy = Policy.load(build.versions_of(home, folder, settings.versions), 0, settings.learner)
+    policy = Policy.load(versions, 0, settings.learner)
     progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
-    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings=settings)
+    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings)
