@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.binding.bind import Binding
-from afterwit.binding.client_ids import ClientSession, client_session_of
-from afterwit.binding.request import IncomingRequest, read_request
+from afterwit.binding.request import ClientSession, IncomingRequest, client_session_of, read_request
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.gateway.binder import bind_request, store_turn
 from afterwit.gateway.settings import GatewaySettings

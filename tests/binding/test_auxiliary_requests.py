@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.binding.client_ids import ClientSession, client_session_of
+from afterwit.binding.request import ClientSession, client_session_of
 from afterwit.lifecycle import State
 from afterwit.message import Conversation, Message
 from afterwit.turn import Kind

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.binding.bind import bind
-from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.request import read_request
-from afterwit.binding.stored import Candidate, Recent
+from afterwit.binding.evidence import Candidate, Recent
+from afterwit.binding.request import ClientSession, read_request
 from afterwit.ids import call_id, turn_id
 from afterwit.message import ROLES, Message, ToolCall
 from afterwit.turn import Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.binding.client_ids import ClientSession
+from afterwit.binding.request import ClientSession
 from afterwit.ids import call_id
 from afterwit.lifecycle import Reason
 from afterwit.message import Message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.client_ids import ClientSession, client_session_of
+from afterwit.binding.request import ClientSession, client_session_of
 from afterwit.turn import Kind
 
 

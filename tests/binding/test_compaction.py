@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.evidence import paraphrased
-from afterwit.binding.request import read_request
-from afterwit.binding.stored import Recent
+from afterwit.binding.evidence import Recent, paraphrased
+from afterwit.binding.request import ClientSession, read_request
 from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions

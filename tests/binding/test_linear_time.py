@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from afterwit.binding.bind import bind
-from afterwit.binding.client_ids import client_session_of
 from afterwit.binding.client_text import is_boilerplate, without_additions, without_client_text
-from afterwit.binding.request import IncomingRequest, canonical_json, read_request
-from afterwit.binding.stored import Candidate, Recent, Shape
+from afterwit.binding.evidence import Candidate, Recent
+from afterwit.binding.request import IncomingRequest, Shape, canonical_json, client_session_of, read_request
 from afterwit.ids import turn_of_call
 from afterwit.judging.voting import parse_evaluation, parse_hint, quotes, select_candidates, speaks_of_hints
 from afterwit.message import Conversation, Message, ToolCall

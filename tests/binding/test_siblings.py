@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.binding.bind import Resolution, resolve
-from afterwit.binding.stored import Candidate
+from afterwit.binding.evidence import Candidate
 from afterwit.turn import Kind
 
 MAIN, SIDE, UNKNOWN = Kind.MAIN, Kind.SIDE, Kind.UNKNOWN

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.request import IncomingRequest, read_request, shape_of
+from afterwit.binding.request import ClientSession, IncomingRequest, Shape, read_request, shape_of
 from afterwit.binding.side_turns import Patterns, classify, differs, known_patterns
-from afterwit.binding.stored import Shape
 from afterwit.message import Conversation
 from afterwit.turn import Kind
 from tests.binding.bindings import recorded, says

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.binding.client_ids import client_session_of
-from afterwit.binding.request import read_request
+from afterwit.binding.request import client_session_of, read_request
 from afterwit.gateway.auth import Caller, Permission, scope_of
 from afterwit.gateway.binder import Bound, bind_request, store_turn
 from afterwit.ids import ENTROPY_BYTES, turn_id

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from afterwit.binding.evidence import Evidence, Followed, evidence_of, paraphrased
+from afterwit.binding.evidence import Candidate, Evidence, Recent, evidence_of, latest, paraphrased
 from afterwit.binding.next_state import reaction, with_our_ids
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
-from afterwit.binding.stored import Candidate, Recent, latest
 from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.turn import Kind
@@ -55,6 +54,11 @@ class _Relation:
     reason: Reason | None = None
     confirms: str | None = None
 
+    @property
+    def begins(self) -> bool:
+        """Whether the request begins a conversation, or a new segment of one."""
+        return not (self.parent or self.retry_of or self.rejects or self.reason)
+
 
 def bind(
     incoming: IncomingRequest,
@@ -72,31 +76,40 @@ def bind(
     known = known_patterns() if patterns is None else patterns
     relation = _relation(incoming, others, evidence_of(incoming, others, recent))
     relative, session = relation.relative, relation.session
-    begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
-    about = _about(incoming, recent, relation) if begins else None
+    about = _about(incoming, recent, relation)
+    on_side = relative is not None and relative.kind is Kind.SIDE
+    # it begins apart from its session, so that the session's signatures are not its own
+    apart = on_side and relative is not None and relative.parent is None
     main = (c for c in others if relative and c.session == relative.session and c.kind is not Kind.SIDE)
-    usual = () if relative is None or _is_apart(relative) else {c.shape for c in main if c.shape is not None}
     kind = classify(
         incoming,
-        usual=usual,
+        usual=() if apart else {c.shape for c in main if c.shape is not None},
         parent=None if relative is None else relative.kind,
         about_another=about is not None or looks_back(incoming),
         resumes=_resumes(incoming, relation, recent),
         patterns=known,
     )
-    leaves_side = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
-    misjudged = relative if leaves_side and _was_misjudged(incoming, relation, known) else None
-    answers = None if leaves_side and misjudged is None else relation.answers
+    answers, confirms = relation.answers, relation.confirms if kind is Kind.MAIN else None
+    if relative is not None and on_side and kind is Kind.MAIN:
+        # No one replies to a title or a summary: a side turn that a person continues began a conversation,
+        # unless it is of a known client
+        named = incoming.client.turn_type is not None
+        if (
+            apart
+            and relative.turn == relation.parent
+            and not (named or known.match(incoming, incoming.message_after(relative.depth)))
+        ):
+            session = confirms = relative.turn
+        else:
+            answers = None
     answering: tuple[Message, ...] = ()
     if answers is not None:
         answering = reaction(relation.rest, 0, kind) + reaction(incoming.messages, relation.after, kind)
         if relative is not None and answers == relative.turn:
             answering = with_our_ids(answering, incoming, relative)
-    if begins and session is None and kind is Kind.SIDE:
+    if relation.begins and session is None and kind is Kind.SIDE:
         newest = latest(c for c in others if c.newest)
         session = about or (None if newest is None else newest.session)
-    if misjudged is not None:
-        session = misjudged.turn
     return Binding(
         session=incoming.turn if session is None else session,
         parent=relation.parent,
@@ -106,33 +119,44 @@ def bind(
         answers=answers if answering else None,
         next_state=answering,
         reason=relation.reason,
-        confirms=misjudged.turn if misjudged else relation.confirms if kind is Kind.MAIN else None,
+        confirms=confirms,
     )
 
 
 def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate], found: Evidence) -> _Relation:
     """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
-    parent, same, summary = found.parent, found.same, found.summary
-    if parent is not None and same is not None and parent.candidate.turn == same.turn:
-        return _following(parent)
+    same, summary, rejected = found.same, found.summary, found.rejected
+    parent = found.parents[0] if len(found.parents) == 1 else None
+    following = _Relation()
+    if parent is not None:
+        turn = parent.candidate
+        following = _Relation(
+            session=turn.session,
+            parent=turn.turn,
+            relative=turn,
+            answers=turn.turn,
+            after=parent.after,
+            rest=parent.rest,
+        )
+        if same is not None and turn.turn == same.turn:
+            return following
     if same is not None and (not same.arrived or (same.parent is not None and len(found.parents) < 2)):
-        answered = parent is not None and parent.candidate.turn == same.parent
         return replace(
-            _Relation() if parent is None else _following(parent),
+            following,
             session=same.session,
             parent=same.parent,
-            answers=same.parent if answered else None,
+            answers=same.parent if following.parent == same.parent else None,
             retry_of=None if same.arrived else same.turn,
         )
     if len(found.parents) > 1:
         return _Relation(reason=Reason.AMBIGUOUS_PARENT)
-    if summary is not None and (parent is None or summary.message >= parent.after):
-        after = summary.message + 1
-        relation = _continuing(summary.candidate.session, candidates, after=after, rest=summary.rest)
+    if summary is not None and (parent is None or summary.after > parent.after):
+        relation = _continuing(summary.candidate.session, candidates, summary.after, summary.rest)
         last = relation.relative
-        doubted = last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent
-        return replace(relation, confirms=last.turn) if last is not None and doubted else relation
-    if (rejected := found.rejected) is not None:
+        if last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent:
+            relation = replace(relation, confirms=last.turn)
+        return relation
+    if rejected is not None:
         return _Relation(
             session=rejected.session,
             parent=rejected.parent,
@@ -141,26 +165,13 @@ def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate], found:
             after=incoming.message_after(rejected.depth),
             rejects=rejected.turn,
         )
-    if parent is not None:
-        return _following(parent)
-    if found.kept_words is not None:
-        return _continuing(found.kept_words, candidates, after=len(incoming.messages))
-    return _Relation()
-
-
-def _following(parent: Followed) -> _Relation:
-    return _Relation(
-        session=parent.candidate.session,
-        parent=parent.candidate.turn,
-        relative=parent.candidate,
-        answers=parent.candidate.turn,
-        after=parent.after,
-        rest=parent.rest,
-    )
+    if parent is None and found.kept_words is not None:
+        return _continuing(found.kept_words, candidates, len(incoming.messages))
+    return following
 
 
 def _continuing(
-    session: str, candidates: Sequence[Candidate], *, after: int, rest: tuple[Message, ...] = ()
+    session: str, candidates: Sequence[Candidate], after: int, rest: tuple[Message, ...] = ()
 ) -> _Relation:
     """A new segment of a session. Its messages answer the session's last reply, if nothing did."""
     main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
@@ -175,7 +186,8 @@ def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relat
     One that continues a session may contain the messages since its last summary, under other instructions.
     """
     shape = None if relation.relative is None else relation.relative.shape
-    if relation.session is not None and (shape is None or shape.system == incoming.shape.system):
+    same_system = shape is None or shape.system == incoming.shape.system
+    if not relation.begins or (relation.session is not None and same_system):
         return None
     sessions = paraphrased(incoming, recent)
     if sessions:
@@ -190,24 +202,6 @@ def _resumes(incoming: IncomingRequest, relation: _Relation, recent: Sequence[Re
         return False
     said = [message.role for message in incoming.messages[incoming.open :]]
     return "user" in said and "tool" not in said and not paraphrased(incoming, recent, relation.after)
-
-
-def _is_apart(turn: Candidate) -> bool:
-    """Whether a side turn begins apart from its session, so that the session's signatures are not its own."""
-    return turn.kind is Kind.SIDE and turn.parent is None
-
-
-def _was_misjudged(incoming: IncomingRequest, relation: _Relation, patterns: Patterns) -> bool:
-    """Whether a side turn that a person continues begins a conversation, and no known client sends it.
-
-    No one replies to a title or a summary.
-    """
-    parent = relation.relative
-    if parent is None or not _is_apart(parent) or parent.turn != relation.parent:
-        return False
-    return incoming.client.turn_type is None and not patterns.match(
-        incoming, incoming.message_after(parent.depth)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,10 +110,37 @@ _OPENCLAW_RUNTIME = re.compile(r"Runtime: agent=\S+ \| [^\n]*")
 
 
 def without_passing_blocks(text: str) -> str:
-    """The text without the blocks that change from one request to the next."""
+    """The text without what changes from one request to the next: blocks, state at its ends, and all from
+    aider's first reminder on or, without one, a last paragraph that names the language."""
     if text.startswith(_AIDER_FILES + _PROMPTS):
         return ""
-    return _without_aider_reminder(_without_state(without_blocks(text, *_BLOCKS)))
+    text = _without_state(without_blocks(text, *_BLOCKS))
+    ends = [end for reminder in _AIDER_REMINDERS if (end := text.find(reminder)) >= 0]
+    if ends:
+        return text[: min(ends)].removesuffix("\n")
+    before, empty, last = text.rstrip("\n").rpartition("\n\n")
+    return before if empty and _AIDER_LANGUAGE.fullmatch(last) else text
+
+
+def _without_state(text: str) -> str:
+    """The text without state blocks at its ends, unless nothing else is left."""
+    said = whole = text.strip()
+    if not (said.startswith("<") or said.endswith(">")):
+        return text
+
+    def tells_state(tag: str) -> bool:
+        return len(tag) <= _LONGEST_TAG and _STATE_TAG.fullmatch(tag) is not None
+
+    for _ in range(_MOST_BLOCKS):
+        opening, _, name = said.removesuffix(">").rpartition("</")
+        if said.endswith(">") and tells_state(name):
+            before, found, _ = opening.rpartition(f"<{name}>")
+            said = before.rstrip() if found else said
+        name, closed, rest = said[1:].partition(">")
+        if said.startswith("<") and closed and tells_state(name):
+            _, found, after = rest.partition(f"</{name}>")
+            said = after.strip() if found else said
+    return text if not said or len(said) == len(whole) else said
 
 
 def without_additions(text: str) -> str:
@@ -152,42 +179,3 @@ def is_boilerplate(said: str, before: str) -> bool:
     """Whether the client itself wrote this reply to the user message `before`."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
-
-
-def _without_state(text: str) -> str:
-    """The text without state blocks at its ends, unless nothing else is left."""
-    said = text.strip()
-    if not (said.startswith("<") or said.endswith(">")):
-        return text
-    for _ in range(_MOST_BLOCKS):
-        said = _without_first(_without_last(said.strip()))
-    return text if not said or len(said) == len(text.strip()) else said
-
-
-def _tells_state(tag: str) -> bool:
-    return len(tag) <= _LONGEST_TAG and _STATE_TAG.fullmatch(tag) is not None
-
-
-def _without_last(text: str) -> str:
-    opening, _, name = text.removesuffix(">").rpartition("</")
-    if not text.endswith(">") or not _tells_state(name):
-        return text
-    before, found, _ = opening.rpartition(f"<{name}>")
-    return before.rstrip() if found else text
-
-
-def _without_first(text: str) -> str:
-    name, closed, rest = text[1:].partition(">")
-    if not closed or not text.startswith("<") or not _tells_state(name):
-        return text
-    _, found, after = rest.partition(f"</{name}>")
-    return after.lstrip() if found else text
-
-
-def _without_aider_reminder(text: str) -> str:
-    """The text up to the first reminder or, without one, up to a last paragraph that names the language."""
-    ends = [end for reminder in _AIDER_REMINDERS if (end := text.find(reminder)) >= 0]
-    if ends:
-        return text[: min(ends)].removesuffix("\n")
-    before, empty, last = text.rstrip("\n").rpartition("\n\n")
-    return before if empty and _AIDER_LANGUAGE.fullmatch(last) else text

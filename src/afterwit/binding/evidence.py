@@ -8,16 +8,25 @@ request may still be about a recent conversation, or continue one whose history 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from afterwit.binding.client_text import is_handoff
-from afterwit.binding.request import DISTINCTIVE, IncomingRequest, plain_text
-from afterwit.binding.stored import CALL, LONG_REPLY, LONGEST_TEXT, SHORTEST_TEXT, Candidate, Recent, latest
+from afterwit.binding.request import CALL, DISTINCTIVE, IncomingRequest, Shape, plain_text
 from afterwit.ids import turn_of_call
 from afterwit.message import SYSTEM, Message
 from afterwit.turn import Kind
+
+LONG_REPLY = 80
+"""A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""
+
+SHORTEST_TEXT = 16
+"""Characters. Shorter texts are in many messages and are not compared."""
+
+LONGEST_TEXT = 200
+"""Characters. Only the beginning of a text is compared, because clients cut long tool results."""
 
 FEWEST_TEXTS = 2
 """Least number of a conversation's texts in a paraphrase."""
@@ -27,24 +36,88 @@ LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """A turn that the request follows, and the index of the first message after its response."""
+class Candidate:
+    """A stored turn of the same scope that a request may follow, repeat or reject."""
+
+    turn: str
+    session: str
+    parent: str | None
+    prompt_hash: bytes
+    full_hash: bytes
+    depth: int
+    """Segments of the prompt."""
+    full_depth: int
+    """Segments of prompt and response."""
+    delivered: bool
+    kind: Kind
+    created: float
+    children: int
+    """Turns whose parent it is, without side turns. Only whether there are any matters."""
+    answered: bool = False
+    """Messages that follow it are known; among siblings, feedback on it counts too."""
+    reply: str | None = None
+    """The text of its reply as it is compared; None if it was not looked up."""
+    said: tuple[tuple[str, ...], ...] = ()
+    """The segments of the reply, by their parts, if it was looked up."""
+    shape: Shape | None = None
+    """The signature of its request; None if it was not stored."""
+    newest: bool = False
+    """Whether it is the newest main-line turn under the session id that the client sends."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the reply has neither visible text nor a call."""
+        return self.full_depth == self.depth
+
+    @property
+    def calls(self) -> bool:
+        """Whether the reply calls tools, if it was looked up."""
+        return any(parts[0] == CALL for parts in self.said)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the client has the answer: it was delivered, or the conversation continues from it."""
+        return self.delivered or self.children > 0
+
+    @property
+    def age(self) -> tuple[float, str]:
+        return self.created, self.turn
+
+
+def latest(candidates: Iterable[Candidate]) -> Candidate | None:
+    return max(candidates, key=lambda one: one.age, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """A conversation of the same scope, as of its newest turn."""
+
+    session: str
+    turn: str
+    texts: tuple[str, ...]
+    """Its last messages as they are compared (`request.plain_text`), without the system's."""
+    asked: tuple[str, ...] = ()
+    """The user messages, oldest first, each cut to `LONGEST_TEXT`, without empty ones."""
+    shape: Shape | None = None
+    begins: bool = False
+    """Whether its newest turn follows no other."""
+    client_session: bytes | None = None
+    """Hash of the client's session id; None if it sent none."""
+    pieces: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The beginnings of its texts, which a paraphrase contains."""
+
+    def __post_init__(self) -> None:
+        pieces = frozenset(text[:LONGEST_TEXT] for text in self.texts if len(text) >= SHORTEST_TEXT)
+        object.__setattr__(self, "pieces", pieces)
+
+
+class Followed(NamedTuple):
+    """A turn whose response the request holds or quotes, and the index of the first message after it."""
 
     candidate: Candidate
     after: int
     rest: tuple[Message, ...] = ()
-    """The part of an earlier message that already answers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted:
-    """A side turn whose reply, a summary, is quoted in a message of the request."""
-
-    candidate: Candidate
-    message: int
-    """Index of the message."""
-    rest: tuple[Message, ...]
-    """A person's words after the quote in the same message: some dialects join two user messages."""
+    """The part of the message before that already answers: some dialects join two user messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +126,14 @@ class Evidence:
 
     parents: list[Followed]
     """The turn that it follows; several if that is ambiguous, none for a new conversation."""
-    summary: Quoted | None
+    summary: Followed | None
+    """A side turn whose reply, a summary, is quoted."""
     same: Candidate | None
     """The newest turn with the same prompt."""
     rejected: Candidate | None
+    """The turn whose prompt the request continues without its response."""
     kept_words: str | None
     """The session whose user messages it begins with, without their replies."""
-
-    @property
-    def parent(self) -> Followed | None:
-        return self.parents[0] if len(self.parents) == 1 else None
 
 
 def evidence_of(
@@ -73,10 +144,14 @@ def evidence_of(
     The deepest match is the parent. A tool-call id of ours, or a reply of a session that is known to continue
     here, wins over a prefix that ends before it: then the client rewrote the messages between.
     """
-    prefix, called = _by_prefix(incoming, candidates), _by_call(incoming, candidates)
-    summary = _quoted(incoming, candidates)
-    sessions = _continued(incoming, prefix, called, summary) | resumed(incoming, recent)
-    replied = _by_reply(incoming, candidates, sessions)
+    prefix, called, summary, sessions = _direct(incoming, candidates)
+    sessions |= resumed(incoming, recent)
+    replied = None
+    if incoming.last_reply is not None:  # a compaction drops prompts, but keeps the last replies
+        index, reply = incoming.last_reply
+        said = (c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE)
+        if (newest := latest(c for c in said if c.reply == reply)) is not None:
+            replied = Followed(newest, index + 1)
     deepest = max(filter(None, (called, replied)), key=lambda one: one.after, default=None)
     rewritten = deepest is not None and all(deepest.after > one.after for one in prefix)
     parents = [deepest] if deepest is not None and rewritten else prefix
@@ -102,11 +177,12 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
     It names one of their calls, quotes a summary, begins as they do and has a later reply, or begins as they
     do and calls under ids of its own.
     """
-    prefix, called = _by_prefix(incoming, candidates), _by_call(incoming, candidates)
-    renaming = {
-        c.session for c in candidates if _has_prompt(incoming, c) and calls_under_other_ids(incoming, c.depth)
+    *_, sessions = _direct(incoming, candidates)
+    return sessions | {
+        c.session
+        for c in candidates
+        if _has_prompt(incoming, c) and _calls_under_other_ids(incoming, c.depth)
     }
-    return _continued(incoming, prefix, called, _quoted(incoming, candidates)) | renaming
 
 
 def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) -> list[Candidate]:
@@ -119,29 +195,30 @@ def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) 
     return merged + list(looked_up.values())
 
 
-def _continued(
-    incoming: IncomingRequest, prefix: Sequence[Followed], *others: Followed | Quoted | None
-) -> set[str]:
-    """The sessions of these, and the one whose prefix more replies follow."""
-    reply = incoming.last_reply
-    later = {one.candidate.session for one in prefix if reply is not None and reply[0] >= one.after}
-    return {one.candidate.session for one in others if one is not None} | (
-        later if len(later) == 1 else set()
-    )
+def _direct(
+    incoming: IncomingRequest, candidates: Sequence[Candidate]
+) -> tuple[list[Followed], Followed | None, Followed | None, set[str]]:
+    """The turns that the request follows by prefix, by call, by summary, and the sessions that it continues.
 
-
-def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
-    """The turns whose prompt and response are the longest such prefix of the request.
-
-    One, unless it is ambiguous. The client may name one of several.
+    The longest prefix counts: one turn, unless it is ambiguous; the client may name one of several. A session
+    continues after its prefix if more replies follow.
     """
     found = [one for candidate in candidates if (one := _followed(incoming, candidate)) is not None]
     deepest = max((one.candidate.full_depth for one in found), default=0)
-    longest = [one for one in found if one.candidate.full_depth == deepest]
-    named = [one for one in longest if one.candidate.turn == incoming.follows]
-    longest = named or [one for one in longest if one.candidate.delivered] or longest
-    families = {(one.candidate.session, one.candidate.parent or one.candidate.turn) for one in longest}
-    return [max(longest, key=lambda one: one.candidate.age)] if len(families) == 1 else longest
+    prefix = [one for one in found if one.candidate.full_depth == deepest]
+    named = [one for one in prefix if one.candidate.turn == incoming.follows]
+    prefix = named or [one for one in prefix if one.candidate.delivered] or prefix
+    families = {(one.candidate.session, one.candidate.parent or one.candidate.turn) for one in prefix}
+    if len(families) == 1:
+        prefix = [max(prefix, key=lambda one: one.candidate.age)]
+    called, summary, reply = (
+        _by_call(incoming, candidates),
+        _quoted(incoming, candidates),
+        incoming.last_reply,
+    )
+    later = {one.candidate.session for one in prefix if reply is not None and reply[0] >= one.after}
+    sessions = {one.candidate.session for one in (called, summary) if one is not None}
+    return prefix, called, summary, sessions | (later if len(later) == 1 else set())
 
 
 def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | None:
@@ -149,17 +226,13 @@ def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | Non
     if not candidate.is_empty:
         full = incoming.starts_with(candidate.full_hash, candidate.full_depth)
         if full or (_has_prompt(incoming, candidate) and renamed(incoming, candidate)):
-            return Followed(candidate=candidate, after=incoming.message_after(candidate.full_depth))
+            return Followed(candidate, incoming.message_after(candidate.full_depth))
         return None
     if incoming.starts_with(candidate.full_hash, candidate.depth):
         goes_on = candidate.depth and _goes_on_after_empty(incoming, candidate.depth)
-        return (
-            Followed(candidate=candidate, after=incoming.message_after(candidate.depth)) if goes_on else None
-        )
+        return Followed(candidate, incoming.message_after(candidate.depth)) if goes_on else None
     heads = (head for head in incoming.heads if head.fingerprint == candidate.full_hash)
-    return next(
-        (Followed(candidate=candidate, after=one.message + 1, rest=(one.rest,)) for one in heads), None
-    )
+    return next((Followed(candidate, head.message + 1, (head.rest,)) for head in heads), None)
 
 
 def _goes_on_after_empty(incoming: IncomingRequest, depth: int) -> bool:
@@ -183,7 +256,7 @@ def _has_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
     return within and incoming.starts_with(candidate.prompt_hash, candidate.depth)
 
 
-def calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
+def _calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
     """Whether a reply follows the first `depth` segments that calls under ids that are not ours."""
     for segment in incoming.segments[depth:]:
         if segment.parts[0] == CALL:
@@ -195,14 +268,14 @@ def calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
 
 def renamed(incoming: IncomingRequest, candidate: Candidate) -> bool:
     """Whether the turn's response follows its prompt with its calls under other ids."""
-    if not calls_under_other_ids(incoming, candidate.depth):
+    if not _calls_under_other_ids(incoming, candidate.depth):
         return False
+
+    def without_id(parts: tuple[str, ...]) -> tuple[str, ...]:
+        return (CALL, *parts[2:]) if parts[0] == CALL else parts
+
     found = [one.parts for one in incoming.segments[candidate.depth :][: len(candidate.said)]]
-    return list(map(_without_id, found)) == list(map(_without_id, candidate.said))
-
-
-def _without_id(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return (CALL, *parts[2:]) if parts[0] == CALL else parts
+    return list(map(without_id, found)) == list(map(without_id, candidate.said))
 
 
 def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
@@ -219,7 +292,7 @@ def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Foll
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
-    return Followed(candidate=candidate, after=after_call(incoming.messages, index))
+    return Followed(candidate, after_call(incoming.messages, index))
 
 
 def after_call(messages: Sequence[Message], index: int) -> int:
@@ -227,39 +300,21 @@ def after_call(messages: Sequence[Message], index: int) -> int:
     return index + 1 if messages[index].role == "assistant" else index
 
 
-def _by_reply(
-    incoming: IncomingRequest, candidates: Sequence[Candidate], sessions: Collection[str]
-) -> Followed | None:
-    """The newest turn whose reply is the last one of the request, in a session that continues here.
-
-    A compaction drops prompts, but keeps the last replies after its summary.
-    """
-    if incoming.last_reply is None:
-        return None
-    index, reply = incoming.last_reply
-    said = (c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE)
-    found = latest(c for c in said if c.reply == reply)
-    return None if found is None else Followed(candidate=found, after=index + 1)
-
-
-def _quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Quoted | None:
+def _quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
     """The newest side turn whose reply, a summary, is part of a message."""
     side = [c for c in candidates if c.kind is Kind.SIDE and len(c.reply or "") >= LONG_REPLY]
     for candidate in sorted(side, key=lambda one: one.age, reverse=True):
         quote = candidate.reply or ""
         for index, text in enumerate(incoming.texts):
-            if quote in text:
-                rest = _after_quote(incoming.messages[index], quote)
-                return Quoted(candidate=candidate, message=index, rest=rest)
+            if quote not in text:
+                continue
+            message, content = incoming.messages[index], incoming.messages[index].content or ""
+            for start in message.breaks:
+                if quote in plain_text(replace(message, content=content[:start])):
+                    rest = replace(message, content=content[start:], breaks=())
+                    return Followed(candidate, index + 1, (rest,))
+            return Followed(candidate, index + 1)
     return None
-
-
-def _after_quote(message: Message, quote: str) -> tuple[Message, ...]:
-    content = message.content or ""
-    for start in message.breaks:
-        if quote in plain_text(replace(message, content=content[:start])):
-            return (replace(message, content=content[start:], breaks=()),)
-    return ()
 
 
 def _rejected(
@@ -371,13 +426,10 @@ def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int 
     ]
     held: dict[str, int] = defaultdict(int)
     for one in of_the_same_client(incoming, recent) if carriers else ():
-        # a session that branched is there once for each branch
-        held[one.session] = max(held[one.session], *(_held(text, one) for text in carriers))
+        fewest = max(FEWEST_TEXTS, LEAST_SHARE * len(one.pieces))
+        for text in carriers:
+            count = sum(piece in text for piece in one.pieces if len(piece) < len(text))
+            if count >= fewest:  # a session that branched is there once for each branch
+                held[one.session] = max(held[one.session], count)
     most = max(held.values(), default=0)
-    return {session for session, texts in held.items() if texts == most > 0}
-
-
-def _held(text: str, conversation: Recent) -> int:
-    """How many texts of a conversation a text contains; 0 if they are too few for a paraphrase."""
-    held = sum(piece in text for piece in conversation.pieces if len(piece) < len(text))
-    return held if held >= max(FEWEST_TEXTS, LEAST_SHARE * len(conversation.pieces)) else 0
+    return {session for session, texts in held.items() if texts == most}

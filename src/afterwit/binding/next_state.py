@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from afterwit.binding.client_text import is_boilerplate
-from afterwit.binding.evidence import after_call, renamed
+from afterwit.binding.evidence import LONG_REPLY, Candidate, after_call, renamed
 from afterwit.binding.request import (
+    CALL,
     IncomingRequest,
     first_index,
     last_reply,
@@ -15,7 +16,6 @@ from afterwit.binding.request import (
     read_message,
     segments_of,
 )
-from afterwit.binding.stored import CALL, LONG_REPLY, Candidate
 from afterwit.ids import call_id, plain_id
 from afterwit.message import SYSTEM, Message, observed
 from afterwit.turn import Kind, RecordedTurn
@@ -31,28 +31,20 @@ def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Messa
     kept: list[Message] = []
     system: list[Message] = []
     for index in range(after, len(messages)):
-        message, before = messages[index], messages[index - 1].content if index > after else None
-        if _speaks(message, before) or (kept and _is_placeholder(message)):
-            break
-        if message.role in roles and (message.role == "tool" or plain_text(message)):
+        message = messages[index]
+        if message.role == "assistant":
+            before = messages[index - 1].content if index > after else None
+            said, empty = message.content or "", not message.tool_calls and not plain_text(message)
+            # a placeholder, of a reply without visible text, ends it only after something was said
+            placeholder = empty and not is_boilerplate(said, "")
+            own = message.tool_calls or not (is_boilerplate(said, before or "") or placeholder)
+            if own or (kept and placeholder):
+                break
+        elif message.role in roles and (message.role == "tool" or plain_text(message)):
             kept.append(message)
         elif message.role in SYSTEM and plain_text(message):
             system.append(message)
     return tuple(kept) if kept or kind is Kind.SIDE else observed(system)
-
-
-def _speaks(message: Message, before: str | None) -> bool:
-    """Whether this is the assistant's own message, and not the client's."""
-    if message.role != "assistant":
-        return False
-    boilerplate = is_boilerplate(message.content or "", before or "")
-    return bool(message.tool_calls) or not (boilerplate or _is_placeholder(message))
-
-
-def _is_placeholder(message: Message) -> bool:
-    """Whether it is in the place of a reply without visible text."""
-    empty = not message.tool_calls and not plain_text(message)
-    return message.role == "assistant" and empty and not is_boilerplate(message.content or "", "")
 
 
 def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int) -> tuple[Message, ...]:

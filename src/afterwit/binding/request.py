@@ -10,18 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
-from afterwit.binding.client_ids import ClientSession
 from afterwit.binding.client_text import without_additions, without_passing_blocks
-from afterwit.binding.stored import CALL, Shape
 from afterwit.byte_cache import ByteCache
 from afterwit.ids import calls_in, plain_id, turn_of_call
 from afterwit.message import SYSTEM, Conversation, Message
+from afterwit.text import without_halves
+from afterwit.turn import Kind
+
+CALL = "call"
+"""First part of a call's segment; the second is its id."""
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
@@ -51,9 +55,126 @@ DISTINCTIVE = 40
 MOST_READ_BYTES = 32 * 2**20
 """Bytes of messages whose reading is cached: 200 conversations of 100 kB."""
 
+_SESSION_HEADERS = (
+    ("x-session-id",),
+    ("session-id", "thread-id"),
+    ("session_id",),
+    ("x-session-affinity",),
+    ("x-thread-id",),
+)
+"""The client's ids of a session, in order of trust; the headers of one entry are read together."""
+
+_OTHER_HEADERS = {
+    "x-parent-session-id",
+    "x-session-done",
+    "x-turn-type",
+    "x-codex-turn-metadata",
+    "x-interaction-type",
+}
+_HEADERS = _OTHER_HEADERS.union(*_SESSION_HEADERS)
+"""All headers that are read."""
+
+_FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
+"""All fields of a body that are read."""
+
+_SIDE_INTERACTIONS = frozenset({"conversation-compaction", "conversation-background"})
+"""Interaction types of the side turns of GitHub's Copilot."""
+
+_COUNTED = re.compile(r":\d+\Z")
+_LONGEST = 256
+_LONGEST_PACKED = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class ClientSession:
+    """The client's own statements about its session.
+
+    Requests with different ids never match. An equal id does not prove a parent: titles, compactions and
+    sub-agents may share it.
+    """
+
+    session: str | None = None
+    """The client's id of the session; a sub-agent without one gets it from its parent's."""
+    turn_type: Kind | None = None
+    """The client's own classification of the turn."""
+    done: bool = False
+    """Whether the client declares this the last request of the session."""
+
+
+UNKNOWN = ClientSession()
+"""Of a client that sends no ids."""
+
+
+def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
+    """Read the ids of a request. `headers` have lower-case names. Malformed ids are ignored."""
+    fields = body if isinstance(body, Mapping) else {}
+    if _HEADERS.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
+        return UNKNOWN
+    metadata = fields.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    packed = None
+    if isinstance(user, str) and len(user) <= _LONGEST_PACKED and user.startswith("{"):
+        packed = _json_field(without_halves(user), "session_id")  # Claude Code packs several ids
+    said = [" ".join(filter(None, (_id(headers.get(name)) for name in names))) for names in _SESSION_HEADERS]
+    said += [_id(value) for value in (packed, user, fields.get("prompt_cache_key"), fields.get("session_id"))]
+    session = next(filter(None, said), None)
+    if session is None and (parent := _id(headers.get("x-parent-session-id"))):
+        session = f"under {parent}"
+    done = headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes")
+    return ClientSession(session=session, turn_type=_turn_type(headers), done=done)
+
+
+def _turn_type(headers: Mapping[str, str]) -> Kind | None:
+    said = headers.get("x-turn-type", "").strip().lower()
+    if said in (Kind.MAIN, Kind.SIDE):
+        return Kind(said)
+    if headers.get("x-interaction-type", "").strip().lower() in _SIDE_INTERACTIONS:
+        return Kind.SIDE
+    kind = _json_field(headers.get("x-codex-turn-metadata", ""), "request_kind")
+    return Kind.SIDE if isinstance(kind, str) and kind != "turn" else None
+
+
+def _json_field(text: str, name: str) -> Any:
+    """A field of a JSON object; None if the text is not one."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed.get(name) if isinstance(parsed, dict) else None
+
+
+def _id(value: Any) -> str:
+    """An id without the `:N` that counts requests; empty if there is none."""
+    return _COUNTED.sub("", value.strip())[:_LONGEST] if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The signature of a request: its tools, its stream, its system text."""
+
+    tools: frozenset[str]
+    streamed: bool
+    system: str = ""
+    """Hash of the system text; empty if there is none."""
+    tiny: bool = False
+    """Whether it has at most `TINY` messages. Not stored."""
+
+    def __str__(self) -> str:
+        """One line for the store; `Shape.read` reads it."""
+        data = {"streamed": self.streamed, "system": self.system, "tools": sorted(self.tools)}
+        return json.dumps(data, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, line: str) -> Shape:
+        data = json.loads(line)
+        return cls(tools=frozenset(data["tools"]), streamed=data["streamed"], system=data["system"])
+
+    def same_signature(self, other: Shape) -> bool:
+        """Whether two requests have the same tools and the same system text."""
+        return (self.tools, self.system) == (other.tools, other.system)
+
+
+class Segment(NamedTuple):
     """A text, a tool call or a tool result."""
 
     parts: tuple[str, ...]
@@ -61,8 +182,7 @@ class Segment:
     """Index of its message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(NamedTuple):
     """The beginning of a user message that may have been a message of its own before."""
 
     fingerprint: bytes
@@ -225,57 +345,49 @@ def _heads(
     opened = range(0 if replied is None else replied + 1, len(messages))
     said = [index for index in opened if messages[index].role == "user"]
     ends = [segment.message for segment in segments]
-    return tuple(
-        Head(
-            fingerprint=extend(known[depth], [("user", text)]),
-            message=index,
-            rest=replace(messages[index], content=rest, breaks=()),
-        )
-        for index in said[-MOST_MESSAGES:]
-        for depth in [bisect_left(ends, index)]
-        for text, rest in _splits(messages[index])
-        if depth or len(text) >= DISTINCTIVE
-    )
+    heads = []
+    for index in said[-MOST_MESSAGES:]:
+        message, content, depth = messages[index], messages[index].content or "", bisect_left(ends, index)
+        if len(content) > LONGEST_JOINED:
+            continue
+        starts, at = set(message.breaks), content.find(PARAGRAPH)
+        while at >= 0:
+            starts.add(at + len(PARAGRAPH))
+            at = content.find(PARAGRAPH, at + 1)
+        for start in sorted(starts)[-MOST_HEADS:]:
+            text, rest = plain_text(replace(message, content=content[:start])), content[start:].strip()
+            if text and rest and (depth or len(text) >= DISTINCTIVE):
+                fingerprint = extend(known[depth], [("user", text)])
+                heads.append(Head(fingerprint, index, replace(message, content=rest, breaks=())))
+    return tuple(heads)
 
 
-def _splits(message: Message) -> Iterator[tuple[str, str]]:
-    content = message.content or ""
-    if len(content) > LONGEST_JOINED:
-        return
-    starts, at = set(message.breaks), content.find(PARAGRAPH)
-    while at >= 0:
-        starts.add(at + len(PARAGRAPH))
-        at = content.find(PARAGRAPH, at + 1)
-    for start in sorted(starts)[-MOST_HEADS:]:
-        text, rest = plain_text(replace(message, content=content[:start])), content[start:].strip()
-        if text and rest:
-            yield text, rest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadMessage:
+class ReadMessage(NamedTuple):
     """A message, read."""
 
     text: str
     """As it is compared."""
     segments: tuple[tuple[str, ...], ...]
-    """By their parts."""
+    """By their parts. System text and empty text have none; each tool call is one."""
     turns: tuple[str, ...]
     """Turns whose tool calls it makes or answers."""
-    written: tuple[str, ...] = ()
+    written: tuple[str, ...]
     """Turns whose call ids are in the assistant's text: some clients write calls out. No proof alone."""
 
 
 def _read(message: Message) -> ReadMessage:
     text = plain_text(message)
+    segments: list[tuple[str, ...]] = []
+    if message.role == "tool":
+        segments = [("tool", plain_id(message.tool_call_id or ""), text)]
+    elif message.role not in SYSTEM:
+        segments = [(message.role, text)] if text else []
+        for call in message.tool_calls:
+            segments.append((CALL, plain_id(call.id), call.name, canonical_json(call.arguments)))
     calls = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
     written = calls_in(message.content or "") if message.role == "assistant" else ()
-    return ReadMessage(
-        text=text,
-        segments=tuple(_segments(message, text)),
-        turns=tuple(filter(None, map(turn_of_call, calls))),
-        written=tuple(filter(None, map(turn_of_call, written))),
-    )
+    named, quoted = (tuple(filter(None, map(turn_of_call, found))) for found in (calls, written))
+    return ReadMessage(text, tuple(segments), named, quoted)
 
 
 def _bytes(message: Message, read: ReadMessage) -> int:
@@ -299,24 +411,12 @@ def collapse(text: str) -> str:
 
 
 def segments_of(messages: Iterable[Message]) -> tuple[Segment, ...]:
-    """The segments of a conversation. System text and empty text have none; each tool call is one."""
+    """The segments of a conversation."""
     return tuple(
-        Segment(parts=parts, message=index)
+        Segment(parts, index)
         for index, message in enumerate(messages)
         for parts in read_message(message).segments
     )
-
-
-def _segments(message: Message, text: str) -> Iterator[tuple[str, ...]]:
-    if message.role in SYSTEM:
-        return
-    if message.role == "tool":
-        yield "tool", plain_id(message.tool_call_id or ""), text
-        return
-    if text:
-        yield message.role, text
-    for call in message.tool_calls:
-        yield CALL, plain_id(call.id), call.name, canonical_json(call.arguments)
 
 
 def canonical_json(text: str) -> str:

@@ -19,9 +19,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from afterwit.binding.evidence import of_the_same_client
-from afterwit.binding.request import TINY, IncomingRequest, collapse
-from afterwit.binding.stored import SHORTEST_TEXT, Recent, Shape
+from afterwit.binding.evidence import SHORTEST_TEXT, Recent, of_the_same_client
+from afterwit.binding.request import TINY, IncomingRequest, Shape, collapse
 from afterwit.message import SYSTEM
 from afterwit.turn import Kind
 
@@ -181,14 +180,24 @@ def may_be_auxiliary(incoming: IncomingRequest) -> bool:
 
 
 def auxiliary_session(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
-    """The session that an auxiliary request is about; None if it is not one."""
-    if not may_be_auxiliary(incoming):
-        return None
-    own = of_the_same_client(incoming, recent)
-    if _continues(incoming.shape, own):
+    """The session that an auxiliary request is about; None if it is not one.
+
+    It quotes the conversation's first message and asks for something about it: in known words or, if the
+    conversation has tools and the quote is long, in any.
+    """
+    own, shape = of_the_same_client(incoming, recent), incoming.shape
+    if not may_be_auxiliary(incoming) or _continues(shape, own):
         return None
     texts = [text for text in incoming.texts if text]
-    return next((one.session for one in own if _is_about(texts, incoming.shape, one)), None)
+    for one in own:
+        if one.shape is None or one.shape.system == shape.system or not one.asked:
+            continue
+        first = next((text for text in one.texts if text.startswith(one.asked[0])), one.asked[0])
+        added = _around_quote(texts, first)
+        distinct = one.shape.tools and len(one.asked[0]) >= SHORTEST_TEXT
+        if added and (asks_about(added) or distinct):
+            return one.session
+    return None
 
 
 def may_have_auxiliaries(incoming: IncomingRequest) -> bool:
@@ -206,20 +215,6 @@ def earlier_auxiliaries(incoming: IncomingRequest, recent: Sequence[Recent]) -> 
         return []
     own = of_the_same_client(incoming, recent)
     return [one.turn for one in own if _was_about(one, asked, incoming.shape.system, own)]
-
-
-def _is_about(texts: Sequence[str], shape: Shape, one: Recent) -> bool:
-    """Whether texts quote a conversation's first message and ask for something about it.
-
-    Known words, or, if the conversation has tools and the quote is long, any.
-    """
-    if one.shape is None or one.shape.system == shape.system or not one.asked:
-        return False
-    first = next((text for text in one.texts if text.startswith(one.asked[0])), one.asked[0])
-    added = _around_quote(texts, first)
-    if not added:
-        return False
-    return asks_about(added) or bool(one.shape.tools and len(one.asked[0]) >= SHORTEST_TEXT)
 
 
 def _was_about(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> bool:
@@ -241,19 +236,14 @@ def _around_quote(texts: Sequence[str], quote: str) -> list[str] | None:
     A short quote is a whole text, or has quotation marks or the like around it: many texts hold its letters.
     """
     for at, text in enumerate(texts):
-        span = (0, len(text)) if text == quote else _span_of(quote, text)
-        if span is not None:
-            around = [*texts[:at], text[: span[0]].strip(), text[span[1] :].strip(), *texts[at + 1 :]]
+        begin, end = text.find(quote), text.find(quote) + len(quote)
+        if begin >= 0 and text != quote and len(quote) < SHORTEST_TEXT:
+            found = re.search(_BEFORE_A_QUOTE + re.escape(quote) + _AFTER_A_QUOTE, text)
+            begin, end = (-1, 0) if found is None else found.span()
+        if begin >= 0:
+            around = [*texts[:at], text[:begin].strip(), text[end:].strip(), *texts[at + 1 :]]
             return [part for part in around if part]
     return None
-
-
-def _span_of(quote: str, text: str) -> tuple[int, int] | None:
-    begin = text.find(quote)
-    if begin < 0 or len(quote) >= SHORTEST_TEXT:
-        return None if begin < 0 else (begin, begin + len(quote))
-    found = re.search(_BEFORE_A_QUOTE + re.escape(quote) + _AFTER_A_QUOTE, text)
-    return None if found is None else found.span()
 
 
 def _continues(shape: Shape, own: Iterable[Recent]) -> bool:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.binding.client_ids import ClientSession, client_session_of
-from afterwit.binding.request import read_request
+from afterwit.binding.request import ClientSession, client_session_of, read_request
 from afterwit.dialects.dialect import (
     Dialect,
     EarlierTurns,

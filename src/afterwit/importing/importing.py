@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.request import read_request
+from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import TurnNotFound
 from afterwit.importing.recorded import BadLine, RecordedStep, read, steps_of
 from afterwit.lifecycle import Reason

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import orjson
 
-from afterwit.binding.request import plain_text, read_message
-from afterwit.binding.stored import LONG_REPLY, LONGEST_TEXT, Candidate, Recent, Shape
+from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recent
+from afterwit.binding.request import Shape, plain_text, read_message
 from afterwit.byte_cache import ByteCache
 from afterwit.message import SYSTEM, Message
 from afterwit.store.database import Database, Part, Row, marks

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from afterwit.adapters import SHARED
-from afterwit.binding.stored import Shape
+from afterwit.binding.request import Shape
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
 from afterwit.message import Message
 from afterwit.store.database import Database

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from afterwit.binding.bind import Binding, bind
-from afterwit.binding.client_ids import client_session_of
-from afterwit.binding.request import IncomingRequest, read_request
-from afterwit.binding.stored import Recent, Shape
+from afterwit.binding.evidence import Recent
+from afterwit.binding.request import IncomingRequest, Shape, client_session_of, read_request
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
 from afterwit.store import Store

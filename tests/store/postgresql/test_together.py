@@ -13,8 +13,7 @@ from contextlib import ExitStack, closing, suppress
 import psycopg
 import pytest
 
-from afterwit.binding.client_ids import ClientSession
-from afterwit.binding.request import read_request
+from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
 from afterwit.gateway.binder import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
