@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Path
     made = tmp_path_factory.mktemp("large")
     store = SqliteStore.open(made / "store.db", fingerprint=None)
     play(store, renderer, sessions=400, now=1_700_000_000.0)
-    database = store._database
+    database = store._db
     (count,) = database.rows("SELECT max(seq) FROM turns")[0]
     with store.transaction():
         for copy in range(1, TURNS // count + 1):

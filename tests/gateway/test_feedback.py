@@ -120,17 +120,17 @@ async def test_a_turn_of_another_key_cannot_be_told_from_one_that_never_was(gate
 
 async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway: Serving):
     response = (await gateway.ask()).json()["id"]
-    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 1"))
+    await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 1"))
     answer = await give(gateway, response_id=response, text="No. " * 2000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert "the log say why" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0
-    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 100000"))
+    await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 100000"))
     assert (await give(gateway, response_id=response, text="No. " * 2000)).status_code == 200
 
 
 async def test_a_turn_that_a_full_store_could_not_take_is_not_said_to_be_unknown(gateway: Serving):
-    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 1"))
+    await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 1"))
     gateway.says[:] = ["Hello there. " * 200]
     response = (await gateway.ask()).json()["id"]
     answer = await give(gateway, response_id=response, thumb="up")

@@ -174,7 +174,7 @@ async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_
     gateway: Serving,
 ):
     def fill(store) -> None:
-        store._database.execute("PRAGMA max_page_count = 1")
+        store._db.execute("PRAGMA max_page_count = 1")
 
     await gateway.store.call(fill)
     gateway.says[:] = ["Hello there. " * 200]

@@ -61,20 +61,14 @@ class Schema:
     def watched(self, before: Callable[[], None]) -> Store:
         from afterwit.store.postgresql import PostgresqlStore
 
+        def watched(run: Callable[..., Any]) -> Callable[..., Any]:
+            def watching(*arguments: Any) -> Any:
+                before()
+                return run(*arguments)
+
+            return watching
+
         store = PostgresqlStore.open(self.url, fingerprint=MODEL)
-        store._database._link = _WatchedLink(store._database._link, before)  # type: ignore[assignment]
+        for name in ("_order", "_run"):
+            setattr(store._db, name, watched(getattr(store._db, name)))
         return store
-
-
-class _WatchedLink:
-    """A connection that says each statement before it runs it."""
-
-    STATEMENTS = ("order", "execute", "rows")
-
-    def __init__(self, link: Any, before: Callable[[], None]) -> None:
-        self._link, self._before = link, before
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.STATEMENTS:
-            self._before()
-        return getattr(self._link, name)

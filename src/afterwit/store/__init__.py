@@ -3,7 +3,6 @@
 from afterwit.store.asynchronous import AsyncStore
 from afterwit.store.lookup import ParentLookup
 from afterwit.store.records import (
-    Committed,
     Counts,
     Excluded,
     FeedbackOutcome,
@@ -28,7 +27,6 @@ from afterwit.store.store import Store
 
 __all__ = [
     "AsyncStore",
-    "Committed",
     "Counts",
     "Excluded",
     "FeedbackOutcome",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -22,14 +22,7 @@ TOGETHER = 32
 """Most calls that share one transaction if they wait together: pages that several touch are written once."""
 
 
-class _Signal(Enum):
-    FLUSH = auto()
-    """Deferred calls have waited long enough."""
-    END = auto()
-    """No more calls come."""
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     work: Callable[[Store], Any]
     future: asyncio.Future[Any]
@@ -37,13 +30,22 @@ class _Call:
     result: Any = None
     error: BaseException | None = None
 
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
 
 class AsyncStore:
     """Runs calls one after the other, in the order they were made. Owns the store and closes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: SimpleQueue[_Call | _Signal] = SimpleQueue()
+        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
+        """None: no more calls come."""
         self._round: list[_Call] = []
         """Calls that one loop made in this iteration: they reach the thread together, and wake it once."""
         self._deferred: list[_Call] = []
@@ -58,7 +60,7 @@ class AsyncStore:
         It is called again if it shared a transaction with a call that failed; nothing of that is stored.
         Cancelling the caller does not undo the work. Raises StoreUnavailable after `close`.
         """
-        call = self._call(work)
+        call = self._new(work)
         with self._order:
             self._check_open()
             if self._round and self._round[0].loop is not call.loop:
@@ -76,15 +78,15 @@ class AsyncStore:
         Use it if no caller waits: it costs no transaction and wakes no thread. `close` runs it. Otherwise as
         `call`. The future must be read.
         """
-        call = self._call(work)
+        call = self._new(work)
         with self._order:
             self._check_open()
             self._deferred.append(call)
-        flush = call.loop.call_later(within_s, self._waiting.put, _Signal.FLUSH)
-        call.future.add_done_callback(lambda _: flush.cancel())
+        timer = call.loop.call_later(within_s, self._end_waiting, call)
+        call.future.add_done_callback(lambda _: timer.cancel())
         return call.future
 
-    def _call(self, work: Callable[[Store], Any]) -> _Call:
+    def _new(self, work: Callable[[Store], Any]) -> _Call:
         loop = asyncio.get_running_loop()
         return _Call(work, loop.create_future(), loop)
 
@@ -94,43 +96,42 @@ class AsyncStore:
 
     def _end_round(self) -> None:
         with self._order:
-            self._hand_over()
+            for call in self._round:
+                self._waiting.put(call)
+            self._round = []
 
-    def _hand_over(self) -> None:
-        for call in self._round:
-            self._waiting.put(call)
-        self._round = []
+    def _end_waiting(self, call: _Call) -> None:
+        with self._order:
+            if call in self._deferred:
+                self._deferred.remove(call)
+                self._waiting.put(call)
 
     async def close(self) -> None:
         """Finish the calls that were made, then close the store."""
         with self._order:
             self._closing = True
-            self._hand_over()
-            self._waiting.put(_Signal.END)
+        self._end_round()
+        self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
+        """Waits for calls, and runs at most TOGETHER of them, and all deferred ones, as one."""
         ended = False
         while not ended:
-            calls, ended = self._next()
+            calls = list[_Call]()
+            while not ended and len(calls) < TOGETHER and not (calls and self._waiting.empty()):
+                if (call := self._waiting.get()) is None:
+                    ended = True
+                else:
+                    calls.append(call)
+            with self._order:
+                calls, self._deferred = [*self._deferred, *calls], []
             for call in calls if len(calls) <= 1 else _work_together(calls, self._store):
                 _work(call, self._store)
             for loop in {call.loop for call in calls}:
-                _deliver(loop, [call for call in calls if call.loop is loop])
+                with suppress(RuntimeError):  # the loop is gone, and the callers with it
+                    loop.call_soon_threadsafe(_resolve, [call for call in calls if call.loop is loop])
         self._store.close()
-
-    def _next(self) -> tuple[list[_Call], bool]:
-        """Deferred calls and at most TOGETHER waiting ones; whether no more come."""
-        calls, signal = list[_Call](), None
-        while signal is None and len(calls) < TOGETHER and not (calls and self._waiting.empty()):
-            item = self._waiting.get()
-            if isinstance(item, _Signal):
-                signal = item
-            else:
-                calls.append(item)
-        with self._order:
-            deferred, self._deferred = self._deferred, []
-        return [*deferred, *calls], signal is _Signal.END
 
 
 def _work_together(calls: list[_Call], store: Store) -> list[_Call]:
@@ -163,18 +164,6 @@ def _work(call: _Call, store: Store) -> None:
         return
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:
-    try:
-        loop.call_soon_threadsafe(_resolve, calls)
-    except RuntimeError:  # the loop is gone, and the callers with it
-        return
-
-
-def _resolve(calls: list[_Call]) -> None:
+def _resolve(calls: Sequence[_Call]) -> None:
     for call in calls:
-        if call.future.done():
-            continue
-        if call.error is None:
-            call.future.set_result(call.result)
-        else:
-            call.future.set_exception(call.error)
+        call.resolve()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
@@ -24,12 +24,15 @@ class Row(Protocol):
 
     def __iter__(self) -> Iterator[Any]: ...
 
+    def keys(self) -> Iterable[str]: ...
+
 
 class Database(ABC):
     """One connection, used by one thread at a time. Other processes may use the same database.
 
     Placeholders are `?`. Booleans are stored as 1 and 0. Statements raise StoreError with a message for the
-    person who runs the machine.
+    person who runs the machine. Methods that have a body here suit a database of one machine in which one
+    transaction writes at a time.
     """
 
     FOR_UPDATE: ClassVar[str] = ""
@@ -50,34 +53,37 @@ class Database(ABC):
     def transaction(self) -> AbstractContextManager[None]:
         """All or nothing. An inner transaction joins the outer one, and fails it."""
 
-    @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
         """A transaction during which no other one writes, so that what it read still holds."""
+        return self.transaction()
 
-    @abstractmethod
     def together(self) -> AbstractContextManager[None]:
         """A transaction of several callers' calls. A call that would block raises StoreConflict."""
+        return self.transaction()
 
-    @abstractmethod
     def hold(self, name: str) -> None:
         """Lock a name until the transaction ends. Waits while another transaction holds it."""
 
-    @abstractmethod
-    def leading(self) -> AbstractContextManager[None]:
-        """Hold the only learner's lock, across transactions and new connections. AlreadyRunning if taken."""
+    def holding(self, name: str) -> AbstractContextManager[None]:
+        """A transaction that holds a name, if other processes could hold it too."""
+        return nullcontext()
 
-    @abstractmethod
+    def leading(self) -> AbstractContextManager[None]:
+        """Hold the only learner's lock, across transactions and new connections. AlreadyRunning if taken.
+        On one machine, the lock of the folder of versions next to the store does it."""
+        return nullcontext()
+
     def notify(self) -> None:
         """Within a transaction: wake those who are `listening` once it is committed."""
 
-    @abstractmethod
     def listening(self, notified: Callable[[], object]) -> AbstractContextManager[None]:
-        """While the body runs, call `notified` from another thread at each `notify`."""
+        """While the body runs, call `notified` from another thread at each `notify`, if there are any."""
+        return nullcontext()
 
-    @abstractmethod
     def settled(self) -> int:
         """A `seq` up to which no more turns will appear: transactions may commit in another order than they
         took their numbers."""
+        return ALL
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
@@ -99,7 +105,6 @@ class Database(ABC):
     def turns_beyond(self, max_bytes: int) -> int:
         """About how many turns are stored beyond `max_bytes`; 0 if `size` is within it."""
 
-    @abstractmethod
     def wipe(self) -> None:
         """Make deleted rows unreadable in the files, once the transaction is over."""
 
@@ -108,16 +113,12 @@ class Database(ABC):
         """All reads in the body see one moment. No writer waits for it."""
 
     @abstractmethod
-    def columns(self, table: str) -> tuple[str, ...]:
-        """The names of a table's columns."""
-
-    @abstractmethod
     def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows of these columns."""
 
-    @abstractmethod
     def number_on(self, table: str, column: str) -> None:
-        """After rows were inserted with their numbers: continue numbering from the greatest."""
+        """After rows were inserted with their numbers: continue numbering from the greatest, if the database
+        numbers this column."""
 
     @abstractmethod
     def close(self) -> None:
@@ -128,12 +129,45 @@ class Database(ABC):
         found = self.rows(sql, values)
         return found[0] if found else None
 
+    def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """The first value of the first row; None without a row."""
+        found = self.rows(sql, values)
+        return found[0][0] if found else None
+
     def insert(self, table: str, row: Mapping[str, Any]) -> None:
         self.execute(inserting(table, tuple(row)), tuple(row.values()))
 
     def put(self, table: str, row: Mapping[str, Any], *, key: str) -> None:
         """Insert a row, or replace the one that has the same `key`."""
-        self.execute(_put(table, tuple(row), key), tuple(row.values()))
+        self.execute(_putting(table, tuple(row), key), tuple(row.values()))
+
+    def bind(self, fingerprint: str | None, *, otherwise: str) -> None:
+        """Bind the store to the first fingerprint that it is opened with; None opens any store.
+
+        Raises StoreMismatch for another fingerprint, with what to do `otherwise`.
+        """
+        if fingerprint is None:
+            return
+        sql = "SELECT value FROM meta WHERE key = 'fingerprint'"
+        if (bound := self.value(sql)) is None:
+            with self.transaction():
+                self.execute(
+                    "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
+                )
+            bound = self.value(sql)
+        if bound != fingerprint:
+            raise StoreMismatch(
+                f"{self.place} belongs to another model or tokenizer: their fingerprint is {bound}, this "
+                f"model's {fingerprint}. Serve the model it was made with, or {otherwise}."
+            )
+
+
+def refuse_newer(place: object, schema: int, newest: int) -> None:
+    """Raises StoreMismatch for a store whose schema this Afterwit does not know."""
+    if schema > newest:
+        raise StoreMismatch(
+            f"{place} has schema {schema}; this Afterwit knows {newest} at most. Install a newer Afterwit."
+        )
 
 
 @cache
@@ -143,7 +177,7 @@ def inserting(table: str, columns: tuple[str, ...]) -> str:
 
 
 @cache
-def _put(table: str, columns: tuple[str, ...], key: str) -> str:
+def _putting(table: str, columns: tuple[str, ...], key: str) -> str:
     changes = ", ".join(f"{column} = excluded.{column}" for column in columns if column != key)
     return f"{inserting(table, columns)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
@@ -151,31 +185,3 @@ def _put(table: str, columns: tuple[str, ...], key: str) -> str:
 def marks(count: int) -> str:
     """`?, ?, ...`; `NULL`, which equals nothing, for none."""
     return ", ".join("?" * count) or "NULL"
-
-
-def bind_model(database: Database, fingerprint: str | None, *, otherwise: str) -> None:
-    """Bind a store to the first fingerprint that it is opened with; None opens any store.
-
-    Raises StoreMismatch for another fingerprint, with what to do `otherwise`.
-    """
-    if fingerprint is None:
-        return
-    sql = "SELECT value FROM meta WHERE key = 'fingerprint'"
-    if database.row(sql) is None:
-        with database.transaction():
-            database.execute(
-                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
-            )
-    bound = database.rows(sql)[0]["value"]
-    if bound != fingerprint:
-        raise StoreMismatch(
-            f"{database.place} belongs to another model or tokenizer: their fingerprint is {bound}, this "
-            f"model's {fingerprint}. Serve the model it was made with, or {otherwise}."
-        )
-
-
-class Part:
-    """A part of the store: some of its methods, over the connection that all parts share."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
 from afterwit.lifecycle import Reason, State
-from afterwit.store.database import Part, marks
-from afterwit.store.moves import TurnState, find_turn_state, move, turn_state_of, turn_states, unlease
-from afterwit.store.reading import ACCEPTED, records_by_seq
+from afterwit.store.database import marks
+from afterwit.store.moves import TurnState
+from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.records import Record
 from afterwit.store.rows import columns_of, read, read_flags
 from afterwit.turn import Waiting, source_of
@@ -22,12 +22,14 @@ Stage = Literal["judge", "learn"]
 WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 """The state in which turns wait for each stage."""
 
-WAITING = """
+FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
+"""Whether a turn that waits can be claimed."""
+
+WAITING = f"""
     SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
         rl AS rewarded, adapter
     FROM turns t LEFT JOIN verdicts v USING (seq)
-    WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
-    AND session NOT IN (SELECT session FROM excluded)
+    WHERE state = 'JUDGED' AND {FREE} AND session NOT IN (SELECT session FROM excluded)
 """
 
 NEWEST_WAITS_FOR_NOTHING = """
@@ -45,13 +47,13 @@ ENDED = f"""
 """
 
 
-class Leases(Part):
+class Leases(Reading):
     """An `owner` is one worker. A turn it does not commit, extend or release in time is free for others."""
 
     def listening(self, notified: Callable[[], object]) -> AbstractContextManager[None]:
         """While the body runs, call `notified` from another thread when a turn begins to wait for the judge,
         whichever process moved it. Spurious calls happen. SQLite never calls it, so poll too."""
-        return self._database.listening(notified)
+        return self._db.listening(notified)
 
     def claim(
         self,
@@ -67,43 +69,35 @@ class Leases(Part):
 
         No turn is ever held by two owners. With `only`, a list of `seq`, other turns are not considered.
         """
-        state = WAITS_IN[stage]
-        with self._database.transaction():
-            while overtaken := [
-                current for current in self._claimable(state, limit, now, only) if current.overtaken
-            ]:
+        among = "" if only is None else f" AND seq IN ({marks(len(only))})"
+        which = f"state = ? AND {FREE}{among} ORDER BY seq LIMIT ?"
+        values = (WAITS_IN[stage], now, now, *(only or ()), limit)
+        with self._db.transaction():
+            claimable = self._states(which, values, lock=self._db.SKIP_LOCKED)
+            while overtaken := [current for current in claimable if current.overtaken]:
                 for current in overtaken:
-                    unlease(self._database, current, now=now)
-            seqs = [current.seq for current in self._claimable(state, limit, now, only)]
-            self._database.execute(
+                    self._unlease(current, now)
+                claimable = self._states(which, values, lock=self._db.SKIP_LOCKED)
+            seqs = [current.seq for current in claimable]
+            self._db.execute(
                 "UPDATE turns SET owner = ?, lease_until = ?, claimed_revision = revision"
                 f" WHERE seq IN ({marks(len(seqs))})",
                 (owner, now + lease_s, *seqs),
             )
-            return records_by_seq(self._database, seqs)
-
-    def _claimable(self, state: State, limit: int, now: float, only: Sequence[int] | None) -> list[TurnState]:
-        among = "" if only is None else f" AND seq IN ({marks(len(only))})"
-        return turn_states(
-            self._database,
-            "state = ? AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
-            f"{among} ORDER BY seq LIMIT ?",
-            (state, now, now, *(only or ()), limit),
-            lock=self._database.SKIP_LOCKED,
-        )
+            return self._records(seqs)
 
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
         """Hold claimed turns for `lease_s` more seconds; returns the ids that the owner still holds."""
-        with self._database.transaction():
+        with self._db.transaction():
             held = self._held(turns, owner)
-            self._database.execute(
+            self._db.execute(
                 f"UPDATE turns SET lease_until = ? WHERE seq IN ({marks(len(held))})",
                 (now + lease_s, *(current.seq for current in held)),
             )
         return tuple(current.id for current in held)
 
     def _held(self, turns: Sequence[str], owner: str) -> list[TurnState]:
-        found = (find_turn_state(self._database, turn) for turn in turns)
+        found = map(self._find_state, turns)
         return [current for current in found if current is not None and current.owner == owner]
 
     def release(
@@ -116,13 +110,13 @@ class Leases(Part):
         error: str | None = None,
     ) -> None:
         """Give claimed turns back, free after `retry_in_s` seconds. An `error` counts as a failed attempt."""
-        with self._database.transaction():
+        with self._db.transaction():
             for current in self._held(turns, owner):
-                self._database.execute(
+                self._db.execute(
                     "UPDATE turns SET retry_at = ?, attempts = attempts + ?, error = ? WHERE seq = ?",
                     (now + retry_in_s, error is not None, error, current.seq),
                 )
-                unlease(self._database, current, now=now)
+                self._unlease(current, now)
 
     def judged(
         self,
@@ -147,39 +141,37 @@ class Leases(Part):
         waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound, and
         IllegalMove for an imported turn without a `reason`: it cannot train.
         """
-        with self._database.transaction():
-            current = turn_state_of(self._database, turn)
-            if current.state is not State.ANSWERED or current.owner != owner:
-                return self._was_judged(current)
-            if current.outdated:
-                unlease(self._database, current, now=now)
+        with self._db.transaction():
+            current = self._state(turn)
+            if current.state is not State.ANSWERED:
+                known = self._db.value("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
+                return bool(known == current.revision)
+            if current.owner != owner:
                 return False
-            more = {"rl": rl, "opd": opd, "at": now, "signature": signature, "previous": previous}
-            more["flags"] = orjson.dumps(flags).decode() if flags else None
-            self._write_verdict(current, verdict, more)
-            state = State.JUDGED if reason is None else State.SKIPPED
-            move(self._database, current, state, now=now, reason=reason)
+            if current.outdated:
+                self._unlease(current, now)
+                return False
+            row = {
+                "seq": current.seq,
+                "reward": verdict.reward,
+                "source": verdict.source,
+                "hints": orjson.dumps(verdict.hints),
+                "hinted": bool(verdict.hints),
+                "rl": rl,
+                "opd": opd,
+                "revision": current.revision,
+                "at": now,
+                "flags": orjson.dumps(flags).decode() if flags else None,
+                "review": None,
+                "signature": signature,
+                "previous": previous,
+            }
+            self._db.put("verdicts", row, key="seq")
+            self._db.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
+            for place, vote in enumerate(verdict.votes):
+                self._db.insert("votes", {"seq": current.seq, "place": place, **columns_of(vote)})
+            self._move(current, State.JUDGED if reason is None else State.SKIPPED, now, reason)
         return True
-
-    def _was_judged(self, current: TurnState) -> bool:
-        row = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
-        return current.state is not State.ANSWERED and row is not None and row["revision"] == current.revision
-
-    def _write_verdict(self, current: TurnState, verdict: Verdict, more: Mapping[str, Any]) -> None:
-        row = {
-            "seq": current.seq,
-            "reward": verdict.reward,
-            "source": verdict.source,
-            "hints": orjson.dumps(verdict.hints),
-            "hinted": bool(verdict.hints),
-            "review": None,
-            "revision": current.revision,
-            **more,
-        }
-        self._database.put("verdicts", row, key="seq")
-        self._database.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
-        for place, vote in enumerate(verdict.votes):
-            self._database.insert("votes", {"seq": current.seq, "place": place, **columns_of(vote)})
 
     def skip(
         self,
@@ -195,21 +187,17 @@ class Leases(Part):
         A turn that already trained or ended stays as it is. Raises TurnNotFound.
         """
         moved = 0
-        with self._database.transaction():
-            for current in (turn_state_of(self._database, turn) for turn in turns):
+        with self._db.transaction():
+            for current in map(self._state, turns):
                 if not current.ended and owner in (None, current.owner):
-                    move(self._database, current, State.SKIPPED, now=now, reason=reason, error=error)
+                    self._move(current, State.SKIPPED, now, reason, error)
                     moved += 1
         return moved
 
     def in_update(self, *, now: float) -> int:
         """How many turns a learner holds."""
-        row = self._database.rows(
-            "SELECT count(*) AS held FROM turns WHERE state = 'JUDGED' AND reason IS NULL"
-            " AND owner IS NOT NULL AND lease_until > ?",
-            (now,),
-        )[0]
-        return int(row["held"])
+        held = "state = 'JUDGED' AND reason IS NULL AND owner IS NOT NULL AND lease_until > ?"
+        return int(self._db.value(f"SELECT count(*) FROM turns WHERE {held}", (now,)))
 
     def waiting(self, *, now: float) -> list[Waiting]:
         """The judged turns that a learner could claim now, oldest first, including those that wait for a
@@ -219,7 +207,7 @@ class Leases(Part):
         the session, nothing answered for a day, or feedback replaced the reply), and none of its turns waits
         for the judge.
         """
-        rows = self._database.rows(
+        rows = self._db.rows(
             f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED})"
             " SELECT *, session IN (SELECT session FROM ended) AS ended FROM waiting ORDER BY seq",
             (now, now),

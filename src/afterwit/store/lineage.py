@@ -16,17 +16,9 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store.database import ALL, Row, marks
-from afterwit.store.moves import (
-    TurnState,
-    find_turn_state,
-    is_excluded,
-    move,
-    turn_state_of,
-    turn_states,
-    unlease,
-)
+from afterwit.store.moves import TurnState
 from afterwit.store.orders import Orders
-from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
+from afterwit.store.records import LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.rows import read
 from afterwit.version import Effect, Origin, Version
 
@@ -51,48 +43,41 @@ class Lineage(Orders):
     def leading(self) -> AbstractContextManager[None]:
         """While the body runs, no other process learns over the store, whichever home it has. Raises
         AlreadyRunning if one does."""
-        return self._database.leading()
+        return self._db.leading()
 
-    def commit_version(self, version: Version, *, now: float) -> Committed:
+    def commit_version(self, version: Version, *, now: float) -> int:
         """Adopt a manifest: its new turns become TRAINED, and so do those of versions that it brings back;
         the turns of versions it reverts end. What a later known version reverts stays reverted.
 
-        Raises StoreError if the number is known with other turns.
+        Returns how many of its turns became TRAINED: not those that another version had trained, or that this
+        store does not have. Raises StoreError if the number is known with other turns.
         """
-        with self._database.alone():
+        with self._db.alone():
             if self._knows(version):
-                return Committed(trained=0, unknown=0, repeated=())
+                return 0
             self._write_version(version, now)
-            found = {turn: find_turn_state(self._database, turn) for turn in version.turns}
-            known = [current for current in found.values() if current is not None]
-            repeated = tuple(current.id for current in known if current.state is State.TRAINED)
-            for current in known:
+            found = [current for turn in version.turns if (current := self._find_state(turn)) is not None]
+            for current in found:
                 self._train(current, now)
             self._settle({version.number, *version.reverts, *version.returns}, now)
             for session in version.forgets:
                 self._forget(session, now=now)
         if version.forgets:
-            self._database.wipe()
-        return Committed(
-            trained=len(known) - len(repeated), unknown=len(found) - len(known), repeated=repeated
-        )
+            self._db.wipe()
+        return sum(current.state is not State.TRAINED for current in found)
 
     def _knows(self, version: Version) -> bool:
-        if self._database.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:
+        if self._db.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:
             return False
-        if not self._names(version):
+        if set(self._trained_by(version.number)) != set(version.turns):
             raise StoreError(
                 f"version {version.number} is known with other turns: reconcile with the manifests"
             )
         return True
 
-    def _names(self, version: Version) -> bool:
-        """Whether the store's version of this number was trained on the same turns."""
-        return set(self._trained_by(version.number)) == set(version.turns)
-
     def _trained_by(self, number: int) -> tuple[str, ...]:
         """The turns that a version was trained on as new ones."""
-        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
+        rows = self._db.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
         return tuple(row["turn"] for row in rows)
 
     def _write_version(self, version: Version, now: float) -> None:
@@ -109,11 +94,11 @@ class Lineage(Orders):
             "committed_at": now,
             "adapter": version.adapter,
         }
-        self._database.insert("versions", row)
+        self._db.insert("versions", row)
         effects = {effect.turn: orjson.dumps(effect) for effect in version.effects}
         for replayed, turns in ((False, version.turns), (True, version.replayed)):
             for turn in turns:
-                self._database.execute(
+                self._db.execute(
                     "INSERT INTO trained (version, turn, replayed, effect) VALUES (?, ?, ?, ?)"
                     " ON CONFLICT DO NOTHING",
                     (version.number, turn, replayed, effects.get(turn)),
@@ -123,33 +108,31 @@ class Lineage(Orders):
         if current.reason is Reason.FORGOTTEN:
             return
         for state in TO_TRAINED[current.state]:
-            move(self._database, current, state, now=now)
-            current = turn_state_of(self._database, current.id)
+            self._move(current, state, now)
+            current = self._state(current.id)
 
     def _settle(self, numbers: Collection[int], now: float) -> None:
         """The turns of these versions are TRAINED if the newest weights hold them, else reverted."""
         gone = self._gone()
         for turn in dict.fromkeys(turn for number in sorted(numbers) for turn in self._trained_by(number)):
-            if (current := find_turn_state(self._database, turn)) is None:
+            if (current := self._find_state(turn)) is None:
                 continue
-            if self._in_weights(current, gone):
+            if self._in_weights(turn, gone):
                 self._train(current, now)
             elif current.state is State.TRAINED:
-                move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
+                self._move(current, State.SKIPPED, now, Reason.REVERTED)
 
     def _gone(self) -> set[int]:
         """The updates that rollbacks took out of the newest weights."""
         gone: set[int] = set()
         sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
-        for row in self._database.rows(sql, (Origin.ROLLBACK,)):
+        for row in self._db.rows(sql, (Origin.ROLLBACK,)):
             gone.update(orjson.loads(row["reverts"]))
             gone.difference_update(orjson.loads(row["returns"]))
         return gone
 
-    def _in_weights(self, current: TurnState, gone: Collection[int]) -> bool:
-        rows = self._database.rows(
-            "SELECT version FROM trained WHERE turn = ? AND replayed = 0", (current.id,)
-        )
+    def _in_weights(self, turn: str, gone: Collection[int]) -> bool:
+        rows = self._db.rows("SELECT version FROM trained WHERE turn = ? AND replayed = 0", (turn,))
         return any(row["version"] not in gone for row in rows)
 
     def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
@@ -160,96 +143,91 @@ class Lineage(Orders):
         state changed since), and turns that a lost rollback reverted are TRAINED again. Leases of an earlier
         learner are freed; an `error`, its cause of death, counts as a failed attempt.
         """
-        with self._database.alone():
+        with self._db.alone():
             lost = self._lost(manifests)
             returned = sum(self._lose(row, now) for row in lost)
             missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
             for manifest in missing:
                 self.commit_version(manifest, now=now)
-            freed = self._free_leases(now=now, error=error)
+            held = "state = 'JUDGED' AND owner IS NOT NULL"
+            self._db.execute(
+                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
+                (error is not None, error),
+            )
+            freed = self._states(f"{held} ORDER BY seq")
+            for current in freed:
+                self._unlease(current, now)
         return Reconciled(
             committed=tuple(manifest.number for manifest in missing),
             lost=tuple(row["number"] for row in lost),
             returned=returned,
-            freed=freed,
+            freed=tuple(current.id for current in freed),
         )
 
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
-        rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
-        known = {number: _relatives(row) for number, row in rows.items()}
-        named = {m.number: {*m.reverts, *m.returns, *_present(m.parent, m.restores)} for m in manifests}
-        standing = _reachable(named.keys(), known | named)
-        standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
+        """The newest first."""
+        rows = {row["number"]: row for row in self._db.rows("SELECT * FROM versions")}
+        relatives = dict[int | None, set[int | None]]()
+        for number, row in rows.items():
+            moved = (*orjson.loads(row["reverts"]), *orjson.loads(row["returns"]))
+            relatives[number] = {*moved, row["parent"], row["restores"]}
+        relatives |= {m.number: {*m.reverts, *m.returns, m.parent, m.restores} for m in manifests}
+        standing: set[int | None] = {None}
+        waiting: set[int | None] = {m.number for m in manifests}
+        while waiting:
+            standing.add(found := waiting.pop())
+            waiting |= relatives.get(found, set()) - standing
+        for m in manifests:
+            if m.number in rows and set(self._trained_by(m.number)) != set(m.turns):
+                standing.discard(m.number)
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
     def _lose(self, row: Row, now: float) -> int:
         """Remove a lost version; returns how many of its turns wait again, which pruned ones cannot."""
-        found = [find_turn_state(self._database, turn) for turn in self._trained_by(row["number"])]
-        self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
-        self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
+        found = [self._find_state(turn) for turn in self._trained_by(row["number"])]
+        self._db.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
+        self._db.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
         self._settle({*orjson.loads(row["reverts"]), *orjson.loads(row["returns"])}, now)
-        gone = self._gone()
-        again = [
-            turn
-            for turn in found
-            if turn is not None and self._can_train_again(turn) and not self._in_weights(turn, gone)
-        ]
+        gone, again = self._gone(), list[TurnState]()
+        for current in found:
+            if current is None or current.state is not State.TRAINED or self._in_weights(current.id, gone):
+                continue
+            if self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None:
+                again.append(current)
         for current in again:
             self._untrain(current, now)
         return len(again)
 
-    def _can_train_again(self, current: TurnState) -> bool:
-        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,))
-        return current.state is State.TRAINED and content is not None
-
     def _untrain(self, current: TurnState, now: float) -> None:
         """Back to JUDGED, or to ANSWERED if its next state changed after its verdict."""
-        if is_excluded(self._database, current):
-            move(self._database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
+        if self._is_excluded(current):
+            self._move(current, State.SKIPPED, now, Reason.EXCLUDED)
             return
-        move(self._database, current, State.JUDGED, now=now)
-        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
-        if verdict is None or verdict["revision"] != current.revision:
-            move(self._database, turn_state_of(self._database, current.id), State.ANSWERED, now=now)
-
-    def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
-        """End all leases of a learner that is gone; returns the turns, in the order of arrival."""
-        held = "state = 'JUDGED' AND owner IS NOT NULL"
-        self._database.execute(
-            f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
-            (error is not None, error),
-        )
-        found = turn_states(self._database, f"{held} ORDER BY seq", (), lock="")
-        for current in found:
-            unlease(self._database, current, now=now)
-        return tuple(current.id for current in found)
+        self._move(current, State.JUDGED, now)
+        known = self._db.value("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
+        if known != current.revision:
+            self._move(self._state(current.id), State.ANSWERED, now)
 
     def published(self, number: int, *, now: float) -> None:
         """The engine serves this version. Raises StoreError for a version that is not committed."""
-        with self._database.transaction():
-            known = self._database.execute(
-                "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
-            )
-            if not known:
+        with self._db.transaction():
+            if not self._db.execute("UPDATE versions SET published_at = ? WHERE number = ?", (now, number)):
                 raise StoreError(f"there is no version {number}")
 
     def latest_published(self, adapter: str = SHARED) -> int:
         """The adapter's newest version that was ever served; 0, the base, if none was."""
-        row = self._database.rows(
-            "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL AND adapter = ?",
-            (adapter,),
-        )[0]
-        return row["number"] or 0
+        served = "published_at IS NOT NULL AND adapter = ?"
+        return self._db.value(f"SELECT max(number) FROM versions WHERE {served}", (adapter,)) or 0
 
     def versions(self, adapter: str | None = None) -> list[VersionRecord]:
         """All versions that are not lost, oldest first; only the base and an adapter's, if it is named."""
         only, named = ("", ()) if adapter is None else (" WHERE v.adapter = ? OR v.number = 0", (adapter,))
-        return [_version(row) for row in self._database.rows(f"{VERSIONS}{only} ORDER BY v.number", named)]
+        return [_version(row) for row in self._db.rows(f"{VERSIONS}{only} ORDER BY v.number", named)]
 
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
         """The newest versions that are not lost, the newest first; those before the number `before`."""
         sql = f"{VERSIONS} WHERE v.number < ? ORDER BY v.number DESC LIMIT ?"
-        return [_version(row) for row in self._database.rows(sql, (ALL if before is None else before, limit))]
+        return [_version(row) for row in self._db.rows(sql, (ALL if before is None else before, limit))]
 
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
@@ -261,31 +239,11 @@ class Lineage(Orders):
             sql, values = f"{sql} AND version = ?", [version]
         if turns is not None:
             sql, values = f"{sql} AND turn IN ({marks(len(turns))})", [*values, *turns]
-        rows = self._database.rows(f"{sql} ORDER BY version, replayed, turn", values)
-        return [read(LearnedTurn, row, effect=_effect(row["effect"])) for row in rows]
-
-
-def _effect(data: bytes | None) -> Effect | None:
-    return None if data is None else Effect.from_dict(orjson.loads(data))
-
-
-def _present(*numbers: int | None) -> set[int]:
-    return {number for number in numbers if number is not None}
-
-
-def _relatives(row: Row) -> set[int]:
-    moved = (number for column in ("reverts", "returns") for number in orjson.loads(row[column]))
-    return {*moved, *_present(row["parent"], row["restores"])}
-
-
-def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> set[int]:
-    seen: set[int] = set()
-    waiting = set(starts)
-    while waiting:
-        number = waiting.pop()
-        seen.add(number)
-        waiting |= relatives.get(number, set()) - seen
-    return seen
+        found = []
+        for row in self._db.rows(f"{sql} ORDER BY version, replayed, turn", values):
+            effect = None if row["effect"] is None else Effect.from_dict(orjson.loads(row["effect"]))
+            found.append(read(LearnedTurn, row, effect=effect))
+        return found
 
 
 def _version(row: Row) -> VersionRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import orjson
 
@@ -12,7 +11,8 @@ from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recen
 from afterwit.binding.request import Shape, plain_text, read_message
 from afterwit.byte_cache import ByteCache
 from afterwit.message import SYSTEM, Message
-from afterwit.store.database import Database, Part, Row, marks
+from afterwit.store.database import ALL, Database, Row, marks
+from afterwit.store.moves import Part
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.rows import read, unpack_message
 from afterwit.turn import RecordedTurn
@@ -40,6 +40,12 @@ EQUAL = tuple(
 )
 """The newest turns of one hash, in the order of the index."""
 
+RECENT = """
+    SELECT t.seq, t.id, t.session, c.conversation_shared + length(c.conversation) AS size,
+        (SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown') AS unknown
+    FROM turns t LEFT JOIN contents c USING (seq)
+"""
+"""`unknown` is the session's newest turn that may or may not be on its main line."""
 
 MOST_REPLY_BYTES = 16 << 20
 """Of cached replies: every request of a session needs those of its earlier turns."""
@@ -59,17 +65,8 @@ LARGEST_CONVERSATION = 4 << 20
 MOST_BEGUN, LONGEST_BEGUN = 64, 32_768
 """Conversations that just began and stay in memory until they are compared, and characters of one."""
 
-RECENT = """
-    SELECT t.seq, t.id, t.session, c.conversation_shared + length(c.conversation) AS size,
-        (SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown') AS unknown
-    FROM turns t LEFT JOIN contents c USING (seq)
-"""
-"""`unknown` is the session's newest turn that may or may not be on its main line."""
-
-
-class _Reply(NamedTuple):
-    text: str
-    segments: tuple[tuple[str, ...], ...]
+Reply = tuple[str, tuple[tuple[str, ...], ...]]
+"""The text of a turn's reply as it is compared, and the parts of its segments."""
 
 
 class ParentLookup(Part):
@@ -104,20 +101,27 @@ class ParentLookup(Part):
         """
         found = {row["turn"]: row for row in self._by_hash(scope, hashes, equal_limit)}
         if turn_ids:
-            named = self._database.rows(
+            named = self._db.rows(
                 f"{CANDIDATE} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
                 " AND coalesce(t.client_session = ?, true)",
                 (*turn_ids, scope, client_session),
             )
             found |= {row["turn"]: row for row in named}
-        sides = {row["turn"]: row for row in self._side_replies(scope, client_session, side_limit)}
-        newest = {row["turn"]: row for row in self._newest(scope, client_session)}
-        plain = [
-            _candidate(row, newest=turn in newest)
-            for turn, row in (found | newest).items()
-            if turn not in sides
-        ]
-        return plain + [self._with_reply(row) for row in sides.values()]
+        own, values, newest = "", tuple[bytes, ...](), dict[str, Row]()
+        if client_session is not None:
+            own, values = " AND t.client_session = ?", (client_session,)
+            where = f"t.scope = ? AND t.kind = 'main'{own} ORDER BY t.seq DESC LIMIT 1"
+            rows = self._db.rows(f"{CANDIDATE} WHERE {where}", (scope, *values))
+            newest = {row["turn"]: row for row in rows}
+        quoted = (
+            f"t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?{own} ORDER BY t.seq DESC LIMIT ?"
+        )
+        sides = self._db.rows(f"{CANDIDATE} WHERE {quoted}", (scope, LONG_REPLY, *values, side_limit))
+        found |= newest
+        for row in sides:
+            found.pop(row["turn"], None)
+        plain = [_candidate(row, newest=turn in newest) for turn, row in found.items()]
+        return plain + [_candidate(row, self._replies((row["seq"], row["turn"]))) for row in sides]
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -127,48 +131,27 @@ class ParentLookup(Part):
             end, size = end - size, 2 * size
             wanted = ", ".join("(?)" for _ in part)
             sql = f"WITH wanted(hash) AS (VALUES {wanted}) {CANDIDATE} WHERE t.seq IN ({self._equal})"
-            rows = self._database.rows(sql, (*part, scope, equal_limit, scope, equal_limit))
+            rows = self._db.rows(sql, (*part, scope, equal_limit, scope, equal_limit))
             yield from rows
             if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
                 return
 
-    def _side_replies(self, scope: str, client_session: bytes | None, limit: int) -> Sequence[Row]:
-        own, values = ("", ()) if client_session is None else (" AND t.client_session = ?", (client_session,))
-        return self._database.rows(
-            f"{CANDIDATE} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?{own}"
-            " ORDER BY t.seq DESC LIMIT ?",
-            (scope, LONG_REPLY, *values, limit),
-        )
-
-    def _newest(self, scope: str, client_session: bytes | None) -> Sequence[Row]:
-        if client_session is None:
-            return []
-        return self._database.rows(
-            f"{CANDIDATE} WHERE t.client_session = ? AND t.scope = ? AND t.kind = 'main'"
-            " ORDER BY t.seq DESC LIMIT 1",
-            (client_session, scope),
-        )
-
     def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
         """The newest turns of these sessions with their replies, side turns left out."""
-        rows = self._database.rows(
+        rows = self._db.rows(
             f"{CANDIDATE} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
             " AND t.kind <> 'side' AND c.seq IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
             (*sessions, scope, limit),
         )
-        return [self._with_reply(row) for row in rows]
+        return [_candidate(row, self._replies((row["seq"], row["turn"]))) for row in rows]
 
-    def _with_reply(self, row: Row) -> Candidate:
-        return _candidate(row, self._replies((row["seq"], row["turn"])))
-
-    def _read_reply(self, turn: tuple[int, str]) -> _Reply:
-        row = self._database.rows("SELECT message FROM contents WHERE seq = ?", turn[:1])[0]
-        message = unpack_message(row["message"])
-        return _Reply(plain_text(message), read_message(message).segments)
+    def _read_reply(self, turn: tuple[int, str]) -> Reply:
+        message = unpack_message(self._db.value("SELECT message FROM contents WHERE seq = ?", turn[:1]))
+        return plain_text(message), read_message(message).segments
 
     def candidate(self, turn: str) -> Candidate | None:
         """A turn as one among its siblings; None if it is not stored."""
-        row = self._database.row(f"{SIBLING} WHERE t.id = ?", (turn,))
+        row = self._db.row(f"{SIBLING} WHERE t.id = ?", (turn,))
         return None if row is None else _candidate(row)
 
     def children(self, parent: str, *, limit: int = 32) -> list[Candidate]:
@@ -176,7 +159,7 @@ class ParentLookup(Part):
 
         The limit keeps requests fast if a client regenerates a response forever.
         """
-        rows = self._database.rows(
+        rows = self._db.rows(
             f"{SIBLING} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"
             " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq DESC LIMIT ?",
             (parent, limit),
@@ -188,29 +171,22 @@ class ParentLookup(Part):
 
         One with a branch that may or may not be the main line comes a second time, as of that branch.
         """
-        rows = self._newest_of_sessions(scope, limit)
-        if unknown := [row["unknown"] for row in rows if row["unknown"] is not None]:
-            branches = self._database.rows(f"{RECENT} WHERE t.seq IN ({marks(len(unknown))})", unknown)
-            rows = sorted([*rows, *branches], key=lambda row: int(row["seq"]), reverse=True)
-        found = [(row["id"], row["size"]) for row in rows]
-        return [
-            self._recents(turn) for turn, size in found if size is not None and size <= LARGEST_CONVERSATION
-        ]
-
-    def _newest_of_sessions(self, scope: str, limit: int) -> list[Row]:
-        """The newest main-line turns of the newest sessions, searched among more turns until there are
-        enough."""
-        most, looked = limit * TURNS_PER_SESSION, limit
-        while True:
-            rows = self._database.rows(
+        newest, looked = dict[str, Row](), limit
+        while True:  # among more turns, until there are enough sessions
+            rows = self._db.rows(
                 f"{RECENT} WHERE t.kind = 'main' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?", (scope, looked)
             )
-            newest = dict[str, Row]()
             for row in rows:
                 newest.setdefault(row["session"], row)
-            if len(newest) >= limit or len(rows) < looked or looked >= most:
-                return list(newest.values())[:limit]
-            looked = min(2 * looked, most)
+            if len(newest) >= limit or len(rows) < looked or looked >= limit * TURNS_PER_SESSION:
+                break
+            looked = min(2 * looked, limit * TURNS_PER_SESSION)
+        found = list(newest.values())[:limit]
+        if unknown := [row["unknown"] for row in found if row["unknown"] is not None]:
+            branches = self._db.rows(f"{RECENT} WHERE t.seq IN ({marks(len(unknown))})", unknown)
+            found = sorted([*found, *branches], key=lambda row: int(row["seq"]), reverse=True)
+        sizes = [(row["id"], row["size"] or ALL) for row in found]
+        return [self._recents(turn) for turn, size in sizes if size <= LARGEST_CONVERSATION]
 
     def _remember(self, turn: RecordedTurn, shape: str | None, client_session: bytes | None) -> None:
         """A conversation begins: the next request of its scope is compared with it."""
@@ -220,81 +196,48 @@ class ParentLookup(Part):
                 del self._begun[next(iter(self._begun))]
 
     def _read_recent(self, turn: str) -> Recent:
-        if turn not in self._begun:
-            return self._read_stored(turn)
-        begun, shape, client_session = self._begun.pop(turn)
-        return _recent(
-            turn,
-            begun.session,
-            [(message.role, read_message(message).text) for message in begun.conversation.messages],
-            read_message(begun.message).text,
+        if turn in self._begun:
+            begun, shape, client_session = self._begun.pop(turn)
+            session, parent = begun.session, None
+            texts = [(each.role, read_message(each).text) for each in begun.conversation.messages]
+            reply = read_message(begun.message).text
+        else:
+            (row,) = self._db.rows(
+                "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
+                " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
+                (turn,),
+            )
+            session, parent = row["session"], row["parent"]
+            shape, client_session = row["shape"], row["client_session"]
+            whole = whole_values(self._db, (row["seq"],))[row["seq"]]
+            messages = orjson.loads(whole["conversation"])["messages"]
+            first = len(messages) - LAST_MESSAGES
+            texts = [
+                (message["role"], plain_text(Message.from_dict(message)))
+                for index, message in enumerate(messages)
+                if index >= first or message["role"] == "user"
+            ]
+            reply = plain_text(unpack_message(row["message"]))
+        asked = (text[:LONGEST_TEXT] for role, text in texts if role == "user")
+        last = (text for role, text in texts[-LAST_MESSAGES:] if role not in SYSTEM)
+        return Recent(
+            session=session,
+            turn=turn,
+            texts=(*last, reply),
+            asked=tuple(text for text in asked if text),
             shape=_shape(shape),
-            begins=True,
+            begins=parent is None,
             client_session=client_session,
         )
 
-    def _read_stored(self, turn: str) -> Recent:
-        (row,) = self._database.rows(
-            "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
-            " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
-            (turn,),
-        )
-        whole = whole_values(self._database, (row["seq"],))[row["seq"]]
-        messages = orjson.loads(whole["conversation"])["messages"]
-        first = len(messages) - LAST_MESSAGES
-        texts = [
-            (message["role"], plain_text(Message.from_dict(message)))
-            for index, message in enumerate(messages)
-            if index >= first or message["role"] == "user"
-        ]
-        return _recent(
-            turn,
-            row["session"],
-            texts,
-            plain_text(unpack_message(row["message"])),
-            shape=_shape(row["shape"]),
-            begins=row["parent"] is None,
-            client_session=row["client_session"],
-        )
+
+def _candidate(row: Row, reply: Reply | None = None, *, newest: bool = False) -> Candidate:
+    text, segments = reply or (None, ())
+    return read(Candidate, row, reply=text, said=segments, shape=_shape(row["shape"]), newest=newest)
 
 
-def _candidate(row: Row, reply: _Reply | None = None, *, newest: bool = False) -> Candidate:
-    return read(
-        Candidate,
-        row,
-        reply=None if reply is None else reply.text,
-        said=() if reply is None else reply.segments,
-        shape=_shape(row["shape"]),
-        newest=newest,
-    )
-
-
-def _recent(
-    turn: str,
-    session: str,
-    texts: Sequence[tuple[str, str]],
-    reply: str,
-    *,
-    shape: Shape | None,
-    begins: bool,
-    client_session: bytes | None,
-) -> Recent:
-    """`texts`: with their roles, of all user messages and of the last `LAST_MESSAGES`."""
-    asked = (text[:LONGEST_TEXT] for role, text in texts if role == "user")
-    last = (text for role, text in texts[-LAST_MESSAGES:] if role not in SYSTEM)
-    return Recent(
-        session=session,
-        turn=turn,
-        texts=(*last, reply),
-        asked=tuple(text for text in asked if text),
-        shape=shape,
-        begins=begins,
-        client_session=client_session,
-    )
-
-
-def _bytes_of_reply(turn: tuple[int, str], reply: _Reply) -> int:
-    return 4 * len(reply.text) + 4 * sum(len(part) for parts in reply.segments for part in parts)
+def _bytes_of_reply(turn: tuple[int, str], reply: Reply) -> int:
+    return 4 * len(reply[0]) + 4 * sum(len(part) for parts in reply[1] for part in parts)
 
 
 def _bytes_of_recent(turn: str, recent: Recent) -> int:

@@ -1,8 +1,9 @@
-"""The only place where a turn's state changes, as `lifecycle.MOVES` permits."""
+"""The base of all parts of the store, and the only place where a turn's state changes (`lifecycle.MOVES`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from afterwit.errors import IllegalMove, TurnNotFound
 from afterwit.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
@@ -11,6 +12,8 @@ from afterwit.store.rows import read
 from afterwit.turn import Kind
 
 COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
+
+UNLEASED = "owner = NULL, lease_until = NULL, claimed_revision = NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,76 +58,71 @@ class TurnState:
         return self.reason in REOPENED_BY_NEXT_STATE or found_main
 
 
-def turn_states(database: Database, which: str, values: tuple[object, ...], *, lock: str) -> list[TurnState]:
-    """The turns that a condition holds for. `lock` is the database's FOR_UPDATE, SKIP_LOCKED, or empty."""
-    rows = database.rows(f"SELECT {COLUMNS} FROM turns WHERE {which}{lock}", values)
-    return [read(TurnState, row) for row in rows]
+class Part:
+    """A part of the store: some of its methods, over the connection that all parts share."""
 
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-def find_turn_state(database: Database, turn: str) -> TurnState | None:
-    """Within a transaction: no one else moves the turn until it ends."""
-    return next(iter(turn_states(database, "id = ?", (turn,), lock=database.FOR_UPDATE)), None)
+    def _states(self, which: str, values: tuple[Any, ...] = (), *, lock: str = "") -> list[TurnState]:
+        """The turns that a condition holds for. `lock` is the database's FOR_UPDATE or SKIP_LOCKED."""
+        rows = self._db.rows(f"SELECT {COLUMNS} FROM turns WHERE {which}{lock}", values)
+        return [read(TurnState, row) for row in rows]
 
+    def _find_state(self, turn: str) -> TurnState | None:
+        """Within a transaction: no one else moves the turn until it ends."""
+        return next(iter(self._states("id = ?", (turn,), lock=self._db.FOR_UPDATE)), None)
 
-def turn_state_of(database: Database, turn: str) -> TurnState:
-    """Raises TurnNotFound."""
-    current = find_turn_state(database, turn)
-    if current is None:
-        raise TurnNotFound(f"there is no turn {turn}")
-    return current
+    def _state(self, turn: str) -> TurnState:
+        """As `_find_state`. Raises TurnNotFound."""
+        if (current := self._find_state(turn)) is None:
+            raise TurnNotFound(f"there is no turn {turn}")
+        return current
 
+    def _move(
+        self,
+        current: TurnState,
+        new: State,
+        now: float,
+        reason: Reason | None = None,
+        error: str | None = None,
+    ) -> State:
+        """Move a turn, end its lease and forget failed attempts; returns its new state.
 
-def move(
-    database: Database,
-    current: TurnState,
-    new: State,
-    *,
-    now: float,
-    reason: Reason | None = None,
-    error: str | None = None,
-) -> None:
-    """Move a turn, end its lease and forget failed attempts.
-
-    Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
-    """
-    check_move(current.id, current.state, new)
-    if current.imported and new is State.JUDGED:
-        raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
-    database.execute(
-        "UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, owner = NULL, lease_until = NULL,"
-        " claimed_revision = NULL, attempts = 0, retry_at = 0 WHERE seq = ?",
-        (new, reason, error, now, current.seq),
-    )
-    if new is State.ANSWERED:
-        database.notify()
-
-
-def is_excluded(database: Database, current: TurnState) -> bool:
-    """Whether a person excluded the turn's session from training."""
-    sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"
-    return database.row(sql, (current.seq,)) is not None
-
-
-def unlease(database: Database, current: TurnState, *, now: float) -> None:
-    """Give a claimed turn back. It is judged again if its next state changed after its verdict, and ends if
-    its session was excluded meanwhile."""
-    if is_excluded(database, current):
-        move(database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
-    elif current.overtaken:
-        move(database, current, State.ANSWERED, now=now)
-    else:
-        database.execute(
-            "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
-            (current.seq,),
+        Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
+        """
+        check_move(current.id, current.state, new)
+        if current.imported and new is State.JUDGED:
+            raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
+        self._db.execute(
+            f"UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, {UNLEASED}, attempts = 0,"
+            " retry_at = 0 WHERE seq = ?",
+            (new, reason, error, now, current.seq),
         )
+        if new is State.ANSWERED:
+            self._db.notify()
+        return new
 
+    def _is_excluded(self, current: TurnState) -> bool:
+        """Whether a person excluded the turn's session from training."""
+        sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"
+        return self._db.row(sql, (current.seq,)) is not None
 
-def skip_open(database: Database, which: str, value: float | str, *, now: float) -> int:
-    """Skip the OPEN turns that a condition holds for; returns how many."""
-    with database.transaction():
-        found = turn_states(
-            database, f"state = 'OPEN' AND {which} ORDER BY seq", (value,), lock=database.FOR_UPDATE
-        )
-        for current in found:
-            move(database, current, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
-    return len(found)
+    def _unlease(self, current: TurnState, now: float) -> None:
+        """Give a claimed turn back. It is judged again if its next state changed after its verdict, and ends
+        if its session was excluded meanwhile."""
+        if self._is_excluded(current):
+            self._move(current, State.SKIPPED, now, Reason.EXCLUDED)
+        elif current.overtaken:
+            self._move(current, State.ANSWERED, now)
+        else:
+            self._db.execute(f"UPDATE turns SET {UNLEASED} WHERE seq = ?", (current.seq,))
+
+    def _skip_open(self, which: str, value: float | str, now: float) -> int:
+        """Skip the OPEN turns that a condition holds for; returns how many."""
+        with self._db.transaction():
+            lock = self._db.FOR_UPDATE
+            found = self._states(f"state = 'OPEN' AND {which} ORDER BY seq", (value,), lock=lock)
+            for current in found:
+                self._move(current, State.SKIPPED, now, Reason.NO_NEXT_STATE)
+        return len(found)

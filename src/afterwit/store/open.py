@@ -27,14 +27,11 @@ class Sqlite:
     def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store:
         from afterwit.store.sqlite import SqliteStore
 
-        return SqliteStore.open(_path(url), fingerprint=fingerprint, synchronous=synchronous)
+        path = Path(url.removeprefix("sqlite:"))
+        return SqliteStore.open(path, fingerprint=fingerprint, synchronous=synchronous)
 
     def exists(self, url: str) -> bool:
-        return _path(url).exists()
-
-
-def _path(url: str) -> Path:
-    return Path(url.removeprefix("sqlite:"))
+        return Path(url.removeprefix("sqlite:")).exists()
 
 
 class Postgresql:

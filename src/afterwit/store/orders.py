@@ -9,8 +9,8 @@ from dataclasses import replace
 import orjson
 
 from afterwit.lifecycle import Reason, State
-from afterwit.store.database import LAST_CHARACTER, Part, marks
-from afterwit.store.moves import TurnState, move, turn_state_of, turn_states
+from afterwit.store.database import LAST_CHARACTER, marks
+from afterwit.store.moves import Part, TurnState
 from afterwit.store.prefix_delta import detach
 from afterwit.store.reading import ACCEPTED, REFUSED
 from afterwit.store.records import Excluded, ForgetOrder, Pause, ReviewOutcome
@@ -37,7 +37,7 @@ class Orders(Part):
     def pause(self, words: str, *, now: float, adapter: str | None = None) -> Pause:
         """From now on no learner claims a turn; with an `adapter`, none that it would learn from. `words`:
         why. A pause that holds already gets the new ones, and keeps its time."""
-        with self._database.alone():
+        with self._db.alone():
             held = self.paused() if adapter is None else self.paused_adapters().get(adapter)
             pause = replace(held or Pause(since=now, words=words), words=words)
             key = PAUSED if adapter is None else PAUSED_ADAPTER + adapter
@@ -46,9 +46,9 @@ class Orders(Part):
 
     def resume(self) -> Pause | None:
         """End the pauses of all adapters. Returns a pause that ended; None: there was none."""
-        with self._database.alone():
+        with self._db.alone():
             held = [*filter(None, (self.paused(),)), *self.paused_adapters().values()]
-            self._database.execute(
+            self._db.execute(
                 "DELETE FROM meta WHERE key = ? OR (key > ? AND key < ?)",
                 (PAUSED, PAUSED_ADAPTER, PAUSED_ADAPTER + LAST_CHARACTER),
             )
@@ -65,7 +65,7 @@ class Orders(Part):
 
     def set_note(self, name: str, text: str) -> None:
         """Keep a stage's own text under a name, in place of the last one."""
-        with self._database.transaction():
+        with self._db.transaction():
             self._set(NOTE + name, text)
 
     def note(self, name: str) -> str | None:
@@ -73,16 +73,15 @@ class Orders(Part):
         return self._get(NOTE + name)
 
     def _set(self, key: str, value: str) -> None:
-        self._database.put("meta", {"key": key, "value": value}, key="key")
+        self._db.put("meta", {"key": key, "value": value}, key="key")
 
     def _get(self, key: str) -> str | None:
-        row = self._database.row("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if row is None else str(row["value"])
+        text: str | None = self._db.value("SELECT value FROM meta WHERE key = ?", (key,))
+        return text
 
     def _all(self, prefix: str) -> dict[str, str]:
-        rows = self._database.rows(
-            "SELECT key, value FROM meta WHERE key > ? AND key < ?", (prefix, prefix + LAST_CHARACTER)
-        )
+        sql = "SELECT key, value FROM meta WHERE key > ? AND key < ?"
+        rows = self._db.rows(sql, (prefix, prefix + LAST_CHARACTER))
         return {row["key"].removeprefix(prefix): row["value"] for row in rows}
 
     def review(self, turns: Sequence[str], *, accept: bool, now: float) -> dict[str, ReviewOutcome]:
@@ -91,45 +90,42 @@ class Orders(Part):
         An accepted turn may train, a refused one ends. A turn that was refused may be accepted later. What
         trains at this moment, or has trained, stays as it is.
         """
-        with self._database.transaction():
-            found = [turn_state_of(self._database, turn) for turn in turns]
+        with self._db.transaction():
+            found = [self._state(turn) for turn in turns]
             return {current.id: self._review(current, accept, now) for current in found}
 
     def _review(self, current: TurnState, accept: bool, now: float) -> ReviewOutcome:
         refused = current.reason is Reason.REVIEW_REFUSED
         if current.state is State.TRAINED:
             return ReviewOutcome.TRAINED
-        row = self._database.row(TRAINS, (current.seq,))
-        if row is None or not row["trains"] or not (current.state is State.JUDGED or refused):
+        trains = self._db.value(TRAINS, (current.seq,))
+        if not trains or not (current.state is State.JUDGED or refused):
             return ReviewOutcome.NOT_WAITING
         if current.leased(now):
             return ReviewOutcome.IN_UPDATE
-        self._database.execute(
-            "UPDATE verdicts SET review = ? WHERE seq = ?", (ACCEPTED if accept else REFUSED, current.seq)
-        )
+        sql = "UPDATE verdicts SET review = ? WHERE seq = ?"
+        self._db.execute(sql, (ACCEPTED if accept else REFUSED, current.seq))
         if accept and refused:
-            move(self._database, current, State.JUDGED, now=now)
+            self._move(current, State.JUDGED, now)
         elif not accept and not refused:
-            move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVIEW_REFUSED)
+            self._move(current, State.SKIPPED, now, Reason.REVIEW_REFUSED)
         return ReviewOutcome.ACCEPTED if accept else ReviewOutcome.REFUSED
 
     def exclude(self, session: str, *, now: float) -> Excluded:
         """End the session's turns, present and future: they never train. What has trained stays trained."""
-        with self._database.alone():
-            self._database.execute(
-                "INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now)
-            )
-            found = turn_states(self._database, "session = ? ORDER BY seq", (session,), lock="")
+        with self._db.alone():
+            self._db.execute("INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now))
+            found = self._states("session = ? ORDER BY seq", (session,))
             training = [turn for turn in found if turn.state is State.JUDGED and turn.leased(now)]
             waiting = [turn for turn in found if not turn.ended and turn not in training]
             for current in waiting:
-                move(self._database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
-            self._database.execute(
+                self._move(current, State.SKIPPED, now, Reason.EXCLUDED)
+            self._db.execute(
                 "UPDATE turns SET reason = ? WHERE session = ? AND state = 'SKIPPED'"
                 " AND reason NOT IN (?, ?)",
                 (Reason.EXCLUDED, session, Reason.REVERTED, Reason.FORGOTTEN),
             )
-            trained = self._database.rows(
+            trained = self._db.rows(
                 "SELECT DISTINCT version FROM trained JOIN turns t ON t.id = trained.turn"
                 " WHERE t.session = ? AND t.state = 'TRAINED' ORDER BY version",
                 (session,),
@@ -139,20 +135,21 @@ class Orders(Part):
 
     def include(self, session: str) -> bool:
         """Future turns may train again; those that ended stay ended. Whether the session was excluded."""
-        with self._database.alone():
-            return self._database.execute("DELETE FROM excluded WHERE session = ?", (session,)) > 0
+        with self._db.alone():
+            return self._db.execute("DELETE FROM excluded WHERE session = ?", (session,)) > 0
 
     def excluded(self) -> frozenset[str]:
         """The sessions that never train."""
-        return frozenset(row["session"] for row in self._database.rows("SELECT session FROM excluded"))
+        return frozenset(row["session"] for row in self._db.rows("SELECT session FROM excluded"))
 
     def order_forgetting(self, session: str, *, replay: bool, now: float) -> None:
         """Have the learner forget a session. A second order replaces the first, and clears its error.
 
         `commit_version` of a version that forgets the session carries the order out.
         """
-        with self._database.transaction():
-            self._write_order(ForgetOrder(session=session, replay=replay, at=now, error=None))
+        order = ForgetOrder(session=session, replay=replay, at=now, error=None)
+        with self._db.transaction():
+            self._set(FORGET + session, orjson.dumps(order).decode())
 
     def forget_orders(self) -> list[ForgetOrder]:
         """The orders that are not carried out yet, oldest first."""
@@ -161,22 +158,19 @@ class Orders(Part):
 
     def forgetting_failed(self, session: str, error: str) -> None:
         """Record why an order cannot be carried out; it is not tried again until it is ordered again."""
-        with self._database.alone():
+        with self._db.alone():
             for order in self.forget_orders():
                 if order.session == session:
-                    self._write_order(replace(order, error=error))
+                    self._set(FORGET + session, orjson.dumps(replace(order, error=error)).decode())
 
     def cancel_forgetting(self, session: str) -> None:
         """Withdraw an order, if there is one."""
-        with self._database.transaction():
-            self._database.execute("DELETE FROM meta WHERE key = ?", (FORGET + session,))
-
-    def _write_order(self, order: ForgetOrder) -> None:
-        self._set(FORGET + order.session, orjson.dumps(order).decode())
+        with self._db.transaction():
+            self._db.execute("DELETE FROM meta WHERE key = ?", (FORGET + session,))
 
     def sessions_of(self, adapter: str) -> tuple[str, ...]:
         """The sessions in which an adapter answered, without those that were forgotten."""
-        rows = self._database.rows(
+        rows = self._db.rows(
             "SELECT session, min(seq) AS first FROM turns WHERE adapter = ? AND coalesce(reason, '') <> ?"
             " GROUP BY session ORDER BY first",
             (adapter, Reason.FORGOTTEN),
@@ -185,7 +179,7 @@ class Orders(Part):
 
     def turn_ids(self, session: str) -> tuple[str, ...]:
         """The ids of all turns of a session, including those whose content is gone."""
-        rows = self._database.rows("SELECT id FROM turns WHERE session = ? ORDER BY seq", (session,))
+        rows = self._db.rows("SELECT id FROM turns WHERE session = ? ORDER BY seq", (session,))
         return tuple(row["id"] for row in rows)
 
     def forget(self, session: str, *, now: float) -> int:
@@ -194,36 +188,36 @@ class Orders(Part):
 
         Returns how many had content. It cannot be read back from the store's files, as after `prune`.
         """
-        with self._database.alone():
+        with self._db.alone():
             found = self._forget(session, now=now)
-        self._database.wipe()
+        self._db.wipe()
         return found
 
     def _forget(self, session: str, *, now: float) -> int:
-        found = turn_states(self._database, "session = ? ORDER BY seq", (session,), lock="")
+        found = self._states("session = ? ORDER BY seq", (session,))
         held = sum(
             self._delete_contents([turn.seq for turn in found[start : start + BATCH]])
             for start in range(0, len(found), BATCH)
         )
         for current in found:
             if current.state is not State.SKIPPED:
-                move(self._database, current, State.SKIPPED, now=now, reason=Reason.FORGOTTEN)
-            self._database.execute("UPDATE trained SET effect = NULL WHERE turn = ?", (current.id,))
-        self._database.execute(
+                self._move(current, State.SKIPPED, now, Reason.FORGOTTEN)
+            self._db.execute("UPDATE trained SET effect = NULL WHERE turn = ?", (current.id,))
+        self._db.execute(
             "UPDATE turns SET reason = ?, error = NULL, client_session = NULL, prompt_hash = ?,"
             " full_hash = ? WHERE session = ?",
             (Reason.FORGOTTEN, b"", b"", session),
         )
         for table in ("suite", "episodes"):
-            self._database.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
-        self._database.execute("DELETE FROM meta WHERE key = ?", (FORGET + session,))
+            self._db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+        self.cancel_forgetting(session)
         return held
 
     def _delete_contents(self, seqs: Sequence[int]) -> int:
         """Delete all that CONTENT_TABLES hold of these turns; returns how many had content."""
         here = marks(len(seqs))
-        ((held,),) = self._database.rows(f"SELECT count(*) FROM contents WHERE seq IN ({here})", seqs)
-        detach(self._database, seqs)
+        held = self._db.value(f"SELECT count(*) FROM contents WHERE seq IN ({here})", seqs)
+        detach(self._db, seqs)
         for table in CONTENT_TABLES:
-            self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
+            self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
         return int(held)

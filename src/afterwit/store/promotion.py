@@ -11,8 +11,8 @@ from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event
 from afterwit.promotion.suite import SuiteItem
-from afterwit.store.database import ALL, Part, marks
-from afterwit.store.reading import records_by_seq
+from afterwit.store.database import ALL, marks
+from afterwit.store.reading import Reading
 from afterwit.store.records import Record
 from afterwit.store.rows import columns_of, pack_flags, pack_ids, read, unpack_flags, unpack_ids
 
@@ -64,16 +64,16 @@ UNENDED = f"""
 """
 
 
-class Promotion(Part):
+class Promotion(Reading):
     """Read and written by the gate and the watch."""
 
     def line(self, turn: str, *, limit: int = 64) -> list[Record]:
         """A turn and those that lead to it in its session, oldest first: at most `limit`, those with content.
         Raises TurnNotFound."""
-        rows = self._database.rows(LINE, (turn, limit))
+        rows = self._db.rows(LINE, (turn, limit))
         if not rows:
             raise TurnNotFound(f"there is no turn {turn}")
-        return records_by_seq(self._database, [row["seq"] for row in rows])
+        return self._records([row["seq"] for row in rows])
 
     def end_episode(
         self, ended: Episode, items: Sequence[SuiteItem], *, steps: Sequence[str], now: float
@@ -82,35 +82,31 @@ class Promotion(Part):
 
         `steps` are its turns: an episode that seemed to end with an earlier step is deleted.
         """
-        with self._database.transaction():
-            self._database.hold(PROMOTION)
-            self._database.execute(
-                f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?",
-                (*steps, ended.turn),
+        here, row = marks(len(steps)), {**columns_of(ended, but=("approved",)), "at": now}
+        with self._db.transaction():
+            self._db.hold(PROMOTION)
+            self._db.execute(
+                f"DELETE FROM episodes WHERE turn IN ({here}) AND turn <> ?", (*steps, ended.turn)
             )
-            row = {**columns_of(ended, but=("approved",)), "at": now}
-            self._database.execute(
+            self._db.execute(
                 f"INSERT INTO episodes ({', '.join(row)}) VALUES ({marks(len(row))})"
                 " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad, complaint = excluded.complaint",
                 tuple(row.values()),
             )
-            self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
+            self._db.execute(f"DELETE FROM suite WHERE turn IN ({here})", tuple(steps))
             for item in items:
-                self._approve(item, ended)
-
-    def _approve(self, item: SuiteItem, ended: Episode) -> None:
-        packed = {
-            "prompt_ids": pack_ids(item.prompt_ids),
-            "ids": pack_ids(item.ids),
-            "sure": pack_flags(item.sure),
-        }
-        row = columns_of(item) | packed | {"session": ended.session, "adapter": ended.adapter}
-        self._database.put("suite", row, key="turn")
-        self._database.execute(
-            "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ? AND adapter = ?"
-            " ORDER BY since DESC, turn LIMIT ? OFFSET ?)",
-            (item.stratum, ended.adapter, ALL, KEPT_PER_STRATUM),
-        )
+                packed = {
+                    "prompt_ids": pack_ids(item.prompt_ids),
+                    "ids": pack_ids(item.ids),
+                    "sure": pack_flags(item.sure),
+                }
+                own = {"session": ended.session, "adapter": ended.adapter}
+                self._db.put("suite", columns_of(item) | packed | own, key="turn")
+                self._db.execute(
+                    "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ?"
+                    " AND adapter = ? ORDER BY since DESC, turn LIMIT ? OFFSET ?)",
+                    (item.stratum, ended.adapter, ALL, KEPT_PER_STRATUM),
+                )
 
     def episodes(self, adapter: str | None = None, *, after: int | None = None) -> list[Episode]:
         """The episodes since the last alarm, in the order in which they ended.
@@ -119,20 +115,22 @@ class Promotion(Part):
         learned from, no rollback to one of those, and none that the alarm takes back.
         """
         only, named = _only(adapter)
-        sql = f"SELECT * FROM episodes WHERE number > {_of_alarm('episode', only)}{only}"
+
+        def of_alarm(column: str) -> str:
+            return f"coalesce((SELECT max({column}) FROM events WHERE kind = 'alarm'{only}), -1)"
+
+        sql = f"SELECT * FROM episodes WHERE number > {of_alarm('episode')}{only}"
         values: tuple[str | int, ...] = (*named, *named)
         if after is not None:
-            learned = (
-                f"version > {_of_alarm('version', only)} AND version NOT IN (SELECT number FROM lineage)"
-            )
+            learned = f"version > {of_alarm('version')} AND version NOT IN (SELECT number FROM lineage)"
             sql, values = f"{LINEAGE} {sql} AND {learned}", (after, *values, *named)
-        rows = self._database.rows(f"{sql} ORDER BY number", values)
+        rows = self._db.rows(f"{sql} ORDER BY number", values)
         return [read(Episode, row, approved=()) for row in rows]
 
     def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[Episode]:
         """All episodes, or the newest or the first `limit`, in the order in which they ended."""
         order, most = "DESC" if newest else "ASC", ALL if limit is None else limit
-        rows = self._database.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", (most,))
+        rows = self._db.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", (most,))
         return [read(Episode, row, approved=()) for row in (reversed(rows) if newest else rows)]
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
@@ -143,7 +141,7 @@ class Promotion(Part):
         not count.
         """
         only, named = _only(adapter)
-        bad, of = self._database.rows(
+        bad, of = self._db.rows(
             f"{LINEAGE} SELECT count(bad), count(*) FROM (SELECT bad FROM episodes WHERE version IN"
             f" (SELECT number FROM lineage){only} ORDER BY number DESC LIMIT ?) newest",
             (until, *named, newest),
@@ -155,22 +153,18 @@ class Promotion(Part):
 
         Only the first choice of a response, and only if nothing followed any choice.
         """
-        rows = self._database.rows(UNENDED, (before, limit))
-        return records_by_seq(self._database, [row["seq"] for row in rows])
+        return self._records([row["seq"] for row in self._db.rows(UNENDED, (before, limit))])
 
     def ended_choices(self, turn: str) -> list[str]:
         """The other choices of the turn's response that closed an episode."""
-        rows = self._database.rows(
-            f"SELECT o.id FROM turns t JOIN turns o ON {CHOICE} JOIN episodes e ON e.turn = o.id"
-            " WHERE t.id = ?",
-            (turn,),
-        )
+        joined = f"turns t JOIN turns o ON {CHOICE} JOIN episodes e ON e.turn = o.id"
+        rows = self._db.rows(f"SELECT o.id FROM {joined} WHERE t.id = ?", (turn,))
         return [row["id"] for row in rows]
 
     def suite(self, adapter: str | None = None) -> list[SuiteItem]:
         """The approved turns that have not been retired, newest first."""
         only, named = _only(adapter)
-        rows = self._database.rows(f"SELECT * FROM suite WHERE TRUE{only} ORDER BY since DESC, turn", named)
+        rows = self._db.rows(f"SELECT * FROM suite WHERE TRUE{only} ORDER BY since DESC, turn", named)
         return [
             read(
                 SuiteItem,
@@ -184,36 +178,31 @@ class Promotion(Part):
 
     def retire(self, turns: Sequence[str]) -> int:
         """Take items out of the suite whose stratum was approved twice since; returns how many."""
-        with self._database.transaction():
-            return self._database.execute(
+        with self._db.transaction():
+            return self._db.execute(
                 f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND ({LATER}) >= ?",
                 (*turns, APPROVED_SINCE),
             )
 
     def withdraw(self, turns: Sequence[str]) -> int:
         """Take items out of the suite because their people now ask for something else; returns how many."""
-        with self._database.transaction():
-            return self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(turns))})", turns)
+        with self._db.transaction():
+            return self._db.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(turns))})", turns)
 
     def decided(self, event: Event) -> None:
         """Store an event."""
-        with self._database.transaction():
-            self._database.hold(PROMOTION)
-            (newest,) = self._database.rows("SELECT coalesce(max(number), 0) FROM episodes")[0]
-            self._database.insert("events", {**columns_of(event), "episode": newest})
+        with self._db.transaction():
+            self._db.hold(PROMOTION)
+            newest = self._db.value("SELECT coalesce(max(number), 0) FROM episodes")
+            self._db.insert("events", {**columns_of(event), "episode": newest})
 
     def events(self, adapter: str | None = None) -> list[Event]:
         """All events, oldest first."""
         only, named = _only(adapter)
-        rows = self._database.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
+        rows = self._db.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
         return [read(Event, row) for row in rows]
 
 
 def _only(adapter: str | None) -> tuple[str, tuple[str, ...]]:
     """A further condition that a row is of an adapter, and its value."""
     return ("", ()) if adapter is None else (" AND adapter = ?", (adapter,))
-
-
-def _of_alarm(column: str, only: str) -> str:
-    """The column of the newest alarm; -1 without one."""
-    return f"coalesce((SELECT max({column}) FROM events WHERE kind = 'alarm'{only}), -1)"

@@ -1,4 +1,7 @@
-"""Turns with everything that happened to them, and counts over them. Read-only."""
+"""Turns with everything that happened to them, lists of them without conversations, and counts. Read-only.
+
+A page of a list goes on after the last line of the one before: `before` is its `seq`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ import orjson
 
 from afterwit.adapters import SHARED
 from afterwit.errors import StoreError, TurnAmbiguous, TurnNotFound
+from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Message
-from afterwit.store.database import ALL, LAST_CHARACTER, Database, Part, Row, marks
+from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
+from afterwit.store.moves import Part
 from afterwit.store.prefix_delta import whole_values
-from afterwit.store.records import Counts, Filter, Record
+from afterwit.store.records import Counts, Filter, Record, SessionLine, SourceLine, TurnLine
 from afterwit.store.rows import read, read_flags, read_turn, unpack_message, unpack_messages
 from afterwit.teaching.sources import Votes
 from afterwit.turn import source_of
-from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
+from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
 
 ACCEPTED, REFUSED = "yes", "no"
 """A person's review of a verdict, as it is stored."""
@@ -46,17 +51,58 @@ VOTES = f"""
 """
 """`contradict` is in the flags of both a person's word and a failed call that contradict others."""
 
+TURN_LINES = """
+    SELECT t.seq, t.id AS turn, t.session, t.scope, t.kind, t.created, t.imported, t.state, t.reason, t.error,
+        c.message, v.reward, v.hints
+    FROM turns t JOIN contents c USING (seq) LEFT JOIN verdicts v USING (seq)
+"""
+
+SESSIONS = """
+    SELECT t.seq, t.session, t.scope, t.created AS newest FROM turns t
+    WHERE t.seq < ? AND t.kind = 'main' AND NOT EXISTS (
+        SELECT 1 FROM turns n WHERE n.session = t.session AND n.kind = 'main' AND n.seq > t.seq
+    )
+    ORDER BY t.seq DESC LIMIT ?
+"""
+"""Each session's newest main turn, by the index of sessions."""
+
+REWARDS = """
+    count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
+    count(*) FILTER (WHERE v.reward = -1) AS bad, count(*) FILTER (WHERE v.hinted = 1) AS hinted,
+    count(*) FILTER (WHERE t.state = 'JUDGED') AS waiting,
+    count(*) FILTER (WHERE t.state = 'TRAINED') AS trained
+"""
+
+SESSION_COUNTS = f"""
+    SELECT t.session, min(t.seq) AS first, min(t.created) AS begun, {REWARDS}
+    FROM turns t LEFT JOIN verdicts v USING (seq)
+    WHERE t.kind = 'main' AND t.session IN ({{}})
+    GROUP BY t.session
+"""
+
+SOURCES = f"""
+    SELECT t.scope, {REWARDS}
+    FROM (SELECT * FROM turns ORDER BY seq DESC LIMIT ?) t LEFT JOIN verdicts v USING (seq)
+    GROUP BY t.scope
+"""
+
+JUDGED = """
+    SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted, v.at, t.oldest_version AS version,
+        (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
+        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
+    FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
+"""
+
 
 class Reading(Part):
     """Queries of all stages and commands."""
 
     def turn(self, turn: str) -> Record:
         """Raises TurnNotFound for an unknown turn, or one whose content was pruned."""
-        row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
-        if row is None:
+        seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn,))
+        if seq is None:
             raise TurnNotFound(f"there is no turn {turn}")
-        records = records_by_seq(self._database, (row["seq"],))
-        if not records:
+        if not (records := self._records((seq,))):
             raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
         return records[0]
 
@@ -65,37 +111,28 @@ class Reading(Part):
 
         Takes as long for a stored turn as for an unknown one: no content is read.
         """
-        rows = self._database.rows(
-            f"SELECT id, scope FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})",
-            tuple(turns),
-        )
-        return {row["id"]: row["scope"] for row in rows}
+        sql = f"SELECT id, scope FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})"
+        return {row["id"]: row["scope"] for row in self._db.rows(sql, tuple(turns))}
 
     def messages_of(self, turns: Collection[str]) -> dict[str, Message]:
         """The response of each of these turns; those without content are left out."""
-        rows = self._database.rows(
-            "SELECT t.id, c.message FROM turns t JOIN contents c USING (seq)"
-            f" WHERE t.id IN ({marks(len(turns))})",
-            tuple(turns),
-        )
-        return {row["id"]: unpack_message(row["message"]) for row in rows}
+        sql = f"SELECT id, message FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})"
+        return {row["id"]: unpack_message(row["message"]) for row in self._db.rows(sql, tuple(turns))}
 
     def resolve(self, prefix: str) -> str:
         """The id of the only turn whose id begins with `prefix`; a whole id is its own.
 
         Raises TurnNotFound if there is none, TurnAmbiguous with the matches' ids if there are several.
         """
-        found = self._database.rows(
-            "SELECT id FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
-            (prefix, prefix + LAST_CHARACTER, NAMED + 1),
-        )
-        if not found:
+        sql = "SELECT id FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        rows = self._db.rows(sql, (prefix, prefix + LAST_CHARACTER, NAMED + 1))
+        ids: list[str] = [row["id"] for row in rows]
+        if not ids:
             raise TurnNotFound(f"there is no turn {prefix}")
-        ids = [row["id"] for row in found]
         if len(ids) > 1 and ids[0] != prefix:
             more = ", ..." if len(ids) > NAMED else ""
             raise TurnAmbiguous(f"several turns begin with {prefix}: {', '.join(ids[:NAMED])}{more}")
-        return str(ids[0])
+        return ids[0]
 
     def turns(
         self,
@@ -106,39 +143,71 @@ class Reading(Part):
         newest_first: bool = False,
     ) -> Iterator[Record]:
         """Turns in the order of arrival, or the newest first; with `after`, those after this `seq`."""
-        clauses, values = clauses_of(where or Filter())
+        clauses, values = _clauses(where or Filter())
         if not newest_first:
-            clauses, values = f"{clauses} AND t.seq <= ?", [*values, self._database.settled()]
+            clauses, values = f"{clauses} AND t.seq <= ?", [*values, self._db.settled()]
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
         position = after if after or not newest_first else ALL
-        left = limit
-        while left is None or left > 0:
+        left = ALL if limit is None else limit
+        while left > 0:
             sql = f"SELECT t.seq FROM turns t JOIN contents USING (seq) WHERE t.seq {past} ?{clauses}"
-            size = PAGE if left is None else min(PAGE, left)
-            found = self._database.rows(f"{sql} ORDER BY t.seq {order} LIMIT {size}", (position, *values))
-            if not found:
+            order_by = f"ORDER BY t.seq {order} LIMIT {min(PAGE, left)}"
+            seqs = [row["seq"] for row in self._db.rows(f"{sql} {order_by}", (position, *values))]
+            if not seqs:
                 return
-            records = records_by_seq(self._database, [row["seq"] for row in found])
+            records = self._records(seqs)
             yield from reversed(records) if newest_first else records
-            last = found[-1]["seq"]
-            if last == position or (last < position) != newest_first:
-                place = self._database.place
-                raise StoreError(f"{place} is damaged: turns stand out of order. Restore it from a copy.")
-            position = last
-            left = None if left is None else left - len(found)
+            if seqs[-1] == position or (seqs[-1] < position) != newest_first:
+                raise StoreError(
+                    f"{self._db.place} is damaged: turns stand out of order. Restore it from a copy."
+                )
+            position, left = seqs[-1], left - len(seqs)
+
+    def _records(self, seqs: Sequence[int]) -> list[Record]:
+        """Whole records in the order of arrival; turns whose content was pruned are left out.
+
+        Raises StoreError with the id of a turn whose rows are damaged.
+        """
+        rows = self._db.rows(f"{RECORD} WHERE t.seq IN ({marks(len(seqs))}) ORDER BY t.seq", seqs)
+        votes = self._grouped(f"* FROM votes WHERE seq IN ({marks(len(seqs))}) ORDER BY seq, place", seqs)
+        feedback = self._grouped(f"* FROM feedback WHERE seq IN ({marks(len(seqs))}) ORDER BY number", seqs)
+        trained = self._trained([row["id"] for row in rows])
+        whole = whole_values(self._db, [row["seq"] for row in rows])
+        found = []
+        for row in rows:
+            seq = row["seq"]
+            if seq not in whole:
+                continue
+            try:
+                found.append(_record(row, whole[seq], votes[seq], feedback[seq], trained[row["id"]]))
+            except (ValueError, LookupError, TypeError, struct.error) as error:
+                raise StoreError(
+                    f"turn {row['id']} is damaged in {self._db.place}: restore the store from a copy"
+                ) from error
+        return found
+
+    def _trained(self, turns: Sequence[str]) -> Mapping[str, list[Row]]:
+        """The versions that trained each of these turns, oldest first, without the effects."""
+        columns, here = "turn, version, replayed", marks(len(turns))
+        return self._grouped(f"{columns} FROM trained WHERE turn IN ({here}) ORDER BY version", turns, "turn")
+
+    def _grouped(self, query: str, values: Sequence[Any], by: str = "seq") -> Mapping[Any, list[Row]]:
+        groups: defaultdict[Any, list[Row]] = defaultdict(list)
+        for row in self._db.rows(f"SELECT {query}", values):
+            groups[row[by]].append(row)
+        return groups
 
     def counts(self) -> Counts:
         """Turns by state, and ended turns by reason."""
-        states: dict[State, int] = defaultdict(int)
+        states: Counter[State] = Counter()
         reasons: dict[Reason, int] = {}
-        for row in self._database.rows(
-            "SELECT state, reason, count(*) AS count FROM turns GROUP BY state, reason"
-        ):
+        sql = "SELECT state, reason, count(*) AS count FROM turns GROUP BY state, reason"
+        for row in self._db.rows(sql):
             states[State(row["state"])] += row["count"]
             if row["reason"] is not None:
                 reasons[Reason(row["reason"])] = row["count"]
-        invalid = self._database.rows("SELECT count(*) AS count FROM votes WHERE value IS NULL")
-        return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid[0]["count"])
+        invalid = self._db.value("SELECT count(*) FROM votes WHERE value IS NULL")
+        return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid)
 
     def group_rewards(self, turns: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """For each of these turns, the rewards of all judged turns of its scope with the same prompt ids.
@@ -148,7 +217,7 @@ class Reading(Part):
         rewards: dict[str, list[int]] = defaultdict(list)
         for start in range(0, len(turns), PAGE):
             part = turns[start : start + PAGE]
-            for row in self._database.rows(
+            for row in self._db.rows(
                 "SELECT own.id, v.reward FROM turns own JOIN contents oc USING (seq)"
                 " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope"
                 " JOIN contents c ON c.seq = t.seq AND c.prompt_digest = oc.prompt_digest"
@@ -165,18 +234,18 @@ class Reading(Part):
 
         Only turns whose oldest token was sampled by `min_version` or later.
         """
-        found = self._database.rows(
+        rows = self._db.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
             " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ? AND t.adapter = ?"
             " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
             (min_version, adapter),
         )
-        seqs = [row["seq"] for row in found]
-        return records_by_seq(self._database, random.Random(seed).sample(seqs, min(limit, len(seqs))))
+        seqs = [row["seq"] for row in rows]
+        return self._records(random.Random(seed).sample(seqs, min(limit, len(seqs))))
 
     def to_pass_on(self, *, limit: int) -> list[Record]:
         """Turns that trained a personal adapter and no version of the shared one, oldest first."""
-        found = self._database.rows(
+        rows = self._db.rows(
             "SELECT t.seq FROM turns t JOIN contents USING (seq)"
             " WHERE t.state = 'TRAINED' AND t.adapter <> ?"
             " AND t.session NOT IN (SELECT session FROM excluded) AND NOT EXISTS ("
@@ -184,7 +253,7 @@ class Reading(Part):
             " WHERE r.turn = t.id AND v.adapter = ?) ORDER BY t.seq LIMIT ?",
             (SHARED, SHARED, limit),
         )
-        return records_by_seq(self._database, [row["seq"] for row in found])
+        return self._records([row["seq"] for row in rows])
 
     def votes_on(
         self, signature: str, *, after: str | None = None, adapter: str = SHARED
@@ -195,42 +264,98 @@ class Reading(Part):
         Those that contradict others count once a person accepted them. A source is a key, whatever its
         clients call themselves (`source_of`).
         """
-        self._database.hold(f"votes {signature}")
+        self._db.hold(f"votes {signature}")
         only, values = ("", ()) if after is None else ("AND v.previous = ?", (after,))
-        rows = self._database.rows(VOTES.format(only=only), (signature, adapter, *values))
-        approved, rejected = _by_source(rows, "approved"), _by_source(rows, "rejected")
-        return {source: Votes(approved=approved[source], rejected=rejected[source]) for source in approved}
+        rows = self._db.rows(VOTES.format(only=only), (signature, adapter, *values))
+        counted = _by_source(rows, "approved", "rejected")
+        return {source: Votes(**counts) for source, counts in counted.items()}
 
     def trained_since(self, at: float) -> Mapping[str, int]:
         """How many turns of each source versions made since then trained on as new ones."""
-        rows = self._database.rows(
-            "SELECT t.scope, count(*) AS count FROM versions v"
+        rows = self._db.rows(
+            "SELECT t.scope, count(*) AS turns FROM versions v"
             " JOIN trained ON trained.version = v.number AND trained.replayed = 0"
             " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
             (at,),
         )
-        return _by_source(rows, "count")
+        return {source: counts["turns"] for source, counts in _by_source(rows, "turns").items()}
 
     def contradictions(self, source: str) -> int:
         """How many rejections of a source contradict what others approved, and no person accepted."""
-        rows = self._database.rows(
-            "SELECT t.scope, count(*) AS count FROM verdicts v JOIN turns t USING (seq)"
+        rows = self._db.rows(
+            "SELECT t.scope, count(*) AS turns FROM verdicts v JOIN turns t USING (seq)"
             f" WHERE v.flags IS NOT NULL AND v.flags LIKE '%\"{Flag.CONTRADICTS}\"%' AND v.reward < 0"
             " AND coalesce(v.review, '') <> ? GROUP BY t.scope",
             (ACCEPTED,),
         )
-        return _by_source(rows, "count")[source]
+        return _by_source(rows, "turns")[source]["turns"]
+
+    def turn_lines(
+        self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
+    ) -> list[TurnLine]:
+        """Turns with content, the newest first."""
+        clauses, values = _clauses(where or Filter())
+        sql = f"{TURN_LINES} WHERE t.seq < ?{clauses} ORDER BY t.seq DESC LIMIT ?"
+        rows = self._db.rows(sql, (ALL if before is None else before, *values, limit))
+        trained = self._trained([row["turn"] for row in rows])
+        return [
+            read(
+                TurnLine,
+                row,
+                message=unpack_message(row["message"]),
+                hints=tuple(orjson.loads(row["hints"] or b"[]")),
+                trained_in=_versions_of(trained[row["turn"]], replayed=False),
+            )
+            for row in rows
+        ]
+
+    def session_lines(self, *, before: int | None = None, limit: int = 30) -> list[SessionLine]:
+        """Sessions by their newest main turn, the newest first."""
+        newest = self._db.rows(SESSIONS, (ALL if before is None else before, limit))
+        names = tuple(row["session"] for row in newest)
+        sql = SESSION_COUNTS.format(marks(len(names)))
+        counted = {row["session"]: row for row in self._db.rows(sql, names)}
+        asked = dict[int, str]()
+        for seq, whole in whole_values(self._db, [row["first"] for row in counted.values()]).items():
+            messages = orjson.loads(whole["conversation"])["messages"]
+            words = (message["content"] for message in reversed(messages) if message["role"] == "user")
+            asked[seq] = next(words, None) or ""
+        lines = []
+        for row in newest:
+            counts = counted[row["session"]]
+            own = {name: row[name] for name in ("seq", "scope", "newest")}
+            lines.append(read(SessionLine, counts, **own, asked=asked.get(counts["first"])))
+        return lines
+
+    def source_lines(self, *, newest: int) -> list[SourceLine]:
+        """The sources of the newest turns, those with most turns first."""
+        rows = self._db.rows(SOURCES, (newest,))
+        counted = _by_source(rows, "turns", "good", "bad", "hinted", "waiting", "trained")
+        found = [SourceLine(source=source, **counts) for source, counts in counted.items()]
+        return sorted(found, key=lambda line: (-line.turns, line.source))
+
+    def judged_turns(self, *, limit: int) -> list[Judged]:
+        """The newest judged turns with the judge's votes, in the order of arrival."""
+        rows = self._db.rows(JUDGED, (limit,))
+        votes: defaultdict[int, list[tuple[Question, int | None]]] = defaultdict(list)
+        for row in self._db.rows(
+            "SELECT seq, question, value FROM votes WHERE seq >= ? ORDER BY seq, place",
+            (min((row["seq"] for row in rows), default=ALL),),
+        ):
+            votes[row["seq"]].append((Question(row["question"]), row["value"]))
+        return [read(Judged, row, votes=tuple(votes[row["seq"]])) for row in reversed(rows)]
 
 
-def _by_source(rows: Sequence[Row], column: str) -> Counter[str]:
-    """The sum of a column over the rows of each source's scopes."""
-    found: Counter[str] = Counter()
+def _by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[str]]:
+    """The sums of columns over the rows of each source's scopes."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
-        found[source_of(row["scope"])] += row[column]
+        for column in columns:
+            found[source_of(row["scope"])][column] += row[column]
     return found
 
 
-def clauses_of(where: Filter) -> tuple[str, list[Any]]:
+def _clauses(where: Filter) -> tuple[str, list[Any]]:
     """Further conditions on `turns t`, and their values."""
     plain = {"session": where.session, "state": where.state, "reason": where.reason, "kind": where.kind}
     chosen = {column: value for column, value in plain.items() if value is not None}
@@ -242,40 +367,6 @@ def clauses_of(where: Filter) -> tuple[str, list[Any]]:
     return sql, values
 
 
-def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
-    """Whole records in the order of arrival; turns whose content was pruned are left out.
-
-    Raises StoreError with the id of a turn whose rows are damaged.
-    """
-    rows = database.rows(f"{RECORD} WHERE t.seq IN ({marks(len(seqs))}) ORDER BY t.seq", seqs)
-    votes = _grouped(database, "votes", "seq", seqs, order="seq, place")
-    feedback = _grouped(database, "feedback", "seq", seqs, order="number")
-    trained = _grouped(database, "trained", "turn", [row["id"] for row in rows], order="version")
-    whole = whole_values(database, [row["seq"] for row in rows])
-    found = []
-    for row in rows:
-        seq = row["seq"]
-        if seq not in whole:
-            continue
-        try:
-            found.append(_record(row, whole[seq], votes[seq], feedback[seq], trained[row["id"]]))
-        except (ValueError, LookupError, TypeError, struct.error) as error:
-            raise StoreError(
-                f"turn {row['id']} is damaged in {database.place}: restore the store from a copy"
-            ) from error
-    return found
-
-
-def _grouped(
-    database: Database, table: str, by: str, values: Sequence[Any], *, order: str
-) -> defaultdict[Any, list[Row]]:
-    groups: defaultdict[Any, list[Row]] = defaultdict(list)
-    sql = f"SELECT * FROM {table} WHERE {by} IN ({marks(len(values))}) ORDER BY {order}"
-    for row in database.rows(sql, values):
-        groups[row[by]].append(row)
-    return groups
-
-
 def _record(
     row: Row,
     whole: Mapping[str, bytes],
@@ -284,28 +375,25 @@ def _record(
     trained: Sequence[Row],
 ) -> Record:
     """From a row of `RECORD` and the rows that belong to it."""
+    next_state = verdict = None
+    if row["messages"] is not None or feedback:
+        newest = Feedback(reward=feedback[-1]["reward"], text=feedback[-1]["words"]) if feedback else None
+        next_state = NextState(messages=unpack_messages(row["messages"]), feedback=newest)
+    if row["reward"] is not None:
+        hints, cast = tuple(orjson.loads(row["hints"])), tuple(read(Vote, vote) for vote in votes)
+        verdict = read(Verdict, row, hints=hints, votes=cast)
     return read(
         Record,
         row,
         turn=read_turn(row, whole),
-        next_state=_next_state(row["messages"], feedback),
-        verdict=_verdict(row, votes),
-        trained_in=tuple(each["version"] for each in trained if not each["replayed"]),
-        replayed_in=tuple(each["version"] for each in trained if each["replayed"]),
+        next_state=next_state,
+        verdict=verdict,
+        trained_in=_versions_of(trained, replayed=False),
+        replayed_in=_versions_of(trained, replayed=True),
         flags=read_flags(row["flags"]),
         accepted=None if row["review"] is None else row["review"] == ACCEPTED,
     )
 
 
-def _next_state(messages: bytes | None, feedback: Sequence[Row]) -> NextState | None:
-    if messages is None and not feedback:
-        return None
-    newest = Feedback(reward=feedback[-1]["reward"], text=feedback[-1]["words"]) if feedback else None
-    return NextState(messages=unpack_messages(messages), feedback=newest)
-
-
-def _verdict(row: Row, votes: Sequence[Row]) -> Verdict | None:
-    if row["reward"] is None:
-        return None
-    hints, cast = tuple(orjson.loads(row["hints"])), tuple(read(Vote, vote) for vote in votes)
-    return read(Verdict, row, hints=hints, votes=cast)
+def _versions_of(trained: Sequence[Row], *, replayed: bool) -> tuple[int, ...]:
+    return tuple(row["version"] for row in trained if bool(row["replayed"]) is replayed)

@@ -208,18 +208,6 @@ class LearnedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """The effect of a manifest on the turns it names."""
-
-    trained: int
-    """Turns that became TRAINED."""
-    unknown: int
-    """Turns that this store does not have."""
-    repeated: tuple[str, ...]
-    """Turns that another version had trained already: two learners are at work, which is an alarm."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
     """The effect of reconciling with the checkpoint folder."""
 

@@ -7,6 +7,11 @@ of arrival. To change the schema, append a version to MIGRATIONS; never edit one
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
+Migrations = Sequence[Sequence[str]]
+
 FIRST = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """
@@ -210,8 +215,17 @@ FIRST = (
 )
 """Every table."""
 
-MIGRATIONS = (FIRST,)
+MIGRATIONS: Migrations = (FIRST,)
 """The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)
 """The version that this Afterwit writes. A store with a greater one is refused."""
+
+TABLES: Mapping[str, str | None] = {
+    name: column if kind == "INTEGER" else None
+    for statements in MIGRATIONS
+    for statement in statements
+    for name, column, kind in re.findall(r"CREATE TABLE (\w+) \(\s*(\w+) (\w+)", statement)
+    if name != "meta"
+}
+"""Every table but `meta`, and the number by which its rows are read in pages: its first column."""

@@ -6,14 +6,14 @@ import os
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
-from afterwit.store.database import ALL, Database, bind_model, inserting
-from afterwit.store.schema import MIGRATIONS
+from afterwit.store.database import Database, inserting, refuse_newer
+from afterwit.store.schema import MIGRATIONS, Migrations
 from afterwit.store.store import Store
 
 SURVIVES_A_KILL = "NORMAL"
@@ -24,8 +24,6 @@ BROKEN = (sqlite3.Error, UnicodeDecodeError)
 
 NO_TEXT = "Could not decode to UTF-8"
 """How its message about a text column that is not text begins."""
-
-Migrations = Sequence[Sequence[str]]
 
 APPLICATION_ID = 0x4157_5754
 """Marks a file as ours ("AWWT"), in its header."""
@@ -39,11 +37,25 @@ WAL_KEPT_BYTES = 64 * 2**20
 MAGIC = b"SQLite format 3\0"
 USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 
+IN_WORDS: Mapping[tuple[str, ...], tuple[type[StoreError], str, str]] = {
+    ("SQLITE_FULL", "SQLITE_IOERR"): (
+        StoreUnavailable, "could not be written", "Free some disk space; what was stored stays stored.",
+    ),
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): (StoreUnavailable, "is held by another process for too long", ""),
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): (
+        StoreUnavailable, "cannot be opened for writing", "Check the permissions of the file and its folder.",
+    ),
+    ("SQLITE_CORRUPT", "SQLITE_NOTADB"): (
+        StoreError, "is damaged", "Restore it from a copy, or move it away to start a new store.",
+    ),
+}  # fmt: skip
+"""By the beginnings of the library's names of errors: our error, the problem with the file, the remedy."""
+
 
 class SqliteStore(Store):
     """One file in WAL mode. Several processes may open it."""
 
-    _database: SqliteDatabase
+    _db: SqliteDatabase
 
     @classmethod
     def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Self:
@@ -55,23 +67,18 @@ class SqliteStore(Store):
         """
         return cls(open_file(path, fingerprint=fingerprint, synchronous=synchronous))
 
-    @contextmanager
-    def binding(self, scope: str) -> Iterator[None]:
-        """Does nothing: one gateway writes into a file, in one thread."""
-        yield
-
     def copy_to(self, path: Path) -> None:
-        """SQLite's online backup."""
         path.touch(mode=0o600)
         try:
             with closing(sqlite3.connect(path)) as copy:
-                self._database.copy_into(copy)
+                self._db.backup(copy)
         except sqlite3.Error as error:
             raise in_plain_words(error, path) from error
 
 
 class SqliteDatabase(Database):
-    """One transaction writes at a time, from its first statement on, so nothing else has to be locked."""
+    """One transaction writes at a time, from its first statement on, so nothing else has to be locked.
+    Stages poll a file: no one is notified."""
 
     EACH = "JOIN turns x ON x.seq IN ({})"
 
@@ -87,10 +94,16 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """Raises StoreUnavailable if the open file was moved or deleted: SQLite would go on writing into it,
+        and the next start would not find what was stored."""
         if self._depth:
             yield
             return
-        self._check_in_place()
+        if self._opened is not None and _file_at(self.path) != self._opened:
+            raise StoreUnavailable(
+                f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
+                "runs over it and start again"
+            )
         self.execute("BEGIN IMMEDIATE")
         self._depth += 1
         try:
@@ -106,36 +119,13 @@ class SqliteDatabase(Database):
             self._ended_by = None
         self._empty_log()
 
-    def alone(self) -> AbstractContextManager[None]:
-        return self.transaction()
-
-    def together(self) -> AbstractContextManager[None]:
-        return self.transaction()
-
-    def hold(self, name: str) -> None:
-        pass
-
-    def leading(self) -> AbstractContextManager[None]:
-        """Does nothing: the lock of the folder of versions next to the file does it."""
-        return nullcontext()
-
-    def notify(self) -> None:
-        """Does nothing: stages poll a file."""
-
-    def listening(self, notified: Callable[[], object]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def settled(self) -> int:
-        return ALL
-
-    def _check_in_place(self) -> None:
-        """Raises StoreUnavailable if the open file was moved or deleted: SQLite would go on writing into it,
-        and the next start would not find what was stored."""
-        if self._opened is not None and _file_at(self.path) != self._opened:
-            raise StoreUnavailable(
-                f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
-                "runs over it and start again"
-            )
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -156,6 +146,12 @@ class SqliteDatabase(Database):
         self.insert("contents", {"seq": seq, **content})
         return seq
 
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(inserting(table, tuple(columns)), rows)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
     def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, values)
@@ -171,7 +167,7 @@ class SqliteDatabase(Database):
     def size(self) -> int:
         """The file's pages without the free ones."""
         pages, free, size = (
-            self.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "freelist_count", "page_size")
+            self.value(f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
         )
         return int((pages - free) * size)
 
@@ -193,27 +189,7 @@ class SqliteDatabase(Database):
             with suppress(StoreUnavailable):
                 self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        self.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._roll_back()
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        return tuple(row["name"] for row in self.rows(f"PRAGMA table_info({table})"))
-
-    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        try:
-            self._connection.executemany(inserting(table, tuple(columns)), rows)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def number_on(self, table: str, column: str) -> None:
-        """Does nothing: the next number is one more than the last row's."""
-
-    def copy_into(self, other: sqlite3.Connection) -> None:
+    def backup(self, other: sqlite3.Connection) -> None:
         """Write all pages into another database, in one step. No writer waits for it."""
         self._connection.backup(other)
 
@@ -238,17 +214,9 @@ def in_plain_words(error: Exception, path: Path) -> StoreError:
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
         name, error = "SQLITE_CORRUPT", ValueError("a text in it is not UTF-8")
-    if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-        remedy = "Free some disk space; what was stored stays stored."
-        return StoreUnavailable(f"{path} could not be written: {error}. {remedy}")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreUnavailable(f"{path} is held by another process for too long: {error}.")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        remedy = "Check the permissions of the file and its folder."
-        return StoreUnavailable(f"{path} cannot be opened for writing: {error}. {remedy}")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        remedy = "Restore it from a copy, or move it away to start a new store."
-        return StoreError(f"{path} is damaged: {error}. {remedy}")
+    for beginnings, (kind, problem, remedy) in IN_WORDS.items():
+        if name.startswith(beginnings):
+            return kind(f"{path} {problem}: {error}. {remedy}".rstrip())
     return StoreError(f"{path}: {error}")
 
 
@@ -274,8 +242,8 @@ def open_file(
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error
     try:
-        _refuse_newer(path, schema_of(database), len(migrations))  # after a crash the log may be newer
-        bind_model(database, fingerprint, otherwise="name another --home")
+        refuse_newer(path, schema_of(database), len(migrations))  # after a crash the log may be newer
+        database.bind(fingerprint, otherwise="name another --home")
         migrate(database, migrations)
     except BaseException:
         database.close()
@@ -294,9 +262,8 @@ def _create(path: Path, migrations: Migrations) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(SqliteDatabase(connection, path), migrations)
             connection.execute("PRAGMA journal_mode = WAL")
-        os.link(draft, path)
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):
+            os.link(draft, path)
     finally:
         draft.unlink()
 
@@ -307,18 +274,10 @@ def _check_header(path: Path, newest: int) -> None:
         header = file.read(HEADER_BYTES)
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         raise StoreMismatch(f"{path} is not an Afterwit store. Move it away, or name another --home.")
-    (application,) = struct.unpack_from(">I", header, APPLICATION_ID_AT)
-    if application != APPLICATION_ID:
+    if struct.unpack_from(">I", header, APPLICATION_ID_AT) != (APPLICATION_ID,):
         raise StoreMismatch(f"{path} is another program's SQLite file. Move it away, or name another --home.")
     (schema,) = struct.unpack_from(">I", header, USER_VERSION_AT)
-    _refuse_newer(path, schema, newest)
-
-
-def _refuse_newer(path: Path, schema: int, newest: int) -> None:
-    if schema > newest:
-        raise StoreMismatch(
-            f"{path} has schema {schema}; this Afterwit knows {newest} at most. Install a newer Afterwit."
-        )
+    refuse_newer(path, schema, newest)
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -333,7 +292,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def schema_of(database: SqliteDatabase) -> int:
-    return int(database.rows("PRAGMA user_version")[0][0])
+    return int(database.value("PRAGMA user_version"))
 
 
 def migrate(database: SqliteDatabase, migrations: Migrations) -> None:

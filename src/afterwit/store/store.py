@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from afterwit.errors import StoreError, StoreMismatch
-from afterwit.store.browsing import Browsing
 from afterwit.store.database import Database, Row
 from afterwit.store.leases import Leases
 from afterwit.store.lineage import Lineage
 from afterwit.store.promotion import Promotion
-from afterwit.store.reading import Reading
 from afterwit.store.recording import Recording
+from afterwit.store.schema import TABLES
 from afterwit.store.upkeep import Upkeep
-
-TABLES: Mapping[str, str | None] = {
-    "turns": "seq",
-    "contents": "seq",
-    "next_states": "seq",
-    "feedback": "number",
-    "verdicts": "seq",
-    "votes": "seq",
-    "versions": "number",
-    "trained": "version",
-    "episodes": "number",
-    "events": "number",
-    "suite": None,
-    "statuses": None,
-    "keys": None,
-    "excluded": None,
-}
-"""Every table but `meta`, and the number by which its rows are read in pages."""
-
-NUMBERED = ("turns", "feedback", "episodes", "events")
-"""Tables whose numbers the database assigns."""
 
 PAGE = 256
 """Numbers read at once."""
@@ -45,7 +23,7 @@ SCHEMA_KEY = "schema"
 """Of `meta`: the database's own."""
 
 
-class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, ABC):
+class Store(Recording, Leases, Lineage, Promotion, Upkeep, ABC):
     """The whole store. Each method is one transaction, stored whole or not at all.
 
     The writes of a method survive a killed process as soon as it returns; whether they survive a power loss
@@ -58,12 +36,12 @@ class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, AB
 
     def transaction(self) -> AbstractContextManager[None]:
         """Several calls as one, stored whole or not at all. An inner transaction joins the outer one."""
-        return self._database.transaction()
+        return self._db.transaction()
 
     def together(self) -> AbstractContextManager[None]:
         """A transaction of several callers' calls. One that would wait for another process, or must be alone,
         raises StoreConflict instead: then nothing of any call is stored, and each can be made by itself."""
-        return self._database.together()
+        return self._db.together()
 
     @abstractmethod
     def copy_to(self, path: Path) -> None:
@@ -80,11 +58,11 @@ class Store(Recording, Leases, Lineage, Promotion, Upkeep, Reading, Browsing, AB
         Everything is stored there, or nothing. Raises StoreError if the other store is not empty,
         StoreMismatch if it belongs to another model.
         """
-        return copy_rows(self._database, other._database)
+        return copy_rows(self._db, other._db)
 
     def close(self) -> None:
         """Close the connection. Nothing may be called afterwards."""
-        self._database.close()
+        self._db.close()
 
 
 def copy_rows(source: Database, target: Database) -> int:
@@ -93,36 +71,32 @@ def copy_rows(source: Database, target: Database) -> int:
         for table in TABLES:
             if target.row(f"SELECT 1 FROM {table} LIMIT 1") is not None:
                 raise StoreError(f"{target.place} is not empty: its {table} would be mixed with others")
-        _copy_meta(source, target)
+        there = {row["key"]: row["value"] for row in target.rows("SELECT * FROM meta")}
+        for row in source.rows("SELECT * FROM meta WHERE key <> ?", (SCHEMA_KEY,)):
+            if there.get(row["key"], row["value"]) != row["value"]:
+                raise StoreMismatch(
+                    f"{target.place} belongs to another model or tokenizer than {source.place}"
+                )
+            target.put("meta", {"key": row["key"], "value": row["value"]}, key="key")
         for table, key in TABLES.items():
-            columns = target.columns(table)
-            for rows in _pages(source, f"SELECT {', '.join(columns)} FROM {table}", table, key):
-                target.insert_many(table, columns, [tuple(row) for row in rows])
-            if (has := _count(target, table)) != (had := _count(source, table)):
+            for rows in _pages(source, table, key):
+                target.insert_many(table, tuple(rows[0].keys()), [tuple(row) for row in rows])
+            has, had = (each.value(f"SELECT count(*) FROM {table}") for each in (target, source))
+            if has != had:
                 raise StoreError(f"{target.place} got {has} rows of {table}, and {source.place} has {had}")
-            if key is not None and table in NUMBERED:
+            if key is not None:
                 target.number_on(table, key)
-        return _count(target, "turns")
+        return int(target.value("SELECT count(*) FROM turns"))
 
 
-def _copy_meta(source: Database, target: Database) -> None:
-    there = {row["key"]: row["value"] for row in target.rows("SELECT * FROM meta")}
-    for row in source.rows("SELECT * FROM meta WHERE key <> ?", (SCHEMA_KEY,)):
-        if there.get(row["key"], row["value"]) != row["value"]:
-            raise StoreMismatch(f"{target.place} belongs to another model or tokenizer than {source.place}")
-        target.put("meta", {"key": row["key"], "value": row["value"]}, key="key")
-
-
-def _pages(source: Database, select: str, table: str, key: str | None) -> Iterator[Sequence[Row]]:
+def _pages(source: Database, table: str, key: str | None) -> Iterator[Sequence[Row]]:
+    """The rows of a table, by ranges of `key`; all at once without one."""
+    select = f"SELECT * FROM {table}"
     if key is None:
-        yield source.rows(select)
-        return
-    first, last = source.rows(f"SELECT coalesce(min({key}), 0), coalesce(max({key}), -1) FROM {table}")[0]
-    for start in range(first, last + 1, PAGE):
+        first, last, where = 0, 0, ""
+    else:
+        first, last = source.rows(f"SELECT coalesce(min({key}), 0), coalesce(max({key}), -1) FROM {table}")[0]
         where = f" WHERE {key} >= ? AND {key} < ? ORDER BY {key}"
-        if rows := source.rows(select + where, (start, start + PAGE)):
+    for start in range(first, last + 1, PAGE):
+        if rows := source.rows(select + where, (start, start + PAGE) if where else ()):
             yield rows
-
-
-def _count(database: Database, table: str) -> int:
-    return int(database.rows(f"SELECT count(*) FROM {table}")[0][0])

@@ -178,7 +178,7 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
     place = place.but(batch=2)
     learned(place, samples, (2, 3), (4, 6))
     with place.store() as store:
-        store._database.execute(  # type: ignore[attr-defined]
+        store._db.execute(  # type: ignore[attr-defined]
             "DELETE FROM contents WHERE seq = (SELECT seq FROM turns WHERE id = 'turn0006')"
         )
     before = tensors(place)

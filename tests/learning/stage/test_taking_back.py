@@ -163,7 +163,7 @@ class House:
         self.claims.catch_up()
         held = self.learner.read(self.versions.newest())
         assert len(held) == len(set(held)), held
-        rows = self.store._database.rows("SELECT id, session, state, reason FROM turns")  # type: ignore[attr-defined]
+        rows = self.store._db.rows("SELECT id, session, state, reason FROM turns")  # type: ignore[attr-defined]
         trained = {row["id"] for row in rows if row["state"] == State.TRAINED}
         assert trained == set(held)
         assert not {row["id"] for row in rows if row["reason"] == Reason.FORGOTTEN} & set(held)

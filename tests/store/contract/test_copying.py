@@ -120,7 +120,7 @@ def test_a_copy_that_misses_rows_is_given_up(
 ) -> None:
     live(store)
     copy = another("sqlite")
-    monkeypatch.setattr(copy._database, "insert_many", lambda *_: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(copy._db, "insert_many", lambda *_: None)  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="got 0 rows of turns"):
         store.copy_into(copy)
 

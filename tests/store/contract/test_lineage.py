@@ -6,7 +6,7 @@ import pytest
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
-from afterwit.store import Committed, Filter, Reconciled, Store
+from afterwit.store import Filter, Reconciled, Store
 from afterwit.verdict import Feedback
 from afterwit.version import Origin
 from tests.store.examples import PRAISED, a_version, add_judged
@@ -22,8 +22,8 @@ def test_a_manifest_trains_its_turns_once(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="learner", limit=1, lease_s=10, now=0.0)
     manifest = a_version(1, ["a", "ghost"], metrics={"loss": 0.5})
-    assert store.commit_version(manifest, now=1.0) == Committed(trained=1, unknown=1, repeated=())
-    assert store.commit_version(manifest, now=2.0) == Committed(trained=0, unknown=0, repeated=())
+    assert store.commit_version(manifest, now=1.0) == 1
+    assert store.commit_version(manifest, now=2.0) == 0
     record = store.turn("a")
     assert (record.state, record.owner, record.trained_in) == (State.TRAINED, None, (1,))
     (row,) = store.versions()
@@ -48,7 +48,7 @@ def test_replaying_leaves_a_trained_turn_as_it_is(store: Store) -> None:
 def test_a_turn_that_two_versions_claim_is_reported(store: Store) -> None:
     add_judged(store, "a")
     store.commit_version(a_version(1, ["a"]), now=0.0)
-    assert store.commit_version(a_version(2, ["a"]), now=0.0).repeated == ("a",)
+    assert store.commit_version(a_version(2, ["a"]), now=0.0) == 0
 
 
 @pytest.mark.parametrize("late", ["feedback", "skipped"])
