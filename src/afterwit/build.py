@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterwit import plugins
 from afterwit.adapters import SHARED
-from afterwit.config import Settings, StoreSettings, home_of, store_settings
+from afterwit.config import Settings, StoreSettings, home_of, section_of_home
 from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.store.open import open_store, store_exists
@@ -72,7 +72,7 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
     With `make`, a new home gets an empty one; otherwise SettingError names the remedy.
     """
     folder = home_of(home)
-    settings = store_settings(folder)
+    settings = section_of_home(folder, "store").store
     url = store_url(folder, settings.url)
     if make:
         make_home(folder)

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -164,57 +164,36 @@ def load(
     """
     if file is not None and not file.exists():
         raise SettingError(f"there is no configuration file {file}")
-    sources = [_flags(pairs, direct or {}), *_of_home(file or home / CONFIG, environment)]
-    if below:
-        sources.append(_packaged(below, "the demo's settings"))
-    if recipe is not None:
-        sources.append(_packaged(recipes.read(recipe), f"the recipe {recipe}"))
-    if unless:
-        sources.append(_packaged(unless, "the command's own defaults"))
-    return _validated(_merged(sources), sources)
-
-
-def store_settings(home: Path) -> StoreSettings:
-    """The section `store` of environment and home, for commands that need no other. Raises SettingError."""
-    return _section("store", home).store
-
-
-def versions_settings(home: Path) -> VersionsSettings:
-    """The section `versions` of environment and home. Raises SettingError."""
-    return _section("versions", home).versions
-
-
-def _section(name: str, home: Path) -> Settings:
-    sources = _of_home(home / CONFIG, os.environ)
-    return _validated({name: _merged(sources).get(name, {})}, sources)
-
-
-def _validated(tree: Tree, sources: Sequence[Source]) -> Settings:
-    try:
-        return settings_class().model_validate(tree)
-    except ValidationError as error:
-        raise SettingError(_explained(error, sources)) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One source of settings. `place` names where the key at a path is written, for people."""
-
-    tree: Tree
-    place: Callable[[Sequence[str]], str]
-
-
-def _flags(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
-    tree: Tree = {}
+    flags: Tree = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise SettingError(f"--set {pair}: write it as section.name=value, for example judge.votes=5")
-        _assign(tree, name.strip().split("."), _value(value.strip()))
-    for name, value in direct.items():
-        if value is not None:
-            _assign(tree, name.split("."), value)
-    return Source(tree=tree, place=lambda _: "on the command line")
+        _assign(flags, name.strip().split("."), _value(value.strip()))
+    for name, given in (direct or {}).items():
+        if given is not None:
+            _assign(flags, name.split("."), given)
+    packaged = (
+        (below, "the demo's settings"),
+        (recipes.read(recipe) if recipe is not None else None, f"the recipe {recipe}"),
+        (unless, "the command's own defaults"),
+    )
+    sources = [
+        (flags, lambda _: "on the command line"),
+        *_of_home(file or home / CONFIG, environment),
+        *((dict(tree), partial(_in_package, name)) for tree, name in packaged if tree),
+    ]
+    return _validated(_merged(sources), sources)
+
+
+def section_of_home(home: Path, name: str) -> Settings:
+    """One section of environment and home, for commands that need no other; the rest are the defaults."""
+    sources = _of_home(home / CONFIG, os.environ)
+    return _validated({name: _merged(sources).get(name, {})}, sources)
+
+
+Source = tuple[Tree, Callable[[Sequence[str]], str]]
+"""Settings, and for people the place where the key at a path is written."""
 
 
 def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
@@ -223,120 +202,18 @@ def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
     for name, value in environment.items():
         if name.startswith(PREFIX) and name != HOME_VARIABLE:
             _assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    found = [Source(tree=tree, place=lambda keys: f"in the environment ({PREFIX}{'__'.join(keys).upper()})")]
+    found: list[Source] = [(tree, lambda keys: f"in the environment ({PREFIX}{'__'.join(keys).upper()})")]
     if file.exists():
         try:
             text = file.read_text(encoding="utf-8")
-            found.append(Source(tree=tomllib.loads(text), place=lambda keys: _in_file(file, text, keys)))
+            found.append((tomllib.loads(text), partial(_in_file, file, text)))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"{file} is not valid TOML: {error}") from error
     return found
 
 
-def _packaged(tree: Mapping[str, Any], name: str) -> Source:
-    """Settings that come with the package."""
-    return Source(tree=dict(tree), place=lambda _: f"in {name}")
-
-
-def _assign(tree: Tree, path: Sequence[str], value: Any) -> None:
-    for key in path[:-1]:
-        inner = tree.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise SettingError(f"{'.'.join(path)}: {key} is a value, not a section")
-        tree = inner
-    tree[path[-1]] = value
-
-
-def _value(text: str) -> Any:
-    """The text itself, which the settings' types parse; a list is parsed as JSON."""
-    if not text.startswith("["):
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
-
-
-def _merged(sources: Sequence[Source]) -> Tree:
-    """One tree of all sources; the first source that has a key wins."""
-    result: Tree = {}
-    for source in reversed(sources):
-        _overlay(result, source.tree)
-    return result
-
-
-def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
-    for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
-            _overlay(below[key], value)
-        else:
-            below[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
-    """The first fault in one line."""
-    fault = error.errors()[0]
-    if fault["type"] == "union_tag_invalid":  # the kind of an engine
-        path, tag = [*map(str, fault["loc"]), "kind"], fault["ctx"]["tag"]
-        choices = fault["ctx"]["expected_tags"]
-        message = f"it must be one of {choices}{_nearest_choice(tag, choices)}"
-        return f"{'.'.join(path)} = {tag!r}{_place(path, sources)}: {message}"
-    message = fault["msg"].removeprefix("Value error, ")
-    path, value = _named([str(part) for part in fault["loc"]], fault["input"], message)
-    name, where = ".".join(path), _place(path, sources)
-    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown setting {name}{where}{_nearest(path)}"
-    message += _nearest_choice(str(fault["input"]), str(fault.get("ctx", {}).get("expected", "")))
-    return f"{name} = {value!r}{where}: {message}" if name else message
-
-
-def _named(path: list[str], value: Any, message: str) -> tuple[list[str], Any]:
-    """The setting at fault, and its value: the message of a section's own check begins with the name."""
-    path = [part for part in path if not part.endswith("Settings")]
-    if len(path) > 1 and path[0] == "engine" and path[1] in KINDS:
-        del path[1]  # not a setting: the kind of the section
-    key = message.partition(" ")[0]
-    return ([*path, key], value[key]) if isinstance(value, Mapping) and key in value else (path, value)
-
-
-def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
-    """The place where the setting is written, after a blank; "" if no source has it."""
-    for source in sources:
-        node: Any = source.tree
-        for key in path:
-            node = node.get(key) if isinstance(node, Mapping) else None
-        if node is not None:
-            return f" {source.place(path)}"
-    return ""
-
-
-def _nearest(path: Sequence[str]) -> str:
-    """The setting that was meant: one of such a name in any section, else the nearest as a whole."""
-    names = known_names()
-    own = {name: name.rpartition(".")[2] for name in names}
-    close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
-    meant = [name for name in names if own[name] in close]
-    near = difflib.get_close_matches(".".join(path), meant or names, n=1, cutoff=0.0 if meant else 0.5)
-    section = ".".join(path[:-1])
-    siblings = [name for name in names if name.rpartition(".")[0] == section]
-    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"
-
-
-def _nearest_choice(value: str, choices: str) -> str:
-    """The nearest of the quoted choices, if one is near."""
-    near = difflib.get_close_matches(value, re.findall("'([^']*)'", choices), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def known_names() -> list[str]:
-    """Every setting by its dotted name, sections included."""
-    names: list[str] = []
-    for key, info in settings_class().model_fields.items():
-        names.append(key)
-        for section in (info.annotation, *get_args(info.annotation)):
-            if dataclasses.is_dataclass(section):
-                names += [f"{key}.{field.name}" for field in dataclasses.fields(section)]
-    return list(dict.fromkeys(names))
+def _in_package(name: str, keys: Sequence[str]) -> str:
+    return f"in {name}"
 
 
 def _in_file(file: Path, text: str, keys: Sequence[str]) -> str:
@@ -352,3 +229,97 @@ def _in_file(file: Path, text: str, keys: Sequence[str]) -> str:
         if [*filter(None, table.split(".")), *filter(None, [key])] == list(keys):
             return f"in {file}, line {number}"
     return f"in {file}"
+
+
+def _value(text: str) -> Any:
+    """The text itself, which the settings' types parse; a list is parsed as JSON."""
+    try:
+        return json.loads(text) if text.startswith("[") else text
+    except json.JSONDecodeError as error:
+        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
+
+
+def _assign(tree: Tree, path: Sequence[str], value: Any) -> None:
+    for key in path[:-1]:
+        inner = tree.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise SettingError(f"{'.'.join(path)}: {key} is a value, not a section")
+        tree = inner
+    tree[path[-1]] = value
+
+
+def _merged(sources: Sequence[Source]) -> Tree:
+    """One tree of all sources; the first source that has a key wins."""
+
+    def overlay(below: Tree, above: Mapping[str, Any]) -> None:
+        for key, value in above.items():
+            if isinstance(value, Mapping) and isinstance(below.get(key), dict):
+                overlay(below[key], value)
+            else:
+                below[key] = dict(value) if isinstance(value, Mapping) else value
+
+    result: Tree = {}
+    for tree, _ in reversed(sources):
+        overlay(result, tree)
+    return result
+
+
+def _validated(tree: Tree, sources: Sequence[Source]) -> Settings:
+    try:
+        return settings_class().model_validate(tree)
+    except ValidationError as error:
+        raise SettingError(_explained(error, sources)) from error
+
+
+def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
+    """The first fault in one line. The message of a section's own check begins with the name."""
+    fault = error.errors()[0]
+    path, value = [str(part) for part in fault["loc"] if not str(part).endswith("Settings")], fault["input"]
+    message, choices = fault["msg"].removeprefix("Value error, "), fault.get("ctx", {}).get("expected", "")
+    if fault["type"] == "union_tag_invalid":  # the kind of an engine
+        path, value, choices = [*path, "kind"], fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
+        message = f"it must be one of {choices}"
+    elif len(path) > 1 and path[0] == "engine" and path[1] in KINDS:
+        del path[1]  # not a setting: the kind of the section
+    key = message.partition(" ")[0]
+    if isinstance(value, Mapping) and key in value:
+        path, value = [*path, key], value[key]
+    name, where = ".".join(path), _place(path, sources)
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown setting {name}{where}{_nearest(path)}"
+    near = difflib.get_close_matches(str(value), re.findall("'([^']*)'", str(choices)), n=1)
+    message += f"; did you mean {near[0]}?" if near else ""
+    return f"{name} = {value!r}{where}: {message}" if name else message
+
+
+def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
+    """The place where the setting is written, after a blank; "" if no source has it."""
+    for tree, place in sources:
+        node: Any = tree
+        for key in path:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if node is not None:
+            return f" {place(path)}"
+    return ""
+
+
+def _nearest(path: Sequence[str]) -> str:
+    """The setting that was meant: one of such a name in any section, else the nearest as a whole."""
+    names = known_names()
+    own = {name: name.rpartition(".")[2] for name in names}
+    close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
+    meant = [name for name in names if own[name] in close]
+    near = difflib.get_close_matches(".".join(path), meant or names, n=1, cutoff=0.0 if meant else 0.5)
+    siblings = [name for name in names if name.rpartition(".")[0] == ".".join(path[:-1])]
+    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"
+
+
+def known_names() -> list[str]:
+    """Every setting by its dotted name, sections included."""
+    names: list[str] = []
+    for key, info in settings_class().model_fields.items():
+        names.append(key)
+        for section in (info.annotation, *get_args(info.annotation)):
+            if dataclasses.is_dataclass(section):
+                names += [f"{key}.{field.name}" for field in dataclasses.fields(section)]
+    return list(dict.fromkeys(names))

@@ -57,7 +57,7 @@ def restore(
     home: Home = None,
 ) -> None:
     """Make a home from a backup. A home that is in use, or holds anything, is refused."""
-    from afterwit.config import home_of, store_settings
+    from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import restore_home
     from afterwit.home.home import remembered_model
     from afterwit.printing.terminal import moment
@@ -65,7 +65,7 @@ def restore(
     folder = home_of(home)
     header = restore_home(file, folder)
     print(f"{folder} is as it was at {moment(header.created)}")
-    if store_settings(folder).url is not None:
+    if section_of_home(folder, "store").store.url is not None:
         print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
         print("take that line out, or copy them with `afterwit store copy URL --from home`")
     model = remembered_model(folder)
@@ -123,12 +123,12 @@ def copy(
 
     The store that was copied stays as it is. Afterwards name the other one as store.url in config.toml.
     """
-    from afterwit.config import home_of, store_settings
+    from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import HOME, copy_store
     from afterwit.home.home import CONFIG
 
     folder = home_of(home)
-    turns = copy_store(folder, store_settings(folder).url, source=source, target=to)
+    turns = copy_store(folder, section_of_home(folder, "store").store.url, source=source, target=to)
     then = "leave store.url out of" if to == HOME else "set store.url to it in"
     print(f"{turns} turns are copied; to use the copy, {then} {folder / CONFIG}")
 
@@ -151,7 +151,7 @@ def import_(
     from rich.console import Console
     from rich.progress import Progress
 
-    from afterwit.config import home_of, store_settings
+    from afterwit.config import home_of, section_of_home
     from afterwit.errors import SettingError
     from afterwit.home.home import store_url
     from afterwit.importing.importing import counting, import_lines
@@ -165,7 +165,7 @@ def import_(
     with ExitStack() as stack:
         lines = stack.enter_context(source)
         folder = home_of(home)
-        there = store_exists(store_url(folder, store_settings(folder).url))
+        there = store_exists(store_url(folder, section_of_home(folder, "store").store.url))
         store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = progress.add_task("importing", total=size)

@@ -25,7 +25,7 @@ from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.checkpoints.manifest import names_file, parsed
 from afterwit.checkpoints.rollback import link
 from afterwit.checkpoints.versions import Versions
-from afterwit.config import versions_settings
+from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.home.drafts import draft_beside
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
@@ -70,7 +70,7 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     file = file.resolve()
     if file.exists() and not file.is_file():
         raise SettingError(f"{file} is not a file: a backup is a new file, or replaces one")
-    versions = versions_of(home, home, versions_settings(home))
+    versions = versions_of(home, home, section_of_home(home, "versions").versions)
     versions.follow()
     try:
         with draft_beside(file) as draft:

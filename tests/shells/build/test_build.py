@@ -22,7 +22,7 @@ BUILT = {
     "Trackers",
     "Trainer",
     "Versions",
-    "build_app",
+    "GatewayApp",
     "open_store",
 }
 OF_ITS_OWN = {"rerun.py": {"Versions"}}

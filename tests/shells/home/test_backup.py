@@ -19,7 +19,7 @@ from afterwit.checkpoints.files import exclusive
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.cli.app import app
-from afterwit.config import versions_settings
+from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.home import backup as backups
 from afterwit.home.backup import HEADER, restore_home
@@ -335,7 +335,7 @@ def test_weights_that_are_at_a_shared_place_alone_are_in_the_backup(learned: Pat
         config.write(f"[versions]\nurl = '{tmp_path / 'shared'}'\n")
     write_version(learned, 2, ("cjudged",))
     before = contents(learned)
-    versions = versions_of(learned, learned, versions_settings(learned))
+    versions = versions_of(learned, learned, section_of_home(learned, "versions").versions)
     assert versions.remote is not None
     versions.share()
     versions.trim(1)
