@@ -80,50 +80,33 @@ class Reason(StrEnum):
     LEARNER_FAILED = "learner_failed"
 
 
-_NOTHING_TO_LEARN = {
-    Reason.NO_NEXT_STATE,
-    Reason.NO_SIGNAL,
-    Reason.ALREADY_GOOD,
-    Reason.ALREADY_CONFIDENT,
-    Reason.EMPTY_RESPONSE,
-    Reason.DOUBTFUL_HINT,
+CLASS_OF: dict[Reason, ReasonClass] = {
+    **dict.fromkeys(Reason, ReasonClass.NOT_TRAINABLE),
+    **dict.fromkeys(
+        (
+            *(Reason.NO_NEXT_STATE, Reason.NO_SIGNAL, Reason.EMPTY_RESPONSE),
+            *(Reason.ALREADY_GOOD, Reason.ALREADY_CONFIDENT, Reason.DOUBTFUL_HINT),
+        ),
+        ReasonClass.NOTHING_TO_LEARN,
+    ),
+    **dict.fromkeys(
+        (
+            *(Reason.NOT_FINITE, Reason.HELD_BACK, Reason.INVALID_VOTES),
+            *(Reason.JUDGE_FAILED, Reason.TEACHER_FAILED, Reason.LEARNER_FAILED),
+        ),
+        ReasonClass.FAILED,
+    ),
 }
 
-_FAILED = {
-    Reason.NOT_FINITE,
-    Reason.HELD_BACK,
-    Reason.INVALID_VOTES,
-    Reason.JUDGE_FAILED,
-    Reason.TEACHER_FAILED,
-    Reason.LEARNER_FAILED,
-}
-
-
-def _class_of(reason: Reason) -> ReasonClass:
-    if reason in _NOTHING_TO_LEARN:
-        return ReasonClass.NOTHING_TO_LEARN
-    return ReasonClass.FAILED if reason in _FAILED else ReasonClass.NOT_TRAINABLE
-
-
-CLASS_OF: dict[Reason, ReasonClass] = {reason: _class_of(reason) for reason in Reason}
-
-REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
-    {
-        Reason.NO_NEXT_STATE,
-        Reason.NO_SIGNAL,
-        Reason.ALREADY_GOOD,
-        Reason.ALREADY_CONFIDENT,
-        Reason.GREEDY_WITHOUT_HINT,
-        Reason.TRUNCATED_SAMPLING_WITHOUT_HINT,
-        Reason.CUT_AT_LENGTH,
-        Reason.INVALID_VOTES,
-        Reason.JUDGE_FAILED,
-    }
+REOPENED_BY_NEXT_STATE = frozenset(
+    (
+        *(Reason.NO_NEXT_STATE, Reason.NO_SIGNAL, Reason.ALREADY_GOOD, Reason.ALREADY_CONFIDENT),
+        *(Reason.GREEDY_WITHOUT_HINT, Reason.TRUNCATED_SAMPLING_WITHOUT_HINT, Reason.CUT_AT_LENGTH),
+        *(Reason.INVALID_VOTES, Reason.JUDGE_FAILED),
+    )
 )
 """Ends that depend on the next state: a new one, or feedback, makes the turn ANSWERED again."""
-
-
-REOPENED_ON_MAIN_LINE: frozenset[Reason] = frozenset({Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN})
+REOPENED_ON_MAIN_LINE = frozenset((Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN))
 """Ends of turns off the main line. One that is on it after all is ANSWERED if its next state is known."""
 
 

@@ -107,7 +107,10 @@ def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Pr
     grouped: dict[str, list[PersonRequest]] = defaultdict(list)
     for request in sorted(requests, key=lambda request: request.at):
         grouped[request.session].append(request)
-    found = tuple(_period(part) for part in _cut(list(grouped.values()), periods))
+    sessions = list(grouped.values())
+    count = max(1, min(periods, len(sessions) // LEAST_SESSIONS))
+    edges = [len(sessions) * at // count for at in range(count + 1)]
+    found = tuple(_period(sessions[start:end]) for start, end in pairwise(edges) if end > start)
     if len(found) < 2:
         return Progress(periods=found, change=Interval(low=-1.0, high=1.0))
     first, last = found[0], found[-1]
@@ -122,15 +125,6 @@ def by(requests: Iterable[PersonRequest], key: Callable[[PersonRequest], str]) -
         parts[key(request)].append(request)
     ordered = sorted(parts.items(), key=lambda part: (-len(part[1]), part[0]))
     return {name: progress(part, periods=2) for name, part in ordered}
-
-
-def _cut(
-    sessions: Sequence[Sequence[PersonRequest]], periods: int
-) -> list[Sequence[Sequence[PersonRequest]]]:
-    """Consecutive parts whose sizes differ by one at most."""
-    count = max(1, min(periods, len(sessions) // LEAST_SESSIONS))
-    edges = [len(sessions) * at // count for at in range(count + 1)]
-    return [sessions[start:end] for start, end in pairwise(edges) if end > start]
 
 
 def _period(sessions: Sequence[Sequence[PersonRequest]]) -> Period:

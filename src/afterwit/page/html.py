@@ -24,21 +24,9 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",  # with no-referrer, browsers send forms with the origin `null`
     "cross-origin-opener-policy": "same-origin",
@@ -132,8 +120,8 @@ def _templates() -> Environment:
         "when": when,
         "plain": plain,
         "state_words": STATES.__getitem__,
-        "reason_words": reason,
-        "signed": signed,
+        "reason_words": REASONS.__getitem__,
+        "signed": {None: "", -1: "\u22121", 0: "0", 1: "+1"}.__getitem__,
         "count": count,
         "one_line": partial(one_line, width=160),
     }
@@ -149,20 +137,11 @@ def when(seconds: float | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(exact, short)
 
 
-def reason(why: Reason) -> str:
-    return REASONS.get(why, plain(why))
-
-
 def plain(name: str) -> str:
     """`mismatch_mean` -> `mismatch mean`."""
     return name.replace("_", " ")
 
 
-def signed(value: int | None) -> str:
-    """A reward with its sign."""
-    return "" if value is None else {-1: "\u22121", 0: "0", 1: "+1"}[value]
-
-
-def count(number: int, noun: str, nouns: str | None = None) -> str:
+def count(number: int, noun: str) -> str:
     """`1 turn`, `2 turns`."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

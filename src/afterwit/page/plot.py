@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 320.0, 96.0
-LEFT, RIGHT, TOP, BOTTOM = 6.0, 6.0, 8.0, 8.0
+SIDE, FLOOR, TOP = 6.0, 88.0, 8.0
+"""The margin on both sides, and where the axis ends."""
 
 Point = tuple[float, float]
-
 Band = Sequence[tuple[float, float, float]]
 """x, lower end, upper end."""
 
@@ -25,63 +25,38 @@ def line(points: Sequence[Point], *, title: str, share: bool = False, band: Band
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) < 2:
         return Markup("")
-    low, high = (0.0, 1.0) if share else _range([y for _, y in finite])
-    first, last = finite[0][1], finite[-1][1]
-    said = f"{title}: from {written(first, share)} to {written(last, share)}, in {len(finite)} points"
-    ends = _place(finite[-1], finite, low, high)
+    low, high = (0.0, 1.0) if share else (min(y for _, y in finite), max(y for _, y in finite))
+    if low == high:  # a flat curve lies in the middle
+        low, high = low - (abs(low) or 1.0), high + (abs(high) or 1.0)
+    (start, first), (end, last) = finite[0], finite[-1]
+
+    def path(points: Iterable[Point]) -> str:
+        across, up = (WIDTH - 2 * SIDE) / ((end - start) or 1.0), (FLOOR - TOP) / (high - low)
+        places = (f"{SIDE + (x - start) * across:.1f} {FLOOR - (y - low) * up:.1f}" for x, y in points)
+        return "M" + "L".join(places)
+
+    def written(value: float) -> str:
+        if share:
+            return f"{value:.0%}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+    around = [(x, upper) for x, _, upper in band] + [(x, lower) for x, lower, _ in reversed(band)]
     return Markup(
         '<figure class="plot"><figcaption><span>{title}</span> <b>{last}</b></figcaption>'
         '<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{said}" preserveAspectRatio="none">'
-        '<path class="base" d="M0 {floor:g}H{width:g}"/><path class="area" d="{area}"/>'
+        '<path class="base" d="M0 {floor:g}H{width:g}"/><path class="area" d="{area}Z"/>'
         '<path class="curve" d="{curve}"/></svg>'
-        '<div class="range"><span>{first}</span><span>{low} \u2013 {high}</span></div></figure>'
+        '<div class="range"><span>first {first}</span><span>{low} \u2013 {high}</span></div></figure>'
     ).format(
         title=title,
-        last=written(last, share),
-        first="first " + written(first, share),
-        low=written(low, share),
-        high=written(high, share),
+        last=written(last),
+        first=written(first),
+        low=written(low),
+        high=written(high),
         width=WIDTH,
         height=HEIGHT,
-        said=said,
-        floor=HEIGHT - BOTTOM,
-        curve=_path(finite, low, high),
-        area=_band(band, finite, low, high)
-        if band
-        else f"{_path(finite, low, high)}L{ends[0]:.1f} {HEIGHT - BOTTOM:g}L{LEFT:g} {HEIGHT - BOTTOM:g}Z",
+        said=f"{title}: from {written(first)} to {written(last)}, in {len(finite)} points",
+        floor=FLOOR,
+        curve=path(finite),
+        area=path(around or [*finite, (end, low), (start, low)]),
     )
-
-
-def written(value: float, share: bool = False) -> str:
-    """A number for people: three digits, or whole per cent."""
-    if share:
-        return f"{value:.0%}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _range(values: Sequence[float]) -> Point:
-    """From the least to the greatest; a flat curve lies in the middle."""
-    low, high = min(values), max(values)
-    if low == high:
-        room = abs(low) or 1.0
-        return low - room, high + room
-    return low, high
-
-
-def _path(points: Sequence[Point], low: float, high: float) -> str:
-    places = (_place(point, points, low, high) for point in points)
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-
-
-def _band(band: Band, points: Sequence[Point], low: float, high: float) -> str:
-    """Along the upper ends, and back along the lower ones."""
-    around = [*((x, upper) for x, _, upper in band), *((x, lower) for x, lower, _ in reversed(band))]
-    places = (_place(point, points, low, high) for point in around)
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z"
-
-
-def _place(point: Point, points: Sequence[Point], low: float, high: float) -> Point:
-    start, end = points[0][0], points[-1][0]
-    x = LEFT + (point[0] - start) / ((end - start) or 1.0) * (WIDTH - LEFT - RIGHT)
-    y = HEIGHT - BOTTOM - (point[1] - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
-    return x, y
