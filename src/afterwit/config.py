@@ -178,7 +178,7 @@ def load(
         (recipes.read(recipe) if recipe is not None else None, f"the recipe {recipe}"),
         (unless, "the command's own defaults"),
     )
-    sources = [
+    sources: list[Source] = [
         (flags, lambda _: "on the command line"),
         *_of_home(file or home / CONFIG, environment),
         *((dict(tree), partial(_in_package, name)) for tree, name in packaged if tree),
