@@ -9,10 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from afterwit.demo.chart import LINE, Curve, chart
 from afterwit.demo.live import Measurement
-from afterwit.demo.people import Score, Trial
-from afterwit.demo.report import Facts, examples, rules_learned, summary, write
+from afterwit.demo.people import Interaction, Score
+from afterwit.demo.report import LINE, Curve, Facts, chart, examples, rules_learned, summary, write
 from afterwit.demo.worlds import WORLDS
 
 
@@ -175,9 +174,7 @@ def test_held_versions_are_named_and_marked_in_the_picture(tmp_path: Path) -> No
 
 
 def test_labels_of_curves_that_end_together_are_not_written_over_each_other() -> None:
-    ends = [
-        Curve(name=name, style=name, points=((0, 0.0), (9, end))) for name, end in (("a", 0.96), ("b", 0.95))
-    ]
+    ends: list[Curve] = [(name, name, ((0, 0.0), (9, end))) for name, end in (("a", 0.96), ("b", 0.95))]
     svg = chart(ends, width=300, height=100, label="both")
     one, other = (float(y) for y in re.findall(r'<text class="[ab]" x="[^"]*" y="([^"]*)"', svg))
     assert other - one >= LINE
@@ -188,7 +185,10 @@ def _score(*done: tuple[bool, tuple[str, ...], bool]) -> Score:
     tasks = [WORLDS["tools"].task("fresh", Random(seed)) for seed in range(len(done))]
     return Score(
         trials=tuple(
-            Trial(
+            Interaction(
+                turns=(),
+                mood="approval",
+                reaction="",
                 task=replace(task, kind=str(number % 2), rules=("dry_run",)),
                 messages=(),
                 kept=kept,

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from afterwit.demo.chart import Curve, Mark, alone, chart
 from afterwit.demo.live import Measurement
-from afterwit.demo.people import Interaction, Score, Trial, calls
+from afterwit.demo.people import Interaction, Score, calls
 from afterwit.demo.world import Message, World
 from afterwit.promotion.events import EventKind
 from afterwit.store import Record
 
 Facts = Mapping[str, Any]
 """Content of report.json, or a part of it."""
+Curve = tuple[str, str, Sequence[tuple[int, float]]]
+"""Its name, the class that gives it its colour, and its points: conversations, ascending, and a share."""
 SHOWN = 6
 """Examples that a report shows."""
+LEFT, RIGHT, TOP, BOTTOM = 30, 34, 10, 20
+"""Margins in the picture's units, for the labels."""
+LINE = 12.0
+"""The height of a label."""
+STYLE = """
+text { font: 11px sans-serif; fill: #5c6670; } .middle { text-anchor: middle; } .end { text-anchor: end; }
+.grid { stroke: #d5dbe1; } polyline { fill: none; stroke-width: 2.5; }
+.preference { stroke: #1663b8; } .success { stroke: #5c6670; }
+.hold, .alarm { stroke: #8a5a00; stroke-width: 3; }
+circle.preference { fill: #1663b8; } circle.success { fill: #5c6670; }
+text.preference { fill: #1663b8; stroke: none; } text.success { stroke: none; }
+"""
+"""Of a picture that stands alone."""
 _SPEAKERS = {"user": "person", "assistant": "agent", "tool": "tool"}
 _PAGES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -56,8 +71,10 @@ def summary(
 def write(facts: Facts, out: Path) -> None:
     """Write the three files into `out`."""
     out.mkdir(parents=True, exist_ok=True)
+    alone = '<svg xmlns="http://www.w3.org/2000/svg" '
+    picture = _picture(facts).replace("<svg ", alone, 1).replace(">", f"><style>{STYLE}</style>", 1)
     (out / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    (out / "learning.svg").write_text(alone(_picture(facts)), encoding="utf-8")
+    (out / "learning.svg").write_text(picture, encoding="utf-8")
     (out / "report.html").write_text(page(facts), encoding="utf-8")
 
 
@@ -72,18 +89,11 @@ def page(facts: Facts) -> str:
 
 
 def _picture(facts: Facts) -> str:
-    curves = [
-        Curve(name=name, style=style, points=[(each["interactions"], each[key]) for each in facts["curve"]])
-        for name, style, key in (
-            ("task success", "success", "task_success"),
-            ("preference", "preference", "preference"),
-        )
-    ]
-    marks = [
-        Mark(after=each["after"], style=each["kind"], words=each["words"])
-        for each in facts["decisions"]
-        if each["kind"] != "confirm"
-    ]
+    curves: list[Curve] = []
+    for name, style in (("task success", "success"), ("preference", "preference")):
+        points = [(each["interactions"], each[name.replace(" ", "_")]) for each in facts["curve"]]
+        curves.append((name, style, points))
+    marks = [each for each in facts["decisions"] if each["kind"] != "confirm"]
     label = f"preference and task success over {facts['interactions']} tasks of people"
     return chart(curves, width=560, height=230, label=label, marks=marks)
 
@@ -96,8 +106,51 @@ def _rule_picture(rule: Facts, facts: Facts) -> str:
         (each["interactions"], 1 - broken / rule["tasks"])
         for each, broken in zip(facts["curve"], rule["broken"], strict=True)
     ]
-    curve = Curve(name="kept", style="preference", points=points)
-    return chart([curve], width=280, height=110, label=f"how often it was kept: {rule['words']}")
+    label = f"how often it was kept: {rule['words']}"
+    return chart([("kept", "preference", points)], width=280, height=110, label=label)
+
+
+def chart(
+    curves: Sequence[Curve], *, width: int, height: int, label: str, marks: Sequence[Facts] = ()
+) -> str:
+    """Shares over the number of conversations as SVG, in the colours of the page that holds it.
+
+    `label` replaces it for readers that cannot see; `marks` are decisions.
+    """
+    most = max(at for *_, points in curves for at, _ in points) or 1
+
+    def x(at: float) -> float:
+        return round(LEFT + (width - LEFT - RIGHT) * at / most, 1)
+
+    def y(share: float) -> float:
+        return round(TOP + (height - TOP - BOTTOM) * (1 - share), 1)
+
+    drawn: list[str] = []
+    for share in (0, 0.5, 1):
+        drawn.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(share)}" y2="{y(share)}"/>')
+        drawn.append(f'<text class="end" x="{LEFT - 5}" y="{y(share) + 4}">{share:g}</text>')
+    labelled: list[int] = []
+    for at in sorted((at for at, _ in curves[0][2]), reverse=True):
+        if not labelled or labelled[-1] - at >= most / 9:  # room for a label, the last one's first
+            labelled.append(at)
+            drawn.append(f'<text class="middle" x="{x(at)}" y="{height - 4}">{at}</text>')
+    for mark in marks:
+        place = f'x1="{x(mark["after"])}" x2="{x(mark["after"])}" y1="{TOP}" y2="{height - BOTTOM}"'
+        title = f"<title>{escape(mark['words'])}</title>"
+        drawn.append(f'<line class="{mark["kind"]}" {place}>{title}</line>')
+    for name, style, points in curves:
+        line = " ".join(f"{x(at)},{y(share)}" for at, share in points)
+        drawn.append(f'<polyline class="{style}" points="{line}"/>')
+        for at, share in points:
+            title = f"<title>{escape(f'{name} after {at}: {share:.2f}')}</title>"
+            drawn.append(f'<circle class="{style}" cx="{x(at)}" cy="{y(share)}" r="3">{title}</circle>')
+    level = 0.0
+    for end, style, share in sorted((y(points[-1][1]), style, points[-1][1]) for _, style, points in curves):
+        level = max(end, level + LINE) if level else end  # no label over another
+        place = f'x="{width - RIGHT + 6}" y="{level + 4}"'
+        drawn.append(f'<text class="{style}" {place}>{share:.2f}</text>')
+    size = f'viewBox="0 0 {width} {height}" style="max-width:{1.5 * width:.0f}px"'
+    return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(drawn)}</svg>'
 
 
 def examples(before: Score, after: Score) -> list[dict[str, Any]]:
@@ -108,7 +161,7 @@ def examples(before: Score, after: Score) -> list[dict[str, Any]]:
     wrong = [(old, new) for old, new in pairs if not (new.kept and new.passed)]
     chosen = [pair for pair in learned if pair in firsts.values()][: SHOWN - 1]
 
-    def side(trial: Trial, when: str) -> dict[str, Any]:
+    def side(trial: Interaction, when: str) -> dict[str, Any]:
         return {when: transcript(trial.messages), f"kept_{when}": trial.kept, f"passed_{when}": trial.passed}
 
     return [

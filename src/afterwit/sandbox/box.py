@@ -51,7 +51,10 @@ class Box:
     """Requests to process 1 of a box, one at a time. Any may raise BoxEnded; the box is then of no use."""
 
     def __init__(self, process: asyncio.subprocess.Process, isolation: Isolation, limits: BoxLimits) -> None:
-        self._process, self._isolation, self._limits = process, isolation, limits
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._input, self._output = process, process.stdin, process.stdout
+        self._isolation, self._limits = isolation, limits
         self._turn = asyncio.Lock()
         self._level = logging.DEBUG if isolation.isolated else logging.WARNING
 
@@ -66,8 +69,7 @@ class Box:
 
     async def read(self, path: str) -> str:
         """A file's text. OSError if there is no such file, or if it has more than `MOST_READ` bytes."""
-        text: str = _checked(await self._ask("read", path=path))["text"]
-        return text
+        return str(_checked(await self._ask("read", path=path))["text"])
 
     async def write(self, path: str, text: str) -> None:
         """Write a text to a file; missing folders are made. OSError as the file system raises it."""
@@ -93,8 +95,7 @@ class Box:
 
     async def close(self) -> None:
         """End process 1, and with it everything in the box, even if this is cancelled meanwhile."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._input.close()
         try:
             if not self._isolation.isolated:  # it ends what its commands started; the kernel would not
                 with contextlib.suppress(TimeoutError):
@@ -115,32 +116,24 @@ class Box:
         self._process._transport.close()  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
-    async def ready(self) -> None:
-        """Wait for process 1. BoxEnded if it does not come up."""
-        await self._answer(START_S)
-
     async def _ask(self, do: str, *, seconds: float = 0.0, **request: Any) -> Mapping[str, Any]:
         async with self._turn:
-            assert self._process.stdin is not None
             try:
-                self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
-                await self._process.stdin.drain()
+                self._input.write(json.dumps({"do": do, **request}).encode() + b"\n")
+                await self._input.drain()
                 return await self._answer(seconds + GRACE_S)
             except (OSError, asyncio.CancelledError):
                 await self.close()  # its late answer would be taken for that of the next request
                 raise
 
     async def _answer(self, seconds: float) -> Mapping[str, Any]:
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         try:
             async with asyncio.timeout(seconds):
-                line = await self._process.stdout.readline()
-            answer: Mapping[str, Any] = json.loads(line)
+                answer: Mapping[str, Any] = json.loads(await self._output.readline())
         except (TimeoutError, ValueError) as error:
             await self.close()
-            last = _last_line(await self._process.stderr.read())
-            raise BoxEnded(f"the box does not answer ({last or error})") from error
+            assert self._process.stderr is not None
+            raise _silent(await self._process.stderr.read(), error) from error
         return answer
 
 
@@ -161,7 +154,7 @@ async def open_box(isolation: Isolation, limits: BoxLimits | None = None) -> Asy
         )
         box = Box(process, isolation, limits)
         try:
-            await box.ready()
+            await box._answer(START_S)  # process 1 is ready
             if isolation.isolated:  # it holds what it needs of the folder, so that a kill leaves nothing
                 shutil.rmtree(root)
             yield box
@@ -198,7 +191,7 @@ def run(argv: Sequence[str], work: Path, limits: BoxLimits | None = None) -> Ran
                 process.stdout.readline()  # process 1 is ready
                 return Ran(**_checked(json.loads(process.stdout.readline())))
             except (BrokenPipeError, json.JSONDecodeError) as error:
-                raise BoxEnded(f"the box does not answer ({_last_line(process.stderr.read())})") from error
+                raise _silent(process.stderr.read(), error) from error
             finally:
                 late.cancel()
 
@@ -225,6 +218,6 @@ def _checked(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return answer
 
 
-def _last_line(text: bytes) -> str:
-    lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""
+def _silent(printed: bytes, error: Exception) -> BoxEnded:
+    lines = printed.decode("utf-8", "replace").strip().splitlines()
+    return BoxEnded(f"the box does not answer ({lines[-1] if lines else error})")

@@ -27,6 +27,11 @@ PACKAGE = Path(afterwit.__file__).resolve().parent
 """Holds hidden tests."""
 INSIDE = "/box"
 PYTHON = ("-E", "-s", "-S", "-B", "-m", "inside.init")
+ENVIRONMENT = {
+    "PATH": f"{INSIDE}/bin:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 TRIAL_S = 60.0
 ZEROS = 1 << 30
 """Bytes of /dev/zero in a box."""
@@ -75,7 +80,9 @@ class Isolation:
 
     def limits(self, limits: BoxLimits, work: Path | None = None) -> dict[str, Any]:
         """The limits of a command, as process 1 reads them."""
-        alone = self.isolated and (_is_root() or _kernel() >= (5, 14))  # then the kernel counts a box's alone
+        release = platform.release().split("-")[0].split(".")
+        kernel = tuple(int(part) for part in release[:2] if part.isdecimal())
+        alone = self.isolated and (_is_root() or kernel >= (5, 14))  # then the kernel counts a box's alone
         each = {
             "cpu": int(limits.cpu_seconds) + 1,
             "as": limits.memory_bytes,
@@ -158,7 +165,7 @@ def bubblewrap(*, system: Sequence[str] = READABLE, hidden: Path = PACKAGE) -> I
             *(os.path.realpath(sys.executable), *PYTHON, SEEN_AS, *uid),
         ]
 
-    return Isolation(name="bubblewrap", command=command, environment=_environment(SEEN_AS))
+    return Isolation(name="bubblewrap", command=command, environment=ENVIRONMENT | {"HOME": SEEN_AS})
 
 
 def _namespaces(work: Path | None) -> list[str]:
@@ -181,46 +188,33 @@ def _own_file_systems(limits: BoxLimits, root: str, work: Path | None) -> list[s
     zeros.touch()
     os.truncate(zeros, ZEROS)
     zeros.chmod(0o444)
+    parts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(zeros), "/dev/zero"]
     half = limits.disk_bytes // 2
     sizes = {"/tmp": half, "/dev/shm": half} | ({} if work else {SEEN_AS: limits.disk_bytes})
-    own = [
-        part
-        for place, size in sizes.items()
-        for part in ("--perms", "1777", "--size", str(size), "--tmpfs", place)
-    ]
-    bound = ["--bind", str(work), SEEN_AS] if work else []
-    return ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(zeros), "/dev/zero", *own, *bound]
+    for place, size in sizes.items():
+        parts += ["--perms", "1777", "--size", str(size), "--tmpfs", place]
+    return [*parts, "--bind", str(work), SEEN_AS] if work else parts
 
 
 def _machine(system: Sequence[str], hidden: Path) -> list[str]:
+    """The machine's folders, the interpreter and process 1's program, read-only."""
+    parts: list[str] = []
     folders = [folder for folder in system if Path(folder).exists()]
-    above = {  # from the top down; every user in the box may pass them
-        str(parent): None
-        for folder in (*folders, f"{INSIDE}/bin/python")
-        for parent in list(Path(folder).parents)[-2::-1]
-    }
-    binds = [part for folder in above for part in ("--perms", "0755", "--dir", folder)]
-    binds += [part for folder in folders for part in ("--ro-bind", folder, folder)]
+    seen = (*folders, f"{INSIDE}/bin/python")
+    above = dict.fromkeys(str(parent) for each in seen for parent in list(Path(each).parents)[-2::-1])
+    for folder in above:  # from the top down; every user in the box may pass them
+        parts += ["--perms", "0755", "--dir", folder]
+    for folder in folders:
+        parts += ["--ro-bind", folder, folder]
     if any(hidden.is_relative_to(Path(folder).resolve()) for folder in folders):
-        binds += ["--tmpfs", str(hidden), "--remount-ro", str(hidden)]
-    python = os.path.realpath(sys.executable)
-    names = [part for name in ("python", "python3") for part in ("--symlink", python, f"{INSIDE}/bin/{name}")]
-    return [*binds, *names, "--ro-bind", str(PROGRAMS / "inside"), f"{INSIDE}/inside"]
+        parts += ["--tmpfs", str(hidden), "--remount-ro", str(hidden)]
+    for name in ("python", "python3"):
+        parts += ["--symlink", os.path.realpath(sys.executable), f"{INSIDE}/bin/{name}"]
+    return [*parts, "--ro-bind", str(PROGRAMS / "inside"), f"{INSIDE}/inside"]
 
 
 def _is_root() -> bool:
     return os.getuid() == 0
-
-
-def _kernel() -> tuple[int, ...]:
-    release = platform.release().split("-")[0].split(".")
-    return tuple(int(part) for part in release[:2] if part.isdecimal())
-
-
-def _environment(home: str | None) -> dict[str, str]:
-    path = f"{INSIDE}/bin:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
-    home_ = {"HOME": home} if home else {}
-    return {"PATH": path, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **home_}
 
 
 UNSAFE = Isolation(
@@ -229,6 +223,6 @@ UNSAFE = Isolation(
         *(os.path.realpath(sys.executable), *PYTHON),
         *(str(work or root), "--unsafe"),
     ],
-    environment=_environment(None),
+    environment=ENVIRONMENT,
     isolated=False,
 )

@@ -8,7 +8,7 @@ or against the model's instructions are flagged whoever gave them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from afterwit.judging.questions import JudgeView
 from afterwit.verdict import Flag
@@ -50,16 +50,27 @@ def tools_alone(view: JudgeView) -> bool:
     return bool(view.next_state) and all(message.role == "tool" for message in view.next_state)
 
 
-def hint_flags(hints: Iterable[str], view: JudgeView) -> tuple[Flag, ...]:
+def hint_flags(hints: Sequence[str], view: JudgeView) -> tuple[Flag, ...]:
     """The flags of a turn's hints, in the order of `Flag`; none without a hint."""
-    told = list(hints)
-    if not told:
+    if not hints:
         return ()
-    person = _folded(_of_person(view))
-    everyone = person + _folded(_of_others(view))
-    found = {flag for hint in told for flag in _flags(hint, person, everyone)}
-    if tools_alone(view):
-        found.add(Flag.TOOL_WORDS)
+    person, others = [view.request], [str(tool) for tool in view.tools]
+    for message in (*view.context, view.response, *view.next_state):
+        said = others if message.role in ("assistant", "tool") else person
+        said.append(message.content or "")
+        said.extend(f"{call.name} {call.arguments}" for call in message.tool_calls)
+    by_person = "\n".join(person).casefold()
+    by_anyone = "\n".join([by_person, *others]).casefold()
+    found = {Flag.TOOL_WORDS} if tools_alone(view) else set()
+    for hint in hints:
+        if _STANDING.search(hint):
+            found.add(Flag.STANDING_ORDER)
+        if _news(_LINK, hint, by_person):
+            found.add(Flag.LINK)
+        if _news(_COMMAND, hint, by_person):
+            found.add(Flag.COMMAND)
+        if _news(_NAMED, _LINK.sub(" ", hint), by_anyone):
+            found.add(Flag.UNRELATED)
     return tuple(flag for flag in Flag if flag in found)
 
 
@@ -71,38 +82,6 @@ def unplanted(hints: Iterable[str], view: JudgeView) -> tuple[str, ...]:
     return tuple(hint for hint in hints if PLANTED.isdisjoint(hint_flags([hint], view)))
 
 
-def _flags(hint: str, person: str, everyone: str) -> Iterable[Flag]:
-    if _STANDING.search(hint):
-        yield Flag.STANDING_ORDER
-    if _news(_LINK, hint, person):
-        yield Flag.LINK
-    if _news(_COMMAND, hint, person):
-        yield Flag.COMMAND
-    if _news(_NAMED, _LINK.sub(" ", hint), everyone):
-        yield Flag.UNRELATED
-
-
 def _news(pattern: re.Pattern[str], hint: str, said: str) -> bool:
     """Whether the hint has a match that is not in `said`."""
     return any(match.group().casefold().rstrip("(./,;:") not in said for match in pattern.finditer(hint))
-
-
-def _of_person(view: JudgeView) -> Iterable[str]:
-    """People's words, before the response and after it."""
-    yield view.request
-    for message in (*view.context, *view.next_state):
-        if message.role != "tool" and message.role != "assistant":
-            yield message.content or ""
-
-
-def _of_others(view: JudgeView) -> Iterable[str]:
-    for message in (*view.context, view.response, *view.next_state):
-        if message.role in ("assistant", "tool"):
-            yield message.content or ""
-            yield from (f"{call.name} {call.arguments}" for call in message.tool_calls)
-    for tool in view.tools:
-        yield str(tool)
-
-
-def _folded(texts: Iterable[str]) -> str:
-    return "\n".join(texts).casefold() + "\n"

@@ -68,7 +68,8 @@ class Redaction:
 
     def in_message(self, message: Message) -> bool:
         """Whether a message holds a secret: in its text, its reasoning or its calls."""
-        return self.found(texts_of(message))
+        arguments = (call.arguments for call in message.tool_calls)
+        return self.found([message.content or "", message.reasoning or "", *arguments])
 
     def redacted(self, text: str) -> str:
         """The text with a mark in the place of each secret, such as `[redacted: keys]`."""
@@ -86,9 +87,7 @@ class Redaction:
             return self.redacted(value)
         if isinstance(value, dict):
             return {name: self.redacted_json(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.redacted_json(item) for item in value]
-        return value
+        return [self.redacted_json(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], Callable[[str], bool]]]:
         for kind in self.kinds:
@@ -97,34 +96,16 @@ class Redaction:
             yield OWN, re.compile(pattern), bool
 
 
-def texts_of(message: Message) -> Iterator[str]:
-    """All text of a message."""
-    yield message.content or ""
-    yield message.reasoning or ""
-    for call in message.tool_calls:
-        yield call.arguments
-
-
-def _any(match: str) -> bool:
-    return True
-
-
 def _is_card(match: str) -> bool:
     """By the issuer's digits and the check digit (Luhn)."""
-    digits = [int(sign) for sign in match if sign.isdigit()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return (
-        _ISSUERS.match("".join(map(str, digits))) is not None and (sum(digits[::-2]) + sum(doubled)) % 10 == 0
-    )
-
-
-def _is_real(match: str) -> bool:
-    return _EXAMPLE.search(match) is None
+    digits = "".join(sign for sign in match if sign.isdigit())
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return _ISSUERS.match(digits) is not None and (sum(map(int, digits[::-2])) + doubled) % 10 == 0
 
 
 PATTERNS: Mapping[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
-    "keys": (_KEY, _any),
+    "keys": (_KEY, bool),
     "cards": (_CARD, _is_card),
-    "emails": (_EMAIL, _is_real),
+    "emails": (_EMAIL, lambda match: _EXAMPLE.search(match) is None),
 }
 """By kind: the pattern, and whether a match really is one."""

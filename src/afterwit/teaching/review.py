@@ -59,8 +59,7 @@ class Rule:
         if self.review is Review.ALL or not AGAINST_OTHERS.isdisjoint(flags):
             return True
         hintless = not rewarded and not self.hints_teach(flags, accepted=accepted)
-        doubtful = set(flags) - {Flag.TOOL_WORDS}
-        return hintless or (self.review is Review.FLAGGED and bool(doubtful))
+        return hintless or (self.review is Review.FLAGGED and bool(set(flags) - {Flag.TOOL_WORDS}))
 
     def hints_teach(self, flags: Collection[Flag], *, accepted: bool) -> bool:
         """Whether a turn that is not withheld learns from its hints."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from afterwit.message import Message, ToolCall
+from afterwit.message import Message
 from afterwit.text import without_halves
 
 OTHERS = 2
@@ -40,7 +40,17 @@ def signature(message: Message) -> str | None:
 
     None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`.
     """
-    return _kind(message.tool_calls[0]) if message.tool_calls else None
+    if not message.tool_calls:
+        return None
+    call = message.tool_calls[0]
+    try:
+        arguments = json.loads(without_halves(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        return f"{call.name} ?"
+    named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
+    return " ".join([call.name, *sorted(named)])
 
 
 def previous(before: Sequence[Message]) -> str:
@@ -51,20 +61,9 @@ def previous(before: Sequence[Message]) -> str:
     for message in reversed(before):
         if message.role == "user":
             return ""
-        if message.tool_calls:
-            return _kind(message.tool_calls[0])
+        if kind := signature(message):
+            return kind
     return ""
-
-
-def _kind(call: ToolCall) -> str:
-    try:
-        arguments = json.loads(without_halves(call.arguments))
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        return f"{call.name} ?"
-    named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
-    return " ".join([call.name, *sorted(named)])
 
 
 def several(said: Mapping[str, Votes], *, source: str) -> bool:
@@ -84,13 +83,12 @@ def contradicts(
     `ACCIDENTS` more of them failed than worked at the source: until then their rewards cancel.
     """
     others = [votes for name, votes in said.items() if name != source]
+    approved, rejected = [votes.approved for votes in others], [votes.rejected for votes in others]
     if reward > 0:
-        against = [votes.rejected for votes in others], [votes.approved for votes in others]
-        return earlier >= TRUSTED_UNTIL or (spoken and _outweighs(*against))
+        return earlier >= TRUSTED_UNTIL or (spoken and _outweighs(rejected, approved))
     own = said.get(source, Votes())
-    if not spoken and own.rejected < own.approved + ACCIDENTS:
-        return False
-    return reward < 0 and _outweighs([v.approved for v in others], [v.rejected for v in others])
+    is_accident = not spoken and own.rejected < own.approved + ACCIDENTS
+    return reward < 0 and not is_accident and _outweighs(approved, rejected)
 
 
 def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
@@ -111,13 +109,11 @@ Sourced = TypeVar("Sourced", bound=FromSource)
 
 def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: int) -> list[Sourced]:
     """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
-    if not limit:
-        return list(waiting)
-    given = Counter(used)
+    given: Counter[str] = Counter(used)
     kept = []
     for turn in waiting:
         given[turn.source] += 1
-        if given[turn.source] <= limit:
+        if not limit or given[turn.source] <= limit:
             kept.append(turn)
     return kept
 

@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 TICK_S = 0.02
@@ -95,10 +95,12 @@ class Command:
     def _wait(self, *, until_line: bool) -> str | None:
         """The limit that it exceeded; None if it ended, or answered, by itself."""
         started, looked, is_open = time.monotonic(), 0.0, True
+        outside = select.poll()
+        outside.register(0, 0)
         while True:
             ready = select.select([self._out] if is_open else [], [], [], TICK_S)[0]
             is_open = self._read() if ready else is_open
-            if _is_left():
+            if outside.poll(0):  # the program outside has closed the input
                 self._end_all()
                 sys.exit()
             if until_line and b"\n" in self._output:
@@ -106,30 +108,28 @@ class Command:
             if (now := time.monotonic()) - looked >= TICK_S:
                 looked = now
                 self._reap()
-                if self._status is not None:
-                    self._finish_reading()
-                    return None
-                if reason := self._over(now - started):
-                    self._finish_reading()
+                reason = self._over(now - started) if self._status is None else None
+                if reason or self._status is not None:
+                    self._end_all()  # so that nothing holds the pipe open
+                    while self._read():
+                        pass
                     return reason
 
     def _over(self, seconds: float) -> str | None:
         """The limit that its processes exceed together."""
         running, limits = _owned(), self._limits
+        files = [os.statvfs(each) for each in limits["file_systems"]]
+        # in a box, with a network of its own, sockets count as memory
+        sockets = _socket_bytes() if limits["isolated"] else 0
         used = {
             "time": (seconds, limits["seconds"]),
             "cpu": (self._cpu + sum(one.cpu_seconds for one in running), limits["cpu_seconds"]),
             "processes": (sum(one.threads for one in running), limits["processes"]),
-            "memory": (self._memory(running), limits["memory_bytes"]),
+            "memory": (sockets + sum(_memory_bytes(one.pid) for one in running), limits["memory_bytes"]),
             "output": (self._printed, LINE if self._talks else MOST_PRINTED),
-            "files": (_files(limits["file_systems"]), limits["files"]),
+            "files": (sum(each.f_files - each.f_ffree for each in files), limits["files"]),
         }
         return next((name for name, (now, most) in used.items() if now > most), None)
-
-    def _memory(self, running: Sequence[Process]) -> int:
-        """Of its processes and, in a box with a network of its own, of its sockets."""
-        sockets = _socket_bytes() if self._limits["isolated"] else 0
-        return sockets + sum(_memory_bytes(one.pid) for one in running)
 
     def _read(self) -> bool:
         """Whether there may be more."""
@@ -138,34 +138,29 @@ class Command:
         self._output += part[: max(self._most - len(self._output), 0)]
         return bool(part)
 
-    def _finish_reading(self) -> None:
-        """End all that is left, so that nothing holds the pipe open, and read what is in it."""
-        self._end_all()
-        while self._read():
-            pass
-
     def _end_all(self) -> None:
+        """Kill all owned processes, and wait for their ends."""
         self._is_over = True
-        _end_processes(self._pid)
+        if os.getpid() == 1:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)  # at once: none can start another meanwhile
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)  # all that is seen on a machine without /proc
+            while left := _owned():
+                for process in left:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(process.pid, signal.SIGKILL)
         self._reap(all_end=True)
 
     def _reap(self, *, all_end: bool = False) -> None:
-        for pid, status, cpu in _reaped(all_end=all_end):
-            self._cpu += cpu
-            if pid == self._pid:
-                self._status = status
-
-
-def _is_left() -> bool:
-    """Whether the program outside has closed the input."""
-    poll = select.poll()
-    poll.register(0, 0)
-    return bool(poll.poll(0))
-
-
-def _files(file_systems: Sequence[str]) -> int:
-    stats = map(os.statvfs, file_systems)
-    return sum(each.f_files - each.f_ffree for each in stats)
+        """Collect the processes that have ended. `all_end`: wait for those that run."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.wait4(-1, 0 if all_end else os.WNOHANG))[0]:
+                pid, status, used = found
+                self._cpu += used.ru_utime + used.ru_stime
+                if pid == self._pid:
+                    self._status = os.waitstatus_to_exitcode(status)  # negative: a signal
 
 
 def _become(argv: Sequence[str], limits: Mapping[str, Any], reading: int, printed: int, talks: bool) -> None:
@@ -178,8 +173,13 @@ def _become(argv: Sequence[str], limits: Mapping[str, Any], reading: int, printe
         streams = (reading, printed, nothing) if talks else (nothing, printed, printed)
         for place, source in enumerate(streams):
             os.dup2(source, place)
-        for name in ("cpu", "as", "fsize", "nproc", "nofile", "core"):
-            _limit(name, limits["each"].get(name))
+        for name, value in limits["each"].items():
+            if value is not None:
+                kind = getattr(resource, f"RLIMIT_{name.upper()}")
+                hard = resource.getrlimit(kind)[1]
+                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                with contextlib.suppress(ValueError, OSError):  # macOS has no limit on address space
+                    resource.setrlimit(kind, (value, value))
         os.execvp(argv[0], list(argv))
     except BaseException as error:
         reason = "command not found" if isinstance(error, FileNotFoundError) else str(error)
@@ -187,18 +187,16 @@ def _become(argv: Sequence[str], limits: Mapping[str, Any], reading: int, printe
     os._exit(127)
 
 
-def _limit(name: str, value: int | None) -> None:
-    if value is not None:
-        number = getattr(resource, f"RLIMIT_{name.upper()}")
-        hard = resource.getrlimit(number)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS has no limit on address space
-            resource.setrlimit(number, (value, value))
-
-
 def _owned() -> list[Process]:
     """All but this process in a box of its own; the descendants of this process elsewhere."""
-    everything = list(_processes())
+    everything = []
+    for name in os.listdir("/proc") if SEEN else ():
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                values = file.read().rpartition(b")")[2].split()
+                if values[0] != b"Z":
+                    cpu = sum(map(int, values[11:15])) / TICKS
+                    everything.append(Process(int(name), int(values[1]), int(values[17]), cpu))
     if os.getpid() == 1:
         return everything
     mine = found = {os.getpid()}
@@ -210,67 +208,22 @@ def _owned() -> list[Process]:
 
 def _memory_bytes(pid: int) -> int:
     """Anonymous and shared memory that a process holds; files are counted where they lie."""
-    held = 0
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file,
-    ):
-        for line in file:
-            if line.startswith(HELD):
-                held += int(line.split()[1]) * 1024
-    return held
+    return sum(int(line.split()[1]) * 1024 for line in _lines(f"/proc/{pid}/status") if line.startswith(HELD))
 
 
 def _socket_bytes() -> int:
     """The most that all sockets of this process's network may hold."""
     held = 0
     for family in ("tcp", "tcp6"):
-        queues = (line.split()[4].split(":") for line in _sockets(family))
+        queues = (line.split()[4].split(":") for line in _lines(f"/proc/net/{family}")[1:])
         held += sum(int(sent, 16) + int(received, 16) for sent, received in queues)
     others = ("unix", "udp", "udp6", "udplite", "udplite6", "raw", "raw6", "netlink")
-    return held + SOCKET_BYTES * sum(len(_sockets(family)) for family in others)
+    return held + SOCKET_BYTES * sum(len(_lines(f"/proc/net/{family}")[1:]) for family in others)
 
 
-def _sockets(family: str) -> list[str]:
-    """A line for each; none where the kernel has no such family."""
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/net/{family}", encoding="ascii", errors="replace") as file,
-    ):
-        return file.readlines()[1:]
-    return []
-
-
-def _end_processes(group: int) -> None:
-    """Kill all owned processes. `group`: what is killed on a machine without /proc."""
-    if os.getpid() == 1:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # at once: none can start another meanwhile
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-    while left := _owned():
-        for process in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGKILL)
-
-
-def _reaped(*, all_end: bool = False) -> Iterator[tuple[int, int, float]]:
-    """Collect the processes that have ended: id, exit status (negative: a signal), CPU seconds.
-
-    `all_end`: wait for those that run.
-    """
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.wait4(-1, 0 if all_end else os.WNOHANG))[0]:
-            pid, status, used = found
-            yield pid, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-
-
-def _processes() -> Iterator[Process]:
-    for name in os.listdir("/proc") if SEEN else ():
-        if name.isdecimal() and int(name) != os.getpid():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                values = file.read().rpartition(b")")[2].split()
-                cpu = sum(map(int, values[11:15])) / TICKS
-                if values[0] != b"Z":
-                    yield Process(int(name), int(values[1]), int(values[17]), cpu)
+def _lines(path: str) -> list[str]:
+    """None where the process, or the kernel's family of sockets, is not there."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
+        lines += file
+    return lines

@@ -33,34 +33,27 @@ class Init:
         try:
             match asked:
                 case "run":
-                    return self._run(**request)
+                    running = Command(**request)
+                    try:
+                        return running.finish()
+                    finally:
+                        running.end()
                 case "start":
                     self._talking = Command(**request, talks=True)
-                    return {}
                 case "ask":
                     return self._talking.ask(**request) if self._talking else {"ended_for": "exit"}
                 case "stop":
-                    return self._stop()
+                    if self._talking:
+                        self._talking.end()
+                    self._talking = None
                 case "read":
                     return {"text": self._files.read(**request)}
                 case "write":
                     self._files.write(**request)
-                    return {}
+                case _:
+                    return {"error": f"nothing known as {asked}"}
         except (OSError, ValueError) as error:
             return {"error": str(error)}
-        return {"error": f"nothing known as {asked}"}
-
-    def _run(self, **command: Any) -> dict[str, Any]:
-        running = Command(**command)
-        try:
-            return running.finish()
-        finally:
-            running.end()
-
-    def _stop(self) -> dict[str, Any]:
-        if self._talking:
-            self._talking.end()
-        self._talking = None
         return {}
 
 
