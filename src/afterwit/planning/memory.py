@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from afterwit.engines.model_files import shapes_of, weights_of
 from afterwit.errors import SettingError
@@ -61,40 +60,29 @@ def model_of(name: str | None, home: Path) -> Model:
     if not folder.exists() and looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
     path = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
-    config = _read(path)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config = {**config, **(config.get("text_config") or {})}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
+    uncounted = f"the memory of {name} cannot be counted"
     try:
         shape = ModelShape.of(config)
     except ValueError as error:
-        raise SettingError(f"the memory of {name} cannot be counted from {path}: {error}") from error
+        raise SettingError(f"{uncounted} from {path}: {error}") from error
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if dtype not in WIDTHS:
-        raise SettingError(
-            f"the memory of {name} cannot be counted: its dtype is {dtype}, none of {[*WIDTHS]}"
-        )
-    model = Model(name=name, folder=path.parent, shape=shape, dtype=dtype)
-    _check_weights(model)
-    return model
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return {**config, **(config.get("text_config") or {})}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
-
-
-def _check_weights(model: Model) -> None:
-    """SettingError if the files hold another number of weights than counted: it is another kind of model."""
-    shapes = shapes_of(model.folder)
-    if model.shape.tied:
+        raise SettingError(f"{uncounted}: its dtype is {dtype}, none of {[*WIDTHS]}")
+    shapes = shapes_of(path.parent)
+    if shape.tied:
         shapes.pop("lm_head.weight", None)
-    held = sum(math.prod(shape) for shape in shapes.values())
-    if shapes and abs(held - model.shape.weights) > TOLERANCE * held:
+    held = sum(map(math.prod, shapes.values()))
+    if held and abs(held - shape.weights) > TOLERANCE * held:  # another kind of model
         raise SettingError(
-            f"the memory of {model.name} cannot be counted: its files hold {held:,} weights, but a dense "
-            f"decoder with its config.json has {model.shape.weights:,}"
+            f"{uncounted}: its files hold {held:,} weights, but a dense decoder with its config.json has "
+            f"{shape.weights:,}"
         )
+    return Model(name=name, folder=path.parent, shape=shape, dtype=dtype)
 
 
 def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:

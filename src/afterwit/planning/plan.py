@@ -65,11 +65,20 @@ class Part:
         return int(SPARE * sum(self.memory.values()))
 
 
-def plan(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> tuple[Part, ...]:
-    """The parts in the order of their GPUs: policy, judge, teacher, learner.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The parts in the order of their GPUs: policy, judge, teacher, learner."""
 
-    SettingError if settings contradict each other, or if a part does not fit, with the numbers.
-    """
+    settings: Settings
+    models: Models
+    parts: tuple[Part, ...]
+
+    def part(self, name: str) -> Part | None:
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def plan(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> Plan:
+    """SettingError if settings contradict each other, or if a part does not fit, with the numbers."""
     for contradiction in _contradictions(settings, models.served, len(gpus)):
         raise SettingError(contradiction)
     if settings.learner.teacher == SERVER:
@@ -80,19 +89,19 @@ def plan(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> tuple[Part,
     spare = any(not [part for part in parts if gpu in part.gpus] for gpu in gpus)
     if faults := [fault for gpu in gpus if (fault := _overfull(settings, parts, gpu, spare=spare))]:
         raise SettingError("\n".join(dict.fromkeys(faults)))
-    return parts
+    return Plan(settings=settings, models=models, parts=parts)
 
 
 def parts_of(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> Iterator[Part]:
     """The parts, whether or not they fit."""
-    placement, learner, free = settings.placement, settings.learner, list(gpus)
+    placement, learner, objective = settings.placement, settings.learner, settings.objective
+    free, first, shape = list(gpus), tuple(gpus[:1]), models.served.shape
 
     def take(count: int) -> tuple[Gpu, ...]:
         taken = tuple(free[:count])
         del free[:count]
         return taken
 
-    first = tuple(free[:1])
     if placement.policy:
         yield _policy(settings, models.served, take(placement.policy))
     if placement.judge:
@@ -100,10 +109,19 @@ def parts_of(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> Iterato
     if placement.teacher:
         yield _server("teacher", models.teacher, placement.context, take(placement.teacher))
     if learner.enabled:
+        teaches = objective.needs_teacher and learner.teacher == "base"
+        refers = objective.beta > 0 and learner.reference == "base"
+        memory = learner_memory(
+            shape,
+            learner,
+            tokens=pass_tokens(shape, learner),
+            holds_base=teaches or refers,
+            others=[other.shape for other in models.others],
+        )
         yield Part(
             name="learner",
             gpus=take(placement.learner) or first,
-            memory=_learner(settings, models),
+            memory=memory,
             servers=learner.processes // learner.shards,
             over=learner.shards,
         )
@@ -144,19 +162,6 @@ def _server(name: str, model: Model, context: int, gpus: tuple[Gpu, ...]) -> Par
         if not count % over and not model.shape.heads % over
     ]
     return next((part for part in parts if part.needs <= min(gpu.size for gpu in gpus)), parts[-1])
-
-
-def _learner(settings: Settings, models: Models) -> Memory:
-    learner, objective, shape = settings.learner, settings.objective, models.served.shape
-    teaches = objective.needs_teacher and learner.teacher == "base"
-    refers = objective.beta > 0 and learner.reference == "base"
-    return learner_memory(
-        shape,
-        learner,
-        tokens=pass_tokens(shape, learner),
-        holds_base=teaches or refers,
-        others=[other.shape for other in models.others],
-    )
 
 
 def _overfull(settings: Settings, parts: Sequence[Part], gpu: Gpu, *, spare: bool) -> str | None:
@@ -205,7 +210,16 @@ def _contradictions(settings: Settings, model: Model, gpus: int) -> Iterator[str
             f"teacher {placement.teacher}, learner {placement.learner}), but there are {gpus}"
         )
     if isinstance(engine, ServerSettings):
-        yield from _undivided(placement.policy, len(engine.urls), model)
+        count, servers = placement.policy, len(engine.urls)
+        if count % servers:
+            yield (
+                f"placement.policy is {count} GPUs, which {servers} servers (engine.url) cannot share evenly"
+            )
+        elif count and model.shape.heads % (over := count // servers):
+            yield (
+                f"placement.policy gives a server {over} GPUs, which do not divide the model's "
+                f"{model.shape.heads} heads: name more servers in engine.url"
+            )
         if (fault := mismatched_swap(settings)) is not None:
             yield fault
     elif placement.policy != 1:
@@ -237,16 +251,6 @@ def _contradictions(settings: Settings, model: Model, gpus: int) -> Iterator[str
         )
     if not placement.policy and not placement.learner:
         yield "the learner has no GPU: placement.policy and placement.learner are 0"
-
-
-def _undivided(gpus: int, servers: int, model: Model) -> Iterator[str]:
-    if gpus % servers:
-        yield f"placement.policy is {gpus} GPUs, which {servers} servers (engine.url) cannot share evenly"
-    elif gpus and model.shape.heads % (over := gpus // servers):
-        yield (
-            f"placement.policy gives a server {over} GPUs, which do not divide the model's "
-            f"{model.shape.heads} heads: name more servers in engine.url"
-        )
 
 
 def mismatched_swap(settings: Settings) -> str | None:

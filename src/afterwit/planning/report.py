@@ -9,9 +9,9 @@ from pathlib import Path
 from afterwit.config import Settings
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.planning.gpus import CPU, Gpu, visible
-from afterwit.planning.memory import WIDTHS, Model
-from afterwit.planning.plan import Models, Part, models_of, plan
-from afterwit.planning.servers import other_servers, own_gpus, policy_servers
+from afterwit.planning.memory import WIDTHS
+from afterwit.planning.plan import Part, Plan, models_of, plan
+from afterwit.planning.servers import own_gpus, servers_of
 from afterwit.text import counted
 
 GB = 1e9
@@ -21,22 +21,25 @@ MEMORY = "memory"
 
 def report(settings: Settings, home: Path, gpus: Sequence[Gpu], *, flags: Sequence[str] = ()) -> str:
     """The whole plan; the line of `serve` gets `flags`. SettingError if the plan does not fit."""
-    models = models_of(settings, home)
-    parts = plan(settings, models, gpus)
-    table = "\n".join(map(_row, parts))
-    lines = "\n".join(_lines(settings, models, parts, flags))
-    return f"{_head(settings, models.served, gpus)}\n\n{table}\n\n{_left(parts, gpus)}\n\n{lines}"
+    made = plan(settings, models_of(settings, home), gpus)
+    rows, lines = "\n".join(map(_row, made.parts)), "\n".join(_lines(made, flags))
+    return f"{_head(made, gpus)}\n\n{rows}\n\n{_left(made, gpus)}\n\n{lines}"
 
 
-def _head(settings: Settings, model: Model, gpus: Sequence[Gpu]) -> str:
-    shape, learner = model.shape, settings.learner
-    trains = f"{_count(shape.adapter(learner.lora_rank))} of an adapter" if learner.lora_rank else "all"
-    token = shape.kept_per_token * WIDTHS[model.dtype]
+def _head(made: Plan, gpus: Sequence[Gpu]) -> str:
+    def number(weights: int) -> str:
+        return f"{weights / 1e9:.2f} G" if weights >= 1e9 else f"{weights / 1e6:.2f} M"
+
+    model, learner = made.models.served, made.settings.learner
+    trains = f"{number(model.shape.adapter(learner.lora_rank))} of an adapter" if learner.lora_rank else "all"
+    if not learner.enabled:
+        trains = "none"
+    token = model.shape.kept_per_token * WIDTHS[model.dtype]
     sizes = " and ".join(sorted({f"{gpu.size / GB:.0f} GB" for gpu in gpus}))
     there = counted(len(gpus), "GPU") if gpus[0].name != CPU else "The memory"
     return (
-        f"{model.name}: {_count(shape.weights)} weights; {trains if learner.enabled else 'none'} train; keys "
-        f"and values take {token:,} bytes a token\n"
+        f"{model.name}: {number(model.shape.weights)} weights; {trains} train; "
+        f"keys and values take {token:,} bytes a token\n"
         f"{there} of {sizes}. Counted from shapes, not measured"
     )
 
@@ -49,44 +52,34 @@ def _row(part: Part) -> str:
     return f"{part.name:8} on {names:9} {copies:12} {part.needs / GB:6.1f} GB a {each}: {what}"
 
 
-def _left(parts: Sequence[Part], gpus: Sequence[Gpu]) -> str:
+def _left(made: Plan, gpus: Sequence[Gpu]) -> str:
     """The memory that is left on each GPU, equal ones together."""
     left: dict[int, list[str]] = {}
     for gpu in dict.fromkeys(gpus):
-        rest = gpu.size - sum(part.needs * part.gpus.count(gpu) for part in parts)
+        rest = gpu.size - sum(part.needs * part.gpus.count(gpu) for part in made.parts)
         left.setdefault(int(rest / GB), []).append(gpu.name)
-    places = {
-        rest: "this machine's memory" if names == [CPU] else f"GPUs {','.join(names)}"
+    listed = "; ".join(
+        f"{rest} GB of " + ("this machine's memory" if names == [CPU] else f"GPUs {','.join(names)}")
         for rest, names in left.items()
-    }
-    listed = "; ".join(f"{rest} GB of {place}" for rest, place in places.items())
+    )
     return f"left, after a fifth more for what is not counted: {listed}"
 
 
-def _count(number: int) -> str:
-    return f"{number / 1e9:.2f} G" if number >= 1e9 else f"{number / 1e6:.2f} M"
-
-
-def _lines(settings: Settings, models: Models, parts: Sequence[Part], flags: Sequence[str]) -> Iterator[str]:
+def _lines(made: Plan, flags: Sequence[str]) -> Iterator[str]:
     """A line for each server, then that of `serve`. SettingError if an address has no port."""
-    embedded = not isinstance(settings.engine, ServerSettings)
-    policy = next((part for part in parts if part.name == "policy"), None)
-    servers = list(policy_servers(settings, models, parts)) if models.served.here else []
-    if not models.served.here and not embedded and policy is not None:
-        yield (
-            f"# download {models.served.name} first: the flags of its servers follow from the names of its "
-            "weights"
-        )
-    for server in (*servers, *other_servers(settings, models, parts)):
-        yield _line(server.command.environment, server.command.arguments)
-    own = own_gpus(settings, parts)
+
+    def line(environment: Mapping[str, str], words: Sequence[str]) -> str:
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+        return " ".join([*assigned, shlex.join(words)])
+
+    served, policy, own = made.models.served, made.part("policy"), own_gpus(made)
+    embedded = not isinstance(made.settings.engine, ServerSettings)
+    if not served.here and not embedded and policy is not None:
+        yield f"# download {served.name} first: the flags of its servers follow from the names of its weights"
+    for server in servers_of(made):
+        yield line(server.command.environment, server.command.arguments)
     device: tuple[str, ...] = ()
     if embedded and policy is not None:
         gpu = policy.gpus[0]
         device = ("--set", f"engine.device={'cpu' if gpu.name == CPU else f'cuda:{own.index(gpu)}'}")
-    yield _line(visible(own), ("./afterwit", "serve", models.served.name, *flags, *device))
-
-
-def _line(environment: Mapping[str, str], words: Sequence[str]) -> str:
-    assigned = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-    return " ".join([*assigned, shlex.join(words)])
+    yield line(visible(own), ("./afterwit", "serve", served.name, *flags, *device))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from afterwit.config import Settings
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import ServerSettings, VllmSettings
@@ -15,7 +17,7 @@ from afterwit.engines.vllm.inspect import QUIET, SAMPLES
 from afterwit.errors import SettingError
 from afterwit.planning.gpus import CPU, Gpu, visible
 from afterwit.planning.memory import KEYS_VALUES, SPARE, WIDTHS, Model
-from afterwit.planning.plan import Models, Part, parts_of
+from afterwit.planning.plan import Models, Part, Plan, parts_of
 
 CONTEXT = {"vllm": "--max-model-len", "sglang": "--context-length"}
 OVER = {"vllm": "--tensor-parallel-size", "sglang": "--tp-size"}
@@ -28,54 +30,40 @@ CPU_CACHE = 16
 needs more: with 16 GB, those of 9,000 tokens of Qwen3-0.6B in bfloat16."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedServer:
-    """A server on its GPUs. `url` is its address without a path; the command names the GPUs too."""
+class PlacedServer(NamedTuple):
+    """A server on its GPUs, which the command names too."""
 
     name: str
     """engine, or engine-1, engine-2 of several; judge; teacher."""
     url: str
+    """Its address without a path."""
     command: ServerCommand
 
 
-def policy_servers(settings: Settings, models: Models, parts: Sequence[Part]) -> Iterator[PlacedServer]:
-    """The servers at `engine.url`, if the policy has GPUs. SettingError if an address has no port.
+def servers_of(plan: Plan) -> Iterator[PlacedServer]:
+    """Of every part that has GPUs: the servers at `engine.url`, judge and teacher. SettingError if an address
+    has no port.
 
-    The model's weights must be here: the flags follow from their names.
+    Those of the engine are left out if the model's weights are not here: their flags follow from the names.
     """
-    by_name = {part.name: part for part in parts}
-    engine, policy, learner = settings.engine, by_name.get("policy"), by_name.get("learner")
-    if policy is None or not isinstance(engine, ServerSettings):
-        return
-    share: tuple[str, ...] = ()
-    if learner is not None and any(gpu.name != CPU for gpu in {*learner.gpus} & {*policy.gpus}):
-        share = _share(engine.kind, policy, learner)
-    for index, url in enumerate(engine.urls):
-        host, port = address("engine.url", url)
-        command = LAUNCHERS[engine.kind](
-            models.served.folder.resolve(),
-            engine,
-            host=host,
-            port=port,
-            lora_rank=settings.learner.lora_rank,
-            more=(*_sizes(settings, models.served, policy, copies=1), *share),
-        )
-        own = policy.gpus[index * policy.over : (index + 1) * policy.over]
-        yield PlacedServer(
-            name="engine" if len(engine.urls) == 1 else f"engine-{index + 1}",
-            url=f"http://{host}:{port}",
-            command=replace(command, environment=visible(own) | dict(command.environment)),
-        )
-
-
-def other_servers(settings: Settings, models: Models, parts: Sequence[Part]) -> Iterator[PlacedServer]:
-    """Judge and teacher, if they have GPUs, on servers of the engine's kind, or vLLM. SettingError if an
-    address has no port."""
-    by_name = {part.name: part for part in parts}
-    if (judge := by_name.get("judge")) is not None:
-        name = ("--served-model-name", settings.judge.model or models.judge.name)
-        yield _server(settings, models.judge, judge, "judge.url", settings.judge.url or "", name)
-    if (teacher := by_name.get("teacher")) is not None:
+    settings, models = plan.settings, plan.models
+    engine, policy, learner = settings.engine, plan.part("policy"), plan.part("learner")
+    if policy is not None and isinstance(engine, ServerSettings) and models.served.here:
+        more = _sizes(settings, models.served, policy, copies=1)
+        if learner is not None and any(gpu.name != CPU for gpu in {*learner.gpus} & {*policy.gpus}):
+            more = (*more, SHARE[engine.kind], f"{_left(policy, learner):.2f}")
+        folder, rank = models.served.folder.resolve(), settings.learner.lora_rank
+        for index, url in enumerate(engine.urls):
+            host, port = address("engine.url", url)
+            launch = LAUNCHERS[engine.kind](folder, engine, host=host, port=port, lora_rank=rank, more=more)
+            own = visible(policy.gpus[index * policy.over : (index + 1) * policy.over])
+            name = "engine" if len(engine.urls) == 1 else f"engine-{index + 1}"
+            command = replace(launch, environment=own | dict(launch.environment))
+            yield PlacedServer(name, f"http://{host}:{port}", command)
+    if (judge := plan.part("judge")) is not None:
+        named = ("--served-model-name", settings.judge.model or models.judge.name)
+        yield _server(settings, models.judge, judge, "judge.url", settings.judge.url or "", named)
+    if (teacher := plan.part("teacher")) is not None:
         scores = (SAMPLES, "--max-logprobs", str(teacher_top_k(settings.objective)))
         flags, url = scores if _kind(settings) == "vllm" else (), settings.learner.teacher_url or ""
         yield _server(settings, models.teacher, teacher, "learner.teacher_url", url, flags)
@@ -84,6 +72,7 @@ def other_servers(settings: Settings, models: Models, parts: Sequence[Part]) -> 
 def _server(
     settings: Settings, model: Model, part: Part, setting: str, url: str, flags: Sequence[str]
 ) -> PlacedServer:
+    """Of the engine's kind, or vLLM."""
     kind, (host, port) = _kind(settings), address(setting, url)
     program = settings.engine.command if hasattr(settings.engine, "command") else VllmSettings().command
     start = ("serve", model.name) if kind == "vllm" else ("--model-path", model.name)
@@ -92,7 +81,7 @@ def _server(
         arguments=(*program, *start, "--host", host, "--port", str(port), *sizes, *flags),
         environment=visible(part.gpus) | (QUIET if kind == "vllm" else {}),
     )
-    return PlacedServer(name=part.name, url=f"http://{host}:{port}", command=command)
+    return PlacedServer(part.name, f"http://{host}:{port}", command)
 
 
 def lone_flags(settings: Settings, models: Models, gpu: Gpu) -> tuple[str, ...]:
@@ -101,28 +90,26 @@ def lone_flags(settings: Settings, models: Models, gpu: Gpu) -> tuple[str, ...]:
     By default vLLM and SGLang take nearly all of a GPU, or of the machine's memory.
     """
     (policy, *others) = parts_of(settings, models, (gpu,))
+    memory, served = policy.memory, models.served
     if gpu.name == CPU:
-        cache = max(policy.memory[KEYS_VALUES], gpu.size // CPU_CACHE)
-        policy = replace(policy, memory=policy.memory | {KEYS_VALUES: cache})
-        return _sizes(settings, models.served, policy, copies=1)
+        cache = max(memory[KEYS_VALUES], gpu.size // CPU_CACHE)
+        policy = replace(policy, memory=memory | {KEYS_VALUES: cache})
+        return _sizes(settings, served, policy, copies=1)
     if not others:
         return ()
-    free = gpu.size * _left(policy, others[0]) / SPARE
-    longest = (free - policy.memory["weights"] - policy.memory["adapters"]) // (
-        policy.memory[KEYS_VALUES] or 1
-    )
-    room = longest * min(settings.placement.context, models.served.shape.context)
-    sizes = () if room >= models.served.shape.context else _sizes(settings, models.served, policy, copies=1)
-    return (*sizes, *_share(_kind(settings), policy, others[0]))
+    share = _left(policy, others[0])
+    free = gpu.size * share / SPARE - memory["weights"] - memory["adapters"]
+    room = free // (memory[KEYS_VALUES] or 1) * min(settings.placement.context, served.shape.context)
+    sizes = () if room >= served.shape.context else _sizes(settings, served, policy, copies=1)
+    return (*sizes, SHARE[_kind(settings)], f"{share:.2f}")
 
 
-def own_gpus(settings: Settings, parts: Sequence[Part]) -> tuple[Gpu, ...]:
+def own_gpus(plan: Plan) -> tuple[Gpu, ...]:
     """The GPUs of Afterwit's own processes: the learner's, whose ranks take the first ones, then that of an
     embedded engine."""
-    by_name = {part.name: part for part in parts}
-    embedded = not isinstance(settings.engine, ServerSettings)
-    mine = [by_name[name] for name in ("learner", *(("policy",) if embedded else ())) if name in by_name]
-    return tuple(dict.fromkeys(gpu for part in mine for gpu in part.gpus))
+    embedded = isinstance(plan.settings.engine, EmbeddedSettings)
+    mine = (plan.part("learner"), plan.part("policy") if embedded else None)
+    return tuple(dict.fromkeys(gpu for part in mine if part is not None for gpu in part.gpus))
 
 
 def address(setting: str, url: str) -> tuple[str, int]:
@@ -141,10 +128,6 @@ def _kind(settings: Settings) -> str:
     return settings.engine.kind if settings.engine.kind in LAUNCHERS else "vllm"
 
 
-def _share(kind: str, policy: Part, learner: Part) -> tuple[str, ...]:
-    return (SHARE[kind], f"{_left(policy, learner):.2f}")
-
-
 def _left(policy: Part, learner: Part) -> float:
     """The share of a GPU that the learner leaves, and at least what the policy needs."""
     size = policy.gpus[0].size
@@ -152,19 +135,18 @@ def _left(policy: Part, learner: Part) -> float:
 
 
 def _sizes(settings: Settings, model: Model, part: Part, *, copies: int) -> tuple[str, ...]:
-    kind, context = _kind(settings), settings.placement.context
+    """On the CPU all parts share one memory, most of which a server would take: it gets what is counted."""
+    kind, context, cache = _kind(settings), settings.placement.context, part.memory[KEYS_VALUES]
+    cpu: tuple[str, ...] = ()
+    if part.gpus[0].name == CPU and kind == "vllm":
+        cpu = ("--kv-cache-memory-bytes", str(int(SPARE * cache)))
+    elif part.gpus[0].name == CPU:
+        own = settings.engine.dtype if part.name == "policy" else "auto"
+        token = WIDTHS[model.dtype if own == "auto" else own] * model.shape.kept_per_token
+        cpu = ("--device", "cpu", "--max-total-tokens", str(cache // token))
     return (
         *((CONTEXT[kind], str(context)) if context < model.shape.context else ()),
         *((OVER[kind], str(part.over)) if part.over > 1 else ()),
         *((COPIES[kind], str(copies)) if copies > 1 else ()),
-        *(_on_cpu(kind, settings, model, part) if part.gpus[0].name == CPU else ()),
+        *cpu,
     )
-
-
-def _on_cpu(kind: str, settings: Settings, model: Model, part: Part) -> tuple[str, ...]:
-    """There all parts share one memory, most of which a server would take: it gets what is counted."""
-    if kind == "vllm":
-        return ("--kv-cache-memory-bytes", str(int(SPARE * part.memory[KEYS_VALUES])))
-    own = settings.engine.dtype if part.name == "policy" else "auto"
-    token = WIDTHS[model.dtype if own == "auto" else own] * model.shape.kept_per_token
-    return ("--device", "cpu", "--max-total-tokens", str(part.memory[KEYS_VALUES] // token))

@@ -17,7 +17,7 @@ from afterwit.home.home import make_home
 from afterwit.home.model import model_folder
 from afterwit.planning.gpus import first_gpu, gpus_here, visible
 from afterwit.planning.plan import mismatched_swap, models_of, plan
-from afterwit.planning.servers import address, lone_flags, other_servers, own_gpus, policy_servers
+from afterwit.planning.servers import address, lone_flags, own_gpus, servers_of
 from afterwit.running import serve
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import STAGES
@@ -80,10 +80,10 @@ def placed(
     gpus = gpus_here(settings.placement, environment)
     folder = model_folder(settings.model, make_home(home))  # downloaded: the flags follow from its weights
     models = models_of(settings.model_copy(update={"model": str(folder)}), home)
-    parts = plan(settings, models, gpus)
-    servers = (*policy_servers(settings, models, parts), *other_servers(settings, models, parts))
+    made = plan(settings, models, gpus)
+    servers = servers_of(made)
     processes = tuple(EngineProcess(each.command, each.url, home, name=each.name) for each in servers)
-    return processes, visible(own_gpus(settings, parts))
+    return processes, visible(own_gpus(made))
 
 
 def _engine(settings: Settings) -> VllmSettings | SglangSettings:

@@ -25,7 +25,7 @@ from afterwit.planning.gpus import CPU, Gpu, named_gpus
 from afterwit.planning.memory import SPARE
 from afterwit.planning.plan import models_of, parts_of, plan
 from afterwit.planning.report import report
-from afterwit.planning.servers import MOST, SHARE, lone_flags, other_servers, policy_servers
+from afterwit.planning.servers import MOST, SHARE, lone_flags, servers_of
 from afterwit.running import up
 from tests.engines.sglang import recorded as sglang
 from tests.engines.vllm import recorded as vllm
@@ -110,8 +110,7 @@ async def test_each_server_of_a_published_split_is_found_fit(
     """With the servers that it names, and with either kind."""
     settings = settings_of(model, *([f"engine.kind={kind}"] if kind else []), recipe=recipe)
     models = models_of(settings, model.parent)
-    parts = plan(settings, models, EIGHT[: settings.placement.gpus])
-    servers = [*policy_servers(settings, models, parts), *other_servers(settings, models, parts)]
+    servers = list(servers_of(plan(settings, models, EIGHT[: settings.placement.gpus])))
     printed = report(settings, model.parent, EIGHT[: settings.placement.gpus])
     for server in servers:
         words, environment = server.command.arguments, server.command.environment
@@ -131,9 +130,8 @@ async def test_the_published_teacher_scores_the_students_ids_on_any_device(model
     for kind, refused in ((None, False), ("vllm", True)):
         pairs = [f"engine.kind={kind}"] if kind else []
         settings = settings_of(model, *pairs, recipe="8gpu-topk-select")
-        models = models_of(settings, model.parent)
-        parts = plan(settings, models, EIGHT)
-        (teacher,) = [each for each in other_servers(settings, models, parts) if each.name == "teacher"]
+        made = plan(settings, models_of(settings, model.parent), EIGHT)
+        (teacher,) = [each for each in servers_of(made) if each.name == "teacher"]
         command = teacher.command
         async with started(model, command.arguments, command.environment, on_gpu=False) as url:
             if refused:

@@ -50,7 +50,7 @@ def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_gpu(
 ) -> None:
     settings = load(home=qwen, direct={"model": str(qwen)}, recipe=name, environment={})
     gpus = named_gpus("80GB", sum(split.values()))
-    parts = plan(settings, models_of(settings, qwen), gpus)
+    parts = plan(settings, models_of(settings, qwen), gpus).parts
     assert {part.name: len(part.gpus) for part in parts} == split
     assert [gpu for part in parts for gpu in part.gpus] == list(gpus)
     assert name in recipes.machines()
@@ -163,7 +163,7 @@ def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_gpu(m
     for line in (first, second, judge):
         assert "--kv-cache-memory-bytes " in line
         assert "--gpu-memory-utilization" not in line
-    parts = plan(settings, models_of(settings, model), gpus)
+    parts = plan(settings, models_of(settings, model), gpus).parts
     taken = sum(part.needs * len(part.gpus) for part in parts)
     tight = (Gpu(name=memory.name, size=taken - 1),) * 3
     with pytest.raises(SettingError, match=r"this machine's memory of 0 GB does not hold .* fewer processes"):
