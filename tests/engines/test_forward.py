@@ -162,10 +162,10 @@ class RecordingBatch(Batch):
 class ScarceRow(Row):
     """On a device with room for 512 positions."""
 
-    def allocate(self, like_1HQD: torch.Tensor, length: int) -> torch.Tensor:
+    def allocate(self, like_BHQD: torch.Tensor, rows: int, length: int) -> torch.Tensor:
         if length > 512:
             raise RuntimeError("out of memory")
-        return super().allocate(like_1HQD, length)
+        return super().allocate(like_BHQD, rows, length)
 
 
 @torch.inference_mode()

@@ -22,7 +22,7 @@ FOREGROUND, BACKGROUND = Waiting(), Waiting(background=True)
 def queue_of(*requests: Waiting, slots: int = 4, reserve: int = 1) -> RequestQueue:
     queue: RequestQueue = RequestQueue(slots=slots, reserve=reserve)
     for request in requests:
-        queue.add(request)
+        queue.append(request)
     return queue
 
 
@@ -41,7 +41,7 @@ def test_a_background_request_is_passed_four_times_at_most() -> None:
 def test_reserved_slots_are_for_the_foreground_only() -> None:
     queue = queue_of(BACKGROUND)
     assert queue.next([BACKGROUND] * 3) is None
-    queue.add(FOREGROUND)
+    queue.append(FOREGROUND)
     assert queue.next([BACKGROUND] * 3) is FOREGROUND
 
 
@@ -70,8 +70,7 @@ def test_no_request_is_lost_and_no_slot_is_given_twice(
 
 def test_a_request_that_was_removed_does_not_start() -> None:
     queue = queue_of(FOREGROUND, BACKGROUND)
-    assert queue.remove(FOREGROUND)
-    assert not queue.remove(FOREGROUND)
+    queue.remove(FOREGROUND)
     assert queue.next(()) is BACKGROUND
 
 

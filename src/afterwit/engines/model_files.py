@@ -88,7 +88,7 @@ def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:
 
     The header of a safetensors file is its length in eight bytes, then JSON.
     """
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for path in weights_of(folder):
         try:
             with path.open("rb") as file:

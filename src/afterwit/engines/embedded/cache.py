@@ -9,6 +9,7 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,45 @@ Layer = tuple[Tensor, Tensor]
 """Keys and values of one layer, [B, H, L, D] each."""
 
 
-class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
+class Storage(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
+    """Keys and values of each layer, [rows, H, length, D], which grow when a forward first needs more.
+
+    Layers grow one at a time, so the peak is one layer above the sum.
+    """
+
+    def __init__(self, *, context_length: int) -> None:
+        super().__init__(layers=[])
+        self._context_length = context_length
+        self._held: dict[int, Layer] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of storage."""
+        return sum(keys.nbytes + values.nbytes for keys, values in self._held.values())
+
+    def layers_between(self, start: int, end: int, *, row: int = 0) -> dict[int, Layer]:
+        """Every layer's positions [start, end) of a row."""
+        part = (slice(row, row + 1), slice(None), slice(start, end))
+        return {index: (keys[part], values[part]) for index, (keys, values) in self._held.items()}
+
+    def _grown(self, index: int, like: Layer, rows: int, length: int) -> Layer:
+        """A layer's storage, with at least these rows and positions."""
+        held = self._held.get(index)
+        old_rows, _, old_length, _ = (0, 0, 0, 0) if held is None else held[0].shape
+        if held is not None and old_rows >= rows and old_length >= length:
+            return held
+        keys, values = (self.allocate(each, max(rows, old_rows), max(length, old_length)) for each in like)
+        if held is not None:
+            keys[:old_rows, :, :old_length], values[:old_rows, :, :old_length] = held
+        self._held[index] = keys, values
+        return keys, values
+
+    def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
+        """Storage for this many rows and positions, or more."""
+        raise NotImplementedError
+
+
+class Row(Storage):
     """The `past_key_values` of a transformers model that reads one text, in pieces.
 
     `ids` are the tokens whose keys and values are here. A failed forward adds none, and may be repeated.
@@ -43,19 +82,12 @@ class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checke
 
     def __init__(self, *, context_length: int, coming: int = 0) -> None:
         """Storage is allocated for `coming` positions at once."""
-        super().__init__(layers=[])
+        super().__init__(context_length=context_length)
         self.ids = array("i")
         self.coming = coming
         self.users = 0
         """Running requests that use it."""
-        self._context_length = context_length
-        self._held: dict[int, Layer] = {}
         self._end = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of storage."""
-        return sum(keys.nbytes + values.nbytes for keys, values in self._held.values())
 
     @property
     def bytes_per_position(self) -> float:
@@ -82,13 +114,6 @@ class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checke
         keys, values = self._held[index]
         return keys[:, :, :length], values[:, :, :length]
 
-    def layers_between(self, start: int, end: int) -> dict[int, Layer]:
-        """Every layer's positions [start, end)."""
-        return {
-            index: (keys[:, :, start:end], values[:, :, start:end])
-            for index, (keys, values) in self._held.items()
-        }
-
     def extend(self, layers: dict[int, Layer], ids: Sequence[int]) -> None:
         """Append tokens whose keys and values were computed elsewhere."""
         start, end = len(self.ids), len(self.ids) + len(ids)
@@ -107,20 +132,15 @@ class Row(Cache):  # type: ignore[misc]  # transformers is untyped to the checke
         return row
 
     def _write(self, index: int, new: Layer, start: int, end: int) -> None:
-        """Store a layer's positions [start, end); what is held after them counts no more."""
-        held = self._held.get(index)
-        if held is None or held[0].shape[2] < end:
-            keys, values = (self.allocate(each, max(end, self.coming)) for each in new)
-            if held is not None:
-                keys[:, :, :start], values[:, :, :start] = self.layer(index, start)
-            held = self._held[index] = keys, values
-        held[0][:, :, start:end], held[1][:, :, start:end] = new
+        keys, values = self._grown(index, new, 1, end)
+        keys[:, :, start:end], values[:, :, start:end] = new
 
-    def allocate(self, like_1HQD: Tensor, length: int) -> Tensor:
-        """Storage for this many positions and an eighth more, so that growing texts are seldom copied."""
-        _, heads, _, width = like_1HQD.shape
+    def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
+        """An eighth more than is needed or coming, so that growing texts are seldom copied."""
+        _, heads, _, width = like_BHQD.shape
+        length = max(length, self.coming)
         length = min(length + length // 8 + 64, self._context_length)
-        return like_1HQD.new_empty(1, heads, length, width)
+        return like_BHQD.new_empty(rows, heads, length, width)
 
 
 class Beginning(NamedTuple):
@@ -130,19 +150,16 @@ class Beginning(NamedTuple):
     length: int
 
 
-class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
+class Batch(Storage):
     """The `past_key_values` of a transformers model that decodes, one position of each response.
 
-    Storage is [rows, H, length, D] per layer, for keys and for values. Both grow by doubling when a forward
-    first needs more, one layer at a time, so the peak is one layer above the sum. `aim` describes the next
-    forward. Writing is idempotent: a failed forward may be repeated.
+    Positions of a row are its slots; both grow by doubling. `aim` describes the next forward. Writing is
+    idempotent: a failed forward may be repeated.
     """
 
     def __init__(self, *, slots: int, context_length: int) -> None:
-        super().__init__(layers=[])
+        super().__init__(context_length=context_length)
         self._slots = slots
-        self._context_length = context_length
-        self._held: dict[int, Layer] = {}
         self._first = self._length = 0
         self._rows_B = self._slots_B = torch.empty(0)
         self.layer = 0
@@ -179,6 +196,10 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
         values[self._rows_B, :, self._slots_B] = value_states[:, :, 0]
         return keys[self._first : end, :, : self._length], values[self._first : end, :, : self._length]
 
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Called by transformers: slots before those that this forward adds."""
+        return self._length - 1
+
     def put(self, row: int, layers: dict[int, Layer]) -> None:
         """Copy positions of one text into a row's slots, from slot 0 on."""
         for index, new in layers.items():
@@ -186,46 +207,19 @@ class Batch(Cache):  # type: ignore[misc]  # transformers is untyped to the chec
             for held, part in zip(self._grown(index, new, row + 1, length), new, strict=True):
                 held[row, :, :length] = part[0]
 
-    def taken(self, row: int, start: int, end: int) -> dict[int, Layer]:
-        """A row's slots [start, end) in every layer."""
-        return {
-            index: (keys[row : row + 1, :, start:end], values[row : row + 1, :, start:end])
-            for index, (keys, values) in self._held.items()
-        }
-
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's first `length` slots over another row. 0: it was never written."""
-        for pair in self._held.values() if length else ():
-            for held in pair:
-                held[target, :, :length] = held[source, :, :length]
+        for held in chain.from_iterable(self._held.values()) if length else ():
+            held[target, :, :length] = held[source, :, :length]
 
     def wipe(self, row: int) -> None:
         """Zero a row after a failed forward: non-finite values spoil even masked slots."""
-        for pair in self._held.values():
-            for held in pair:
-                held[row : row + 1] = 0
+        for held in chain.from_iterable(self._held.values()):
+            held[row : row + 1] = 0
 
     def clear(self) -> None:
         """Free the storage."""
         self._held.clear()
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Called by transformers: slots before those that this forward adds."""
-        return self._length - 1
-
-    def _grown(self, index: int, like: Layer, rows: int, length: int) -> Layer:
-        """A layer's storage, grown to these rows and slots."""
-        held = self._held.get(index)
-        if held is not None:
-            old_rows, old_length = held[0].shape[0], held[0].shape[2]
-            if old_rows >= rows and old_length >= length:
-                return held
-            like, rows, length = held, max(rows, old_rows), max(length, old_length)
-        keys, values = (self.allocate(each, rows, length) for each in like)
-        if held is not None:
-            keys[:old_rows, :, :old_length], values[:old_rows, :, :old_length] = held
-        self._held[index] = keys, values
-        return keys, values
 
     def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
         """Zeroed storage for this many rows and slots, both rounded up by doubling."""

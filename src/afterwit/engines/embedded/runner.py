@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
@@ -42,46 +41,34 @@ Rows = Callable[[Sequence[Factors | None]], AbstractContextManager[None]]
 log = logging.getLogger(__name__)
 
 
-class RequestQueue:
-    """Requests that wait for a slot: first come, first served, in two classes.
+class RequestQueue(list[ResponseSequence]):
+    """Requests that wait for a slot, in order of arrival. Those in the background yield to the others.
 
     `reserve` slots are never given to background requests.
     """
 
     def __init__(self, *, slots: int, reserve: int) -> None:
+        super().__init__()
         self._slots, self._background_slots = slots, max(1, slots - reserve)
-        self.foreground: deque[ResponseSequence] = deque()
-        self._background: deque[ResponseSequence] = deque()
         self._passed = 0
         """Foreground requests that started while a background one could have."""
 
-    def __len__(self) -> int:
-        return len(self.foreground) + len(self._background)
-
-    def add(self, request: ResponseSequence) -> None:
-        (self._background if request.background else self.foreground).append(request)
-
-    def remove(self, request: ResponseSequence) -> bool:
-        """Take a request out; False if it did not wait here."""
-        queue = self._background if request.background else self.foreground
-        if request not in queue:
-            return False
-        queue.remove(request)
-        return True
-
     def next(self, running: Sequence[ResponseSequence]) -> ResponseSequence | None:
         """Take out the request that may start next to the running ones; None if no slot is free for one."""
-        if len(running) >= self._slots:
+        if not self or len(running) >= self._slots:
             return None
-        in_background = sum(other.background for other in running)
-        admissible = bool(self._background) and in_background < self._background_slots
-        if self.foreground and not (admissible and self._passed >= BACKGROUND_EVERY):
-            self._passed += admissible
-            return self.foreground.popleft()
-        if not admissible:
-            return None
-        self._passed = 0
-        return self._background.popleft()
+        foreground = next((request for request in self if not request.background), None)
+        background = next((request for request in self if request.background), None)
+        if sum(other.background for other in running) >= self._background_slots:
+            background = None
+        if foreground and (background is None or self._passed < BACKGROUND_EVERY):
+            self._passed += background is not None
+            self.remove(foreground)
+            return foreground
+        if background:
+            self._passed = 0
+            self.remove(background)
+        return background
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,15 +168,17 @@ class ModelRunner:
     @property
     def has_foreground(self) -> bool:
         """Whether a foreground request runs or waits."""
-        return bool(self.queue.foreground) or any(not sequence.background for sequence in self.running)
+        return any(not sequence.background for sequence in (*self.queue, *self.running))
 
     def add(self, sequence: ResponseSequence) -> None:
         sequence.served = self._own.get(sequence.request.adapter, self._served)
-        self.queue.add(sequence)
+        self.queue.append(sequence)
 
     def cancel(self, sequence: ResponseSequence) -> None:
         """Free its slot or its place in the queue, if it has one."""
-        if not self.queue.remove(sequence):
+        if sequence in self.queue:
+            self.queue.remove(sequence)
+        else:
             self._release(sequence)
 
     def swap(self, module: nn.Module, version: int) -> None:
@@ -210,12 +199,10 @@ class ModelRunner:
 
     def fail(self, error: Exception) -> None:
         """End every response with this error."""
-        while sequence := self.queue.next(()):
-            sequence.deliver(error)
         running = self.running
-        for sequence in running:
+        for sequence in (*self.queue, *running):
             sequence.deliver(error)
-        for sequences in (self._waiting, self._reading, self._decoding):
+        for sequences in (self.queue, self._waiting, self._reading, self._decoding):
             sequences.clear()
         self._batch.clear()
         for served in {self._served, *self._own.values(), *(sequence.served for sequence in running)}:
@@ -443,7 +430,7 @@ class ModelRunner:
         row.cut(same)
         start, end = same - sequence.start, len(text) - sequence.start
         try:
-            row.extend(self._batch.taken(place, start, end), text[same:])
+            row.extend(self._batch.layers_between(start, end, row=place), text[same:])
         except Exception:  # no memory for more: the row stays as it was
             log.exception("a response's keys and values could not be kept")
 
