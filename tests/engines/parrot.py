@@ -80,7 +80,7 @@ def parrot_engine(
 def runner_of(module: nn.Module, *, budget: PrefillBudget = BUDGET) -> ModelRunner:
     """A model runner that the test steps itself."""
     kept = PrefixCache(CACHE_BYTES)
-    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, budget=budget, cache=kept)
+    return ModelRunner(module, slots=8, reserve=2, context_length=CONTEXT, budget=budget, cache=kept)
 
 
 def sequence_of(

@@ -61,7 +61,6 @@ class House:
         budget = PrefillBudget(chunk=chunk, per_step=chunk)
         self.runner = ModelRunner(
             self.modules[0],
-            0,
             slots=4,
             reserve=1,
             context_length=CONTEXT,
@@ -201,7 +200,7 @@ def test_after_a_swap_nothing_that_older_weights_read_is_found(house: House) -> 
     house.say(PROMPT)
     under_way = house.ask([*PROMPT, 90, 91], max_tokens=9)
     house.ticks(3)
-    house.runner.swap(house.modules[1], 1)
+    house.runner.swap(1, house.modules[1])
     assert house.cost(PROMPT) == len(PROMPT)
     house.finish()
     assert {step.cache_version for step in under_way.given} == {0}
@@ -212,7 +211,7 @@ def test_after_a_swap_nothing_that_older_weights_read_is_found(house: House) -> 
 def test_a_prompt_that_waits_when_weights_change_is_read_with_the_new_ones(house: House) -> None:
     leader, follower = house.ask(PROMPT), house.ask([*PROMPT, 9])
     house.ticks(2)
-    house.runner.swap(house.modules[1], 1)
+    house.runner.swap(1, house.modules[1])
     house.finish()
     assert {step.cache_version for step in leader.given} == {0}
     assert {step.cache_version for step in follower.given} == {1}
@@ -292,7 +291,7 @@ def test_whatever_comes_between_a_response_is_that_of_a_plain_forward(
             house.ask([*texts[-1 - how[0] % len(texts)], POISON])
         elif what == "swap" and version < 2:
             version += 1
-            house.runner.swap(house.modules[version], version)
+            house.runner.swap(version, house.modules[version])
         texts += [[*said.prompt, *said.ids] for said in everyone[-1:] if said.given]
     house.finish()
     for said in everyone:

@@ -42,7 +42,7 @@ def test_a_prompt_read_across_a_swap_names_the_older_version_as_its_cache() -> N
     runner = runner_of(Parrot(0), budget=PrefillBudget(chunk=10, per_step=10))
     runner.add(sequence_of([1] * 15, taken.append, max_tokens=2))
     runner.tick(1)
-    runner.swap(Parrot(7), 7)
+    runner.swap(7, Parrot(7))
     runner.tick(2)
     runner.tick(3)
     assert [step.versions for step in taken] == [(7,), (7,)]

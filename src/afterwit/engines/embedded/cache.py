@@ -297,10 +297,12 @@ class PrefixCache:
         in_use = sum(row.nbytes for row in self._owners if row.users)
         return in_use + self._bytes(tokens) <= self._budget
 
-    def make_room(self, tokens: int = 0) -> None:
-        """Drop the oldest unused rows until one of this many tokens fits."""
+    def make_room(self, tokens: int = 0, *, keep: Row | None = None) -> None:
+        """Drop the oldest unused rows until one of this many tokens fits. `keep` stays, now the youngest."""
+        if keep is not None and keep in self._owners:
+            self._owners[keep] = self._owners.pop(keep)
         total, rows = self.nbytes + self._bytes(tokens), len(self._owners)
-        for row in [row for row in self._owners if not row.users]:
+        for row in [row for row in self._owners if not row.users and row is not keep]:
             if total <= self._budget and rows <= MOST_ROWS:
                 return
             total, rows = total - row.nbytes, rows - 1

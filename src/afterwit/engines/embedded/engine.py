@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -184,10 +185,11 @@ class EmbeddedEngine:
 
     @property
     def version(self) -> int:
-        return self.runners[Weights.LIVE].version
+        return self.runners[Weights.LIVE].served[SHARED].version
 
     def live(self, adapter: str) -> int | None:
-        return self.version if adapter == SHARED else self._own.live(adapter)
+        served = self._own.served.get(adapter)
+        return self.version if adapter == SHARED else None if served is None else served.version
 
     @property
     def fault(self) -> str | None:
@@ -244,7 +246,7 @@ class EmbeddedEngine:
         runner = self.runners[weights]
         async with self._scoring:
             # read in the worker's thread: there they change together
-            module, version = await self._in_worker(lambda: (runner.module, runner.version))
+            module, version = await self._worker.call(lambda: (runner.module, runner.served[SHARED].version))
             try:
                 return await asyncio.to_thread(score_rows, module, version, tuple(rows), top=top)
             except Exception as error:  # a model is foreign code and may raise anything
@@ -255,10 +257,10 @@ class EmbeddedEngine:
         self._staged = None
         if adapter == SHARED:
             module = await asyncio.to_thread(self._load, folder)
-            self._staged = Staged(adapter, version, folder, module)
+            self._staged = Staged(version, adapter, folder, module)
         else:
             factors = await asyncio.to_thread(self._load_own, folder, self._rows)
-            self._staged = Staged(adapter, version, folder, self._rows.module, factors)
+            self._staged = Staged(version, adapter, folder, self._rows.module, factors)
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         staged = self._what_is_staged()
@@ -269,17 +271,14 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        staged = self._what_is_staged()
-        if staged.adapter == SHARED:
-            swap = partial(self.runners[Weights.LIVE].swap, staged.module, staged.version)
-        else:
-            swap = partial(self._own.put, staged.adapter, staged.factors, staged.version)
-        await self._in_worker(swap)
+        version, adapter, _, module, factors = self._what_is_staged()
+        runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
+        await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
-        await self._in_worker(partial(self._own.take, adapter))
+        await self._worker.call(partial(self._own.unload, adapter))
 
     async def discard(self) -> None:
         self._staged = None
@@ -289,13 +288,10 @@ class EmbeddedEngine:
             return
         self._open = False
         self._staged = None
-        await self._in_worker(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
+        await self._worker.call(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
         if self.grammars is not None:
             self.grammars.close()
-
-    async def _in_worker(self, action: Callable[[], Done]) -> Done:
-        return await asyncio.wrap_future(self._worker.call(action))
 
     async def _prepared(self, request: Generate) -> tuple[ModelRunner, ResponseSequence, Events]:
         """A request's runner, its sequence, and the queue that gets its steps. A schema is compiled in
@@ -365,8 +361,8 @@ class Worker(threading.Thread):
         """Run `action` before the next decode step."""
         self._inbox.put(action)
 
-    def call(self, action: Callable[[], Done]) -> Future[Done]:
-        """As `post`. The future has the action's result, or its error."""
+    async def call(self, action: Callable[[], Done]) -> Done:
+        """The result of `action`, which runs before the next decode step."""
         future: Future[Done] = Future()
 
         def run() -> None:
@@ -376,7 +372,7 @@ class Worker(threading.Thread):
                 future.set_exception(error)
 
         self.post(run)
-        return future
+        return await asyncio.wrap_future(future)
 
     def end(self, error: Exception) -> None:
         """End the thread, from an action; every running or waiting request gets `error`."""
@@ -395,7 +391,10 @@ class Worker(threading.Thread):
             except Exception as error:  # not one request's fault: none of them can go on safely
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
-            self._flush()
+            events, self._events = self._events, defaultdict(list)
+            for loop, batch in events.items():
+                with suppress(RuntimeError):  # the loop has closed, and its clients with it
+                    loop.call_soon_threadsafe(_put, batch)
 
     def _step(self) -> None:
         """A tick of each runner. While one serves the foreground, background work alone steps rarely."""
@@ -405,14 +404,6 @@ class Worker(threading.Thread):
         for runner, own in zip(self._runners, foreground, strict=True):
             if own or not any(foreground) or self._tick % BACKGROUND_EVERY == 0:
                 runner.tick(self._tick, others_decode=decodes)
-
-    def _flush(self) -> None:
-        events, self._events = self._events, defaultdict(list)
-        for loop, batch in events.items():
-            try:
-                loop.call_soon_threadsafe(_put, batch)
-            except RuntimeError:  # the loop has closed, and its clients with it
-                log.debug("a client's event loop closed before its response ended")
 
     def _fail(self, error: Exception) -> None:
         for runner in self._runners:

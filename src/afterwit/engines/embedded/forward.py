@@ -28,11 +28,10 @@ OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
 
 def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -> Tensor:
     """Read `ids` after those that the row holds. Logits of the last `keep` positions (0: all), [keep, V]."""
-    device, dtype = _where(module)
-    start = len(row.ids)
-    end = start + len(ids)
+    weight = next(module.parameters())
+    device, start, end = weight.device, len(row.ids), len(row.ids) + len(ids)
     row.aim(len(ids))
-    mask_QL = torch.full((len(ids), end), -torch.inf, dtype=dtype, device=device).triu(start + 1)
+    mask_QL = weight.new_full((len(ids), end), -torch.inf).triu(start + 1)
     logits_1QV: Tensor = module(
         input_ids=torch.tensor([list(ids)], device=device),
         position_ids=torch.arange(start, end, device=device)[None],
@@ -57,9 +56,10 @@ def decode(
 
     A row that has a beginning holds only the positions after it.
     """
-    device, dtype = _where(module)
+    weight = next(module.parameters())
+    device = weight.device
     beyond_BL = batch.aim(first, positions, beginnings or [None] * len(ids), device)
-    mask_BL = torch.zeros(beyond_BL.shape, dtype=dtype, device=device).masked_fill_(beyond_BL, -torch.inf)
+    mask_BL = weight.new_zeros(beyond_BL.shape).masked_fill_(beyond_BL, -torch.inf)
     elsewhere = {"batch": batch} if batch.shared else {}
     logits_B1V: Tensor = module(
         input_ids=torch.tensor(ids, device=device)[:, None],
@@ -84,11 +84,6 @@ def score(module: nn.Module, ids: Sequence[int], *, chunk: int = 256) -> list[fl
         targets_Q = torch.tensor(ids[start + 1 : start + 1 + len(part)], device=logprobs_QV.device)
         scored += logprobs_QV.gather(-1, targets_Q[:, None])[:, 0].tolist()
     return scored
-
-
-def _where(module: nn.Module) -> tuple[torch.device, torch.dtype]:
-    weight = next(module.parameters())
-    return weight.device, weight.dtype
 
 
 def slot_attention(

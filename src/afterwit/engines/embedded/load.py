@@ -120,8 +120,8 @@ def _adapter_errors(folder: Path) -> Iterator[None]:
 class Staged(NamedTuple):
     """Weights that are loaded and not served yet: a module, or factors over the base's."""
 
-    adapter: str
     version: int
+    adapter: str
     folder: Path
     module: nn.Module
     factors: Factors | None = None

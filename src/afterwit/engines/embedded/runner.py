@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from afterwit.adapters import SHARED
 from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.sample import Draw, Drawn, draw
@@ -114,7 +115,6 @@ class ModelRunner:
     def __init__(
         self,
         module: nn.Module,
-        version: int = 0,
         *,
         slots: int,
         reserve: int,
@@ -129,8 +129,8 @@ class ModelRunner:
         `rows` gives each row of a batch its adapter.
         """
         self.module, self._rows = module, rows
-        self._served = Served(version)
-        self._own: dict[str, Served] = {}
+        self.served = {SHARED: Served(0)}
+        """By adapter. Those that are not here are answered by the module alone, as the shared one is."""
         self.queue = RequestQueue(slots=slots, reserve=reserve)
         self._budget, self._cache = budget, cache
         self._context_length, self._in_place = context_length, in_place
@@ -140,16 +140,6 @@ class ModelRunner:
         self._decoding: list[ResponseSequence] = []
         """Row r of the batch belongs to the sequence at r."""
         self._batch = Batch(slots=slots, context_length=context_length)
-
-    @property
-    def version(self) -> int:
-        """Of the module's own weights."""
-        return self._served.version
-
-    def live(self, adapter: str) -> int | None:
-        """The version of a personal adapter; None: it is not loaded, and the module answers alone."""
-        served = self._own.get(adapter)
-        return None if served is None else served.version
 
     @property
     def running(self) -> list[ResponseSequence]:
@@ -171,7 +161,7 @@ class ModelRunner:
         return any(not sequence.background for sequence in (*self.queue, *self.running))
 
     def add(self, sequence: ResponseSequence) -> None:
-        sequence.served = self._own.get(sequence.request.adapter, self._served)
+        sequence.served = self.served.get(sequence.request.adapter, self.served[SHARED])
         self.queue.append(sequence)
 
     def cancel(self, sequence: ResponseSequence) -> None:
@@ -181,20 +171,21 @@ class ModelRunner:
         else:
             self._release(sequence)
 
-    def swap(self, module: nn.Module, version: int) -> None:
-        """Go on with other weights. The prefix cache of the old ones is forgotten."""
-        self.module, self._served.version = module, version
-        self._cache.forget(self._served)
+    def swap(
+        self, version: int, module: nn.Module, adapter: str = SHARED, factors: Factors | None = None
+    ) -> None:
+        """Go on with other weights of an adapter: another module, or other factors over the same one.
 
-    def put(self, adapter: str, factors: Factors | None, version: int) -> None:
-        """Go on with other weights of one adapter. Its responses that began with the module alone end so."""
-        served = self._own.setdefault(adapter, Served(version))
-        served.version, served.factors = version, factors
+        The prefix cache of the old ones is forgotten. Responses of a new adapter that began with the module
+        alone end so.
+        """
+        served = self.served.setdefault(adapter, Served(version))
+        self.module, served.version, served.factors = module, version, factors
         self._cache.forget(served)
 
-    def take(self, adapter: str) -> None:
-        """Unload an adapter. Its running responses end with it."""
-        if (served := self._own.pop(adapter, None)) is not None:
+    def unload(self, adapter: str) -> None:
+        """Unload a personal adapter. Its running responses end with it."""
+        if (served := self.served.pop(adapter, None)) is not None:
             self._cache.forget(served)
 
     def fail(self, error: Exception) -> None:
@@ -205,7 +196,7 @@ class ModelRunner:
         for sequences in (self.queue, self._waiting, self._reading, self._decoding):
             sequences.clear()
         self._batch.clear()
-        for served in {self._served, *self._own.values(), *(sequence.served for sequence in running)}:
+        for served in {*self.served.values(), *(sequence.served for sequence in running)}:
             self._cache.forget(served)
 
     def tick(self, number: int, *, others_decode: bool = False) -> None:
@@ -264,7 +255,9 @@ class ModelRunner:
                 row.cut(tokens)
                 row.coming = length
             else:
-                row = self._copied(row, tokens, sequence)
+                self._cache.make_room(length, keep=row)
+                row = row.first(tokens, coming=length)
+                self._cache.add(sequence.served, row)
         if tokens:
             sequence.extend_cache(tokens)
         self._cache.use(row)
@@ -273,17 +266,6 @@ class ModelRunner:
         self._reading.append(sequence)
         if sequence.uncached <= 1:
             self._join(sequence)
-
-    def _copied(self, row: Row, tokens: int, sequence: ResponseSequence) -> Row:
-        """A copy of a row's first tokens. The row stays while room is made for it."""
-        self._cache.use(row)
-        try:
-            self._cache.make_room(len(sequence.prompt))
-            copy = row.first(tokens, coming=len(sequence.prompt))
-        finally:
-            self._cache.leave(row)
-        self._cache.add(sequence.served, copy)
-        return copy
 
     def _prefill(self, number: int, *, decoding: bool) -> None:
         """Read prompts on, by at most `budget.chunk` of work in all.
@@ -313,7 +295,7 @@ class ModelRunner:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         try:
             with self._rows([sequence.served.factors]):
-                logits_1V = prefill(self.module, _row_of(sequence), ids)
+                logits_1V = prefill(self.module, sequence.row, ids)
             sequence.read += size
             sequence.extend_cache(size)
             if sequence.uncached:
@@ -332,9 +314,7 @@ class ModelRunner:
         """The prompt is read: the sequence gets the row of the batch after the others."""
         last = len(sequence.prompt) - 1
         sequence.start = last if self._in_place is not None and last >= self._in_place else 0
-        self._batch.put(
-            len(self._decoding), _row_of(sequence).layers_between(sequence.start, sequence.cached)
-        )
+        self._batch.put(len(self._decoding), sequence.row.layers_between(sequence.start, sequence.cached))
         self._decoding.append(sequence)
         self._reading.remove(sequence)
 
@@ -397,14 +377,12 @@ class ModelRunner:
             self._leave(sequence, failed=failed)
         elif sequence in self._reading:
             self._reading.remove(sequence)
-        elif sequence in self._waiting:
-            del self._waiting[sequence]
         else:
+            self._waiting.pop(sequence, None)
             return
-        if sequence.row is not None:
-            if failed:
-                self._cache.drop(sequence.row)
-            self._cache.leave(sequence.row)
+        if failed:
+            self._cache.drop(sequence.row)
+        self._cache.leave(sequence.row)
 
     def _leave(self, sequence: ResponseSequence, *, failed: bool) -> None:
         """Remove a response from the batch. The last row fills the hole, so that rows stay adjacent."""
@@ -422,7 +400,7 @@ class ModelRunner:
 
     def _keep(self, sequence: ResponseSequence, place: int) -> None:
         """Append the response to the prompt in its row, unless the row has more of another text."""
-        row, text = _row_of(sequence), sequence.text
+        row, text = sequence.row, sequence.text
         same = shared(row.ids, text)
         lost = len(row.ids) - same
         if row not in self._cache or (lost and (row.users > 1 or LOST * lost > same)):
@@ -433,11 +411,6 @@ class ModelRunner:
             row.extend(self._batch.layers_between(start, end, row=place), text[same:])
         except Exception:  # no memory for more: the row stays as it was
             log.exception("a response's keys and values could not be kept")
-
-
-def _row_of(sequence: ResponseSequence) -> Row:
-    assert sequence.row is not None, "a sequence has a row once it is started"
-    return sequence.row
 
 
 def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:

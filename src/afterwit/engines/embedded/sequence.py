@@ -58,8 +58,8 @@ class ResponseSequence:
         self.response_ids: list[int] = []
         self.served = Served(0)
         """Set by the runner that accepts it."""
-        self.row: Row | None = None
-        """Keys and values of its text up to some position; None until it is started."""
+        self.row: Row
+        """Keys and values of its text up to some position. Set when it is started."""
         self.start = 0
         """The number of positions that it attends to in its row. The others are in the batch, see `Batch`."""
         self.cached = 0
@@ -92,7 +92,7 @@ class ResponseSequence:
     @property
     def beginning(self) -> Beginning | None:
         """The positions that it attends to in its row, if any."""
-        return Beginning(self.row, self.start) if self.row is not None and self.start else None
+        return Beginning(self.row, self.start) if self.start else None
 
     @property
     def text(self) -> array[int]:
