@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.exporting.example import Example
+from afterwit.exporting.examples import Example
 from afterwit.judging.hinted_prompts import splice
 from afterwit.message import Conversation, Message
 from afterwit.turn import RecordedTurn, Sampled

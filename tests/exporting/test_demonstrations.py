@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.exporting.example import LeftOut
+from afterwit.exporting.examples import LeftOut
 from afterwit.exporting.formats import FORMATS
 from afterwit.message import Conversation, Message
 from afterwit.turn import Finish, ImportedTurn, Kind

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.exporting.example import LeftOut
+from afterwit.exporting.examples import LeftOut
 from afterwit.exporting.formats import FORMATS
 from afterwit.message import Conversation, Message
 from tests.exporting.examples import HINT, an_example, asked

@@ -23,36 +23,36 @@ RECORDING = Recording(messages=MESSAGES, responses=(1, 3))
 
 
 def test_each_response_is_a_turn_that_the_next_one_follows() -> None:
-    call, answer = steps_of(RECORDING, now=7.0)
-    assert (call.turn.parent, answer.turn.parent) == (None, call.turn.id)
-    assert call.turn.session == answer.turn.session == call.turn.id
-    assert (call.turn.finish, answer.turn.finish) == (Finish.TOOL_CALLS, Finish.STOP)
-    assert (call.next_state, answer.next_state) == (MESSAGES[2:3], MESSAGES[4:])
-    assert answer.turn.conversation.messages == MESSAGES[:3]
+    (call, after_call), (answer, after_answer) = steps_of(RECORDING, now=7.0)
+    assert (call.parent, answer.parent) == (None, call.id)
+    assert call.session == answer.session == call.id
+    assert (call.finish, answer.finish) == (Finish.TOOL_CALLS, Finish.STOP)
+    assert (after_call, after_answer) == (MESSAGES[2:3], MESSAGES[4:])
+    assert answer.conversation.messages == MESSAGES[:3]
 
 
 def test_what_the_system_alone_told_behind_a_response_came_of_it() -> None:
     ran, asked = Message(role="system", content="Ran it: milk"), MESSAGES[0]
     told = Recording(messages=(asked, MESSAGES[3], ran), responses=(1,))
     reminded = Recording(messages=(asked, MESSAGES[3], ran, MESSAGES[4]), responses=(1,))
-    assert steps_of(told, now=0.0)[0].next_state == (Message(role="tool", content="Ran it: milk"),)
-    assert steps_of(reminded, now=0.0)[0].next_state == (MESSAGES[4],)
+    assert steps_of(told, now=0.0)[0][1] == (Message(role="tool", content="Ran it: milk"),)
+    assert steps_of(reminded, now=0.0)[0][1] == (MESSAGES[4],)
 
 
 def test_the_same_recording_has_the_same_ids_at_any_time() -> None:
     first, second = steps_of(RECORDING, now=1.0), steps_of(RECORDING, now=2.0)
-    assert [step.turn.id for step in first] == [step.turn.id for step in second]
+    assert [turn.id for turn, _ in first] == [turn.id for turn, _ in second]
 
 
 def test_conversations_that_only_begin_alike_are_two_sessions() -> None:
     other = (*MESSAGES[:2], Message(role="tool", content="honey", tool_call_id="c1"), *MESSAGES[3:])
     ours = steps_of(RECORDING, now=0.0)
     theirs = steps_of(Recording(messages=other, responses=(1, 3)), now=0.0)
-    assert {step.turn.id for step in ours}.isdisjoint(step.turn.id for step in theirs)
+    assert {turn.id for turn, _ in ours}.isdisjoint(turn.id for turn, _ in theirs)
 
 
 def test_an_imported_turn_is_judged_and_ends_because_it_was_not_sampled() -> None:
-    turn = steps_of(RECORDING, now=0.0)[0].turn
+    turn = steps_of(RECORDING, now=0.0)[0][0]
     praised = Verdict(reward=1, source=Source.VOTES, hints=("Do it again.",))
     assert unjudged(turn) is None
     assert untrainable(turn) is Reads().of(turn, praised).reason is Reason.NOT_SAMPLED_HERE

@@ -234,8 +234,8 @@ def _write(
     """Write the turns, and return what was written in a sentence."""
     import orjson
 
-    from afterwit.exporting.export import Examples, write
-    from afterwit.exporting.formats import WITH_IDS
+    from afterwit.exporting.examples import Examples
+    from afterwit.exporting.formats import WITH_IDS, write
     from afterwit.store import whole
 
     if format == WHOLE:

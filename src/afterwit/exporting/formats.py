@@ -10,21 +10,24 @@ atropos         scored groups of turns with one prompt, without teacher rows, wh
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
-from afterwit.exporting.example import (
+from afterwit.exporting.examples import (
     Demonstration,
     Example,
+    Examples,
     LeftOut,
     Sampled,
     demonstrations,
     sampled,
 )
 from afterwit.message import Message
+from afterwit.text import counted
 from afterwit.turn import RecordedTurn, Turn
 
 Row = Mapping[str, Any]
@@ -49,26 +52,48 @@ WITH_IDS = frozenset({"trl", "verl", "atropos"})
 """Formats whose rows hold token ids."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """The result of an export."""
+
+    rows: int
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Turns that are in no row, by reason."""
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.most_common())
+        left = f"; {self.left_out.total()} turns left out: {reasons}" if reasons else ""
+        return f"{counted(self.rows, 'row')} written{left}"
+
+
+def write(examples: Examples, format: str, out: BinaryIO) -> Exported:
+    """Write the examples as JSON lines of a format."""
+    rows, left_out = 0, Counter[str]()
+    for row in FORMATS[format](examples):
+        if isinstance(row, LeftOut):
+            left_out[row.reason] += 1
+        else:
+            out.write(orjson.dumps(examples.redaction.redacted_json(row)) + b"\n")
+            rows += 1
+    return Exported(rows=rows, left_out=left_out)
+
+
 def _rows(
     find: Callable[[Iterable[Example]], Iterator[Found | LeftOut]], row: Callable[[Found], Row | LeftOut]
 ) -> Rows:
     """A format with a row for each sample or demonstration."""
-
-    def rows(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
-        return (found if isinstance(found, LeftOut) else row(found) for found in find(examples))
-
-    return rows
+    return lambda examples: (one if isinstance(one, LeftOut) else row(one) for one in find(examples))
 
 
 def _trl(found: Sampled) -> Row:
     """`prompt`, `completion` and `label` are for TRL's own trainers; the other fields are as sampled."""
-    turn, verdict = found.turn, found.verdict
+    example, turn, verdict = found
     return {
         "prompt": _messages(turn.conversation.messages),
         "completion": _messages([turn.message]),
         **_template(turn),
         "label": None if verdict.reward == 0 else verdict.reward > 0,
-        "privileged_context": verdict.hints[0] if verdict.hints else None,
+        "privileged_context": example.hint,
         "prompt_ids": list(turn.prompt_ids),
         "completion_ids": list(turn.sampled.ids),
         "env_mask": _mask(turn),
@@ -76,19 +101,20 @@ def _trl(found: Sampled) -> Row:
         "logprobs_basis": turn.sampled.basis.value,
         "temperature": turn.sampling.temperature,
         "reward": float(verdict.reward),
-        "advantage": found.example.advantage,
+        "advantage": example.advantage,
         "hints": list(verdict.hints),
-        "rl": found.example.rl,
-        "opd": found.example.opd,
+        "rl": example.rl,
+        "opd": example.opd,
         "versions": list(turn.sampled.versions),
-        "group": found.example.prompt_key,
+        "group": example.prompt_key,
         "turn": turn.id,
         "session": turn.session,
     }
 
 
 def _verl(found: Sampled) -> Row:
-    turn, verdict, mask = found.turn, found.verdict, _mask(found.turn)
+    example, turn, verdict = found
+    mask = _mask(turn)
     return {
         "data_source": "afterwit",
         "prompt": _messages(turn.conversation.messages),
@@ -101,29 +127,29 @@ def _verl(found: Sampled) -> Row:
             "hints": list(verdict.hints),
             "temperature": turn.sampling.temperature,
             "logprobs_basis": turn.sampled.basis.value,
-            "rl": found.example.rl,
-            "opd": found.example.opd,
+            "rl": example.rl,
+            "opd": example.opd,
         },
-        "uid": found.example.prompt_key,
+        "uid": example.prompt_key,
         "prompts": list(turn.prompt_ids),
         "responses": list(turn.sampled.ids),
         "response_mask": mask,
         "rollout_log_probs": list(turn.sampled.logprobs),
         "token_level_scores": [0.0] * (len(mask) - 1) + [float(verdict.reward)],
-        "advantages": [found.example.advantage * trained for trained in mask],
+        "advantages": [example.advantage * trained for trained in mask],
         "versions": list(turn.sampled.versions),
     }
 
 
 def _openpipe(found: Demonstration) -> Row:
-    turn = found.example.turn
+    turn, (response_turn, response) = found.example.turn, found.good
     tools = [dict(tool) for tool in turn.conversation.tools]
     digest = hashlib.sha256(turn.session.encode()).digest()
     facts = {
         "turn": turn.id,
         "session": turn.session,
-        "kind": found.kind.value,
-        "response_turn": found.response_turn,
+        "kind": found.kind,
+        "response_turn": response_turn,
         "hint": found.example.hint,
     }
     before = [
@@ -131,9 +157,9 @@ def _openpipe(found: Demonstration) -> Row:
         for message in _messages(turn.conversation.messages)
     ]
     return {
-        "messages": [*before, {**found.response.to_dict(), "weight": 1}],
+        "messages": [*before, {**response.to_dict(), "weight": 1}],
         **({"tools": tools} if tools else {}),
-        **({} if found.worse is None else {"rejected_message": found.worse.to_dict()}),
+        **({} if found.bad is None else {"rejected_message": found.bad[1].to_dict()}),
         # by session, so that no conversation is on both sides; the same in every export
         "split": "TEST" if int.from_bytes(digest[:4]) % TEST_OF == 0 else "TRAIN",
         "metadata": {name: value for name, value in facts.items() if value is not None},
@@ -141,25 +167,27 @@ def _openpipe(found: Demonstration) -> Row:
 
 
 def _sft(found: Demonstration) -> Row:
+    turn, (response_turn, response) = found.example.turn, found.good
     return {
-        "prompt": _messages(found.example.turn.conversation.messages),
-        "completion": _messages([found.response]),
+        "prompt": _messages(turn.conversation.messages),
+        "completion": _messages([response]),
         **_circumstances(found),
-        "turn": found.example.turn.id,
-        "completion_turn": found.response_turn,
+        "turn": turn.id,
+        "completion_turn": response_turn,
     }
 
 
 def _dpo(found: Demonstration) -> Row | LeftOut:
-    if found.worse is None:
+    if found.bad is None:
         return LeftOut(turn=found.example.turn.id, reason=NOTHING_WORSE)
+    (chosen_turn, chosen), (rejected_turn, rejected) = found.good, found.bad
     return {
         "prompt": _messages(found.example.turn.conversation.messages),
-        "chosen": _messages([found.response]),
-        "rejected": _messages([found.worse]),
+        "chosen": _messages([chosen]),
+        "rejected": _messages([rejected]),
         **_circumstances(found),
-        "chosen_turn": found.response_turn,
-        "rejected_turn": found.worse_turn,
+        "chosen_turn": chosen_turn,
+        "rejected_turn": rejected_turn,
     }
 
 
@@ -167,7 +195,7 @@ def _circumstances(found: Demonstration) -> dict[str, Any]:
     turn, hinted = found.example.turn, found.example.hinted
     return {
         **_template(turn),
-        "kind": found.kind.value,
+        "kind": found.kind,
         "hint": found.example.hint,
         "hinted_prompt": _messages(hinted) if hinted else None,
         "sampled": _messages([turn.message]),
@@ -177,19 +205,16 @@ def _circumstances(found: Demonstration) -> dict[str, Any]:
 
 def _atropos(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
     """One row for each prompt, when its last sample was read. The examples are iterated twice."""
-    last = {
-        found.example.prompt_key: found.turn.id
-        for found in sampled(examples)
-        if not isinstance(found, LeftOut)
-    }
+    known = (one for one in sampled(examples) if not isinstance(one, LeftOut))
+    last = {example.prompt_key: turn.id for example, turn, _ in known}
     waiting = defaultdict[str, list[Sampled]](list)
     for found in sampled(examples):
         if isinstance(found, LeftOut):
             yield found
             continue
-        key = found.example.prompt_key
+        key = found[0].prompt_key
         waiting[key].append(found)
-        if last.get(key) == found.turn.id:
+        if last.get(key) == found[1].id:
             yield _group(key, waiting.pop(key))
     for key, group in waiting.items():  # recorded since they were first iterated
         yield _group(key, group)
@@ -201,38 +226,28 @@ def _group(key: str, group: Sequence[Sampled]) -> Row:
         trained = [NOT_TRAINED if forced else token for token, forced in own]
         return [NOT_TRAINED] * len(turn.prompt_ids) + trained
 
-    turns = [each.turn for each in group]
+    turns = [turn for _, turn, _ in group]
     return {
         "tokens": [[*turn.prompt_ids, *turn.sampled.ids] for turn in turns],
         "masks": [masks(turn) for turn in turns],
-        "scores": [float(each.verdict.reward) for each in group],
+        "scores": [float(verdict.reward) for _, _, verdict in group],
         "inference_logprobs": [
             [PROMPT_LOGPROB] * len(turn.prompt_ids) + list(turn.sampled.logprobs) for turn in turns
         ],
         "messages": [_messages([*turn.conversation.messages, turn.message]) for turn in turns],
         "overrides": [
             {
-                "turn": each.turn.id,
-                "session": each.turn.session,
-                "hints": list(each.verdict.hints),
-                "versions": list(each.turn.sampled.versions),
-                "temperature": each.turn.sampling.temperature,
-                "logprobs_basis": each.turn.sampled.basis.value,
+                "turn": turn.id,
+                "session": turn.session,
+                "hints": list(verdict.hints),
+                "versions": list(turn.sampled.versions),
+                "temperature": turn.sampling.temperature,
+                "logprobs_basis": turn.sampled.basis.value,
             }
-            for each in group
+            for _, turn, verdict in group
         ],
         "group_overrides": {"group": key},
     }
-
-
-FORMATS: Mapping[str, Rows] = {
-    "trl": _rows(sampled, _trl),
-    "verl": _rows(sampled, _verl),
-    "openpipe": _rows(demonstrations, _openpipe),
-    "sft": _rows(demonstrations, _sft),
-    "dpo": _rows(demonstrations, _dpo),
-    "atropos": _atropos,
-}
 
 
 def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -251,3 +266,13 @@ def _template(turn: RecordedTurn) -> dict[str, str | None]:
 def _mask(turn: Turn) -> list[int]:
     """1 for each sampled token, 0 for each that a grammar or the caller forced."""
     return [int(not forced) for forced in turn.sampled.forced]
+
+
+FORMATS: Mapping[str, Rows] = {
+    "trl": _rows(sampled, _trl),
+    "verl": _rows(sampled, _verl),
+    "openpipe": _rows(demonstrations, _openpipe),
+    "sft": _rows(demonstrations, _sft),
+    "dpo": _rows(demonstrations, _dpo),
+    "atropos": _atropos,
+}

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import TurnNotFound
-from afterwit.importing.recorded import BadLine, RecordedStep, read, steps_of
+from afterwit.importing.recorded import BadLine, read, steps_of
 from afterwit.lifecycle import Reason
+from afterwit.message import Message
 from afterwit.store import Store
 from afterwit.turn import ImportedTurn
 
@@ -37,14 +38,15 @@ def import_lines(
         if isinstance(found, BadLine):
             done.bad.append(found)
             continue
-        new = [step for step in steps_of(found, now=now()) if not _known(store, step.turn)]
+        steps = steps_of(found, now=now())
+        new = [(turn, followed) for turn, followed in steps if not _is_known(store, turn.id)]
         done.conversations += 1
         done.turns += len(new)
-        done.known += len(found.responses) - len(new)
+        done.known += len(steps) - len(new)
         if store is not None and not dry_run:
             with store.transaction():
-                for step in new:
-                    _add(store, step, judge=judge, now=now())
+                for turn, followed in new:
+                    _add(store, turn, followed, judge=judge, now=now())
     return done
 
 
@@ -55,27 +57,19 @@ def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterat
         advance(len(line))
 
 
-def _known(store: Store | None, turn: ImportedTurn) -> bool:
-    if store is None:
-        return False
+def _is_known(store: Store | None, turn: str) -> bool:
     try:
-        return store.resolve(turn.id) == turn.id
+        return store is not None and store.resolve(turn) == turn
     except TurnNotFound:
         return False
 
 
-def _add(store: Store, step: RecordedStep, *, judge: bool, now: float) -> None:
-    turn = step.turn
-    request = read_request(
-        turn=turn.id,
-        scope=turn.scope,
-        conversation=turn.conversation,
-        client=ClientSession(),
-        streamed=False,
-    )
+def _add(store: Store, turn: ImportedTurn, followed: tuple[Message, ...], *, judge: bool, now: float) -> None:
+    client, said = ClientSession(), turn.conversation
+    request = read_request(turn=turn.id, scope=turn.scope, conversation=said, client=client, streamed=False)
     full_hash, full_depth = request.full(turn.message)
     reason = None if judge else Reason.NOT_SAMPLED_HERE
-    if not step.next_state:
+    if not followed:
         reason = Reason.NO_NEXT_STATE
     if not (turn.message.content or turn.message.tool_calls):
         reason = Reason.EMPTY_RESPONSE
@@ -89,5 +83,5 @@ def _add(store: Store, step: RecordedStep, *, judge: bool, now: float) -> None:
         reason=reason,
         now=now,
     )
-    if step.next_state:
-        store.answer(turn.id, step.next_state, answered_by=None, now=now)
+    if followed:
+        store.answer(turn.id, followed, answered_by=None, now=now)

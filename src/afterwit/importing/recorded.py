@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -67,28 +67,36 @@ class Recording:
                 raise ValueError(f"the response at index {at} is said by {self.messages[at].role}")
 
 
+class _Step(NamedTuple):
+    """One turn of a session in OpenClaw-RL's form."""
+
+    before: tuple[Message, ...]
+    response: Message
+    next_state: tuple[Message, ...]
+
+
 def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
     """The recordings of a file's lines, in order. A session of several records comes when its end is known.
 
     Empty lines are left out.
     """
-    chains: dict[str, list[SessionRecord]] = {}
+    chains: dict[str, list[_Step]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             data = orjson.loads(line)
-            if isinstance(data, Mapping) and "session_id" in data and "response_text" in data:
-                record = _parse_record(data)
-                chain = chains.get(record.session)
-                if chain is not None and _continues(record, chain[-1]):
-                    chain.append(record)
-                    continue
-                chains[record.session] = [record]
-                if chain is not None:
-                    yield _recording(chain)
-            else:
-                yield _parse_conversation(data)
+            if not (isinstance(data, Mapping) and "session_id" in data and "response_text" in data):
+                yield _conversation(data)
+                continue
+            session, step = as_text(data["session_id"], "session_id"), _step(data)
+            chain = chains.get(session)
+            if chain is not None and _continues(step, chain[-1]):
+                chain.append(step)
+                continue
+            chains[session] = [step]
+            if chain is not None:
+                yield _recording(chain)
         except orjson.JSONDecodeError as error:
             yield BadLine(number=number, reason=f"not valid JSON: {error}")
         except RequestError as error:
@@ -98,7 +106,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
     yield from map(_recording, chains.values())
 
 
-def _parse_conversation(data: Any) -> Recording:
+def _conversation(data: Any) -> Recording:
     """Every response of the conversation."""
     line = as_object(data, "the line")
     if "messages" not in line:
@@ -114,74 +122,49 @@ def _parse_conversation(data: Any) -> Recording:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """One turn of a session in OpenClaw-RL's form."""
-
-    session: str
-    before: tuple[Message, ...]
-    response: Message
-    next_state: tuple[Message, ...]
-
-
-def _parse_record(data: Mapping[str, Any]) -> SessionRecord:
-    before = parse_messages(data.get("messages"), LIMITS)
-    next_state: tuple[Message, ...] = ()
+def _step(data: Mapping[str, Any]) -> _Step:
+    """The response is without the marks of its template, and without the text of parsed calls."""
+    before, next_state = parse_messages(data.get("messages"), LIMITS), tuple[Message, ...]()
     if data.get("next_state") is not None:
         next_state = parse_messages([as_object(data["next_state"], "next_state")], LIMITS)
         if next_state[0].role == "assistant":
             raise wrong_value("next_state", "is said by the assistant")
-    return SessionRecord(
-        session=as_text(data["session_id"], "session_id"),
-        before=before,
-        response=_response(as_text(data["response_text"], "response_text"), data.get("tool_calls")),
-        next_state=next_state,
-    )
-
-
-def _response(said: str, calls: Any) -> Message:
-    """The response without the marks of its template, and without the text of the parsed `calls`."""
+    said, calls = as_text(data["response_text"], "response_text"), data.get("tool_calls")
     thought = _THOUGHT.match(said)
     content = _END.sub("", said[thought.end() :] if thought else said)
-    written = {"role": "assistant", "content": (_CALLS.sub("", content) if calls else content).strip()}
-    (message,) = parse_messages([{**written, "tool_calls": calls}], LIMITS)
-    return replace(message, reasoning=thought[1].strip() or None if thought else None)
+    written = (_CALLS.sub("", content) if calls else content).strip()
+    (response,) = parse_messages([{"role": "assistant", "content": written, "tool_calls": calls}], LIMITS)
+    reasoning = thought[1].strip() or None if thought else None
+    return _Step(before, replace(response, reasoning=reasoning), next_state)
 
 
-def _continues(record: SessionRecord, earlier: SessionRecord) -> bool:
-    """Whether a record's messages are the earlier one's, a response, and something more."""
+def _continues(step: _Step, earlier: _Step) -> bool:
+    """Whether a step's messages are the earlier one's, a response, and something more."""
     at = len(earlier.before)
-    repeats = record.before[:at] == earlier.before and len(record.before) > at + 1
-    return repeats and record.before[at].role == "assistant"
+    repeats = step.before[:at] == earlier.before and len(step.before) > at + 1
+    return repeats and step.before[at].role == "assistant"
 
 
-def _recording(chain: Sequence[SessionRecord]) -> Recording:
-    """The last record has all messages; each earlier response replaces its echo there."""
-    last = chain[-1]
-    messages = [*last.before, last.response, *last.next_state]
-    for record in chain:
-        messages[len(record.before)] = record.response
-    return Recording(messages=tuple(messages), responses=tuple(len(record.before) for record in chain))
+def _recording(chain: Sequence[_Step]) -> Recording:
+    """The last step has all messages; each earlier response replaces its echo there."""
+    messages = [*chain[-1].before, chain[-1].response, *chain[-1].next_state]
+    for step in chain:
+        messages[len(step.before)] = step.response
+    return Recording(messages=tuple(messages), responses=tuple(len(step.before) for step in chain))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedStep:
-    """One turn of a recording."""
-
-    turn: ImportedTurn
-    next_state: tuple[Message, ...]
-    """The next messages of people and tools; empty if nothing followed."""
-
-
-def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
-    """The turns, each the parent of the next. Equal recordings always have equal ids."""
-    steps: list[RecordedStep] = []
+def steps_of(recording: Recording, *, now: float) -> list[tuple[ImportedTurn, tuple[Message, ...]]]:
+    """The turns, each the parent of the next, and the next messages of people and tools after each; () if
+    nothing followed. Equal recordings always have equal ids."""
+    steps = list[tuple[ImportedTurn, tuple[Message, ...]]]()
+    parent: ImportedTurn | None = None
     for at in recording.responses:
         before, response = recording.messages[:at], recording.messages[at]
         reaction = following(recording.messages, at)
-        id = _id(before, response, reaction, recording.tools)
-        parent = steps[-1].turn if steps else None
-        turn = ImportedTurn(
+        said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
+        packed = json.dumps([*said, [dict(tool) for tool in recording.tools]], sort_keys=True).encode()
+        id = digest_id(hashlib.sha256(packed).digest()[:16])
+        parent = ImportedTurn(
             id=id,
             scope=SCOPE,
             session=id if parent is None else parent.session,
@@ -193,7 +176,7 @@ def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
             message=response,
             finish=Finish.TOOL_CALLS if response.tool_calls else Finish.STOP,
         )
-        steps.append(RecordedStep(turn=turn, next_state=reaction))
+        steps.append((parent, reaction))
     return steps
 
 
@@ -204,14 +187,3 @@ def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
     """
     after = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
     return tuple(message for message in after if message.role in ("user", "tool")) or observed(after)
-
-
-def _id(
-    before: Sequence[Message],
-    response: Message,
-    reaction: Sequence[Message],
-    tools: Sequence[Mapping[str, Any]],
-) -> str:
-    said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
-    packed = json.dumps([*said, [dict(tool) for tool in tools]], sort_keys=True).encode()
-    return digest_id(hashlib.sha256(packed).digest()[:16])
