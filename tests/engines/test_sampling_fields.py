@@ -13,7 +13,7 @@ import pytest
 from afterwit.engines import embedded
 from afterwit.engines.server.server import SampleRequest
 from afterwit.engines.sglang.server import params_of as asked_of_sglang
-from afterwit.engines.vllm.server import _params as asked_of_vllm
+from afterwit.engines.vllm.server import params_of as asked_of_vllm
 from afterwit.turn import Sampling
 
 Params = Callable[[SampleRequest], dict[str, Any]]

@@ -14,7 +14,7 @@ import pytest
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.vllm import server as rows
 from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.server import CALL, next_logprobs, pays
+from afterwit.engines.vllm.server import CALL, next_logprobs
 from tests.engines.vllm.recorded import Recorded, listening
 
 IDS = (5, 6, 7, 8, 9)
@@ -60,11 +60,6 @@ async def test_an_id_that_is_not_among_the_likeliest_is_asked_for_under_a_bias(r
     assert model.asked == [(4, []), (4, ["9"]), (3, [])], "the longest beginning comes first"
 
 
-def test_a_response_is_scored_so_if_it_is_short_beside_its_prompt() -> None:
-    assert pays(range(CALL + 1), CALL)
-    assert not pays(range(CALL), CALL - 1)
-
-
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])
 def test_a_table_of_rows_is_read_as_numpy_writes_it(version: tuple[int, int]) -> None:
     table = np.array([[-1.0, -2.0], [-3.5, -np.inf], [-0.25, -8.0]], dtype=np.float32)
@@ -105,6 +100,7 @@ async def test_a_server_with_the_second_model_runner_is_asked_once_for_all_rows(
 
 
 async def test_a_server_that_caches_is_asked_after_each_beginning_of_a_short_response(qwen: Path) -> None:
+    """One that is short compared to its prompt."""
     recorded = Recorded(qwen)
     recorded.caches = True
     ids = (*range(5, 5 + 2 * CALL), 1, 2)
@@ -112,10 +108,11 @@ async def test_a_server_that_caches_is_asked_after_each_beginning_of_a_short_res
         client = ServerClient(url, key=None, silence_s=30.0)
         fit = await inspect(client, qwen, None)
         found = await fit.server.top_logprobs(ids, None, first=2 * CALL, top=3)
+        await fit.server.top_logprobs(ids[1:], None, first=2 * CALL - 1, top=3)
         await client.close()
     assert [place.ids for place in found] == [(0, 1, 2)] * 2
-    lengths = [len(body["token_ids"]) for body in recorded.bodies("/inference/v1/generate")[-2:]]
-    assert lengths == [2 * CALL + 1, 2 * CALL]
+    lengths = [len(body["token_ids"]) for body in recorded.bodies("/inference/v1/generate")[-3:]]
+    assert lengths == [2 * CALL + 1, 2 * CALL, 2 * CALL + 1]
 
 
 def written(table: Any, version: tuple[int, int]) -> str:

@@ -21,8 +21,8 @@ from afterwit.engines.port import (
     TopLogprobs,
     guided_schema,
 )
-from afterwit.engines.server.server import CUT, NOTHING, SampleRequest, StreamChunk
-from afterwit.errors import EngineError, RequestRefused
+from afterwit.engines.server.server import CUT, NOTHING, SampleRequest, StreamChunk, schema_refused
+from afterwit.errors import EngineError
 
 SEEDS = 2**31
 """Servers accept 32 bits with a sign, or more."""
@@ -149,7 +149,12 @@ class Form:
 
     def __init__(self, constraint: Constraint, text_of: TextOf, end_ids: frozenset[int]) -> None:
         """Raises RequestRefused if the schema is not a JSON schema."""
-        self._schema = _schema(constraint)
+        schema = guided_schema(constraint.schema, lenient=constraint.lenient)
+        try:
+            jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            raise schema_refused(str(getattr(error, "message", error))) from error
+        self._schema = json.dumps(schema)
         self._text_of, self._bars = text_of, tuple((token, BARRED) for token in sorted(end_ids))
         self._end = constraint.starts_after
         openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
@@ -234,13 +239,3 @@ def begins_json(mark: str) -> bool:
         return not rest or rest.startswith("]") or begins_json(rest)
     literal = any(mark.startswith(word) or word.startswith(mark) for word in LITERALS)
     return literal or mark[0] in '{"-0123456789'
-
-
-def _schema(constraint: Constraint) -> str:
-    schema = guided_schema(constraint.schema, lenient=constraint.lenient)
-    try:
-        jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
-    except (jsonschema_rs.ValidationError, ValueError) as error:
-        message = str(getattr(error, "message", error))[:200]
-        raise RequestRefused(f"The schema cannot be followed: {message}", field="constraint") from error
-    return json.dumps(schema)

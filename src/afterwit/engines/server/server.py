@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from afterwit.engines.port import TopLogprobs
+from afterwit.errors import RequestRefused
 from afterwit.turn import Sampling
 
 CUT = "cut"
 """`StreamChunk.ended` of a response that the server ended, not the model: the rest is requested again."""
+
+LONGEST_MESSAGE = 200
+"""Characters of a server's message about a schema that are passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,10 @@ def joined(chunks: Iterable[StreamChunk]) -> Iterator[StreamChunk]:
     finally:
         if whole is not None:
             yield whole
+
+
+def schema_refused(message: str) -> RequestRefused:
+    return RequestRefused(f"The schema cannot be followed: {message[:LONGEST_MESSAGE]}", field="constraint")
 
 
 def top_logprobs(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> TopLogprobs:

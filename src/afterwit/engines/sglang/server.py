@@ -20,9 +20,10 @@ from afterwit.engines.server.server import (
     StreamChunk,
     joined,
     sampling_params,
+    schema_refused,
     top_logprobs,
 )
-from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
+from afterwit.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.turn import Sampling
 
 GENERATE = "/generate"
@@ -35,7 +36,6 @@ IDLE_S = 60
 ENDS = {"stop": "stop", "length": "length"}
 GRAMMAR = "grammar"
 """Occurs in the server's message about a schema that it cannot enforce."""
-LONGEST_MESSAGE = 200
 UNKNOWN_ADAPTER = ("never been loaded", "not loaded")
 
 
@@ -60,7 +60,8 @@ class SglangServer:
 
     def __init__(self, client: ServerClient, traits: Traits) -> None:
         self._client, self.traits = client, traits
-        self._folders = CleanFolders()
+        self._clean: dict[str, Path] = {}
+        """Folders that were made for the server to read, by the name of what it loads from them."""
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def check(self) -> str | None:
@@ -78,7 +79,7 @@ class SglangServer:
         return label
 
     async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
-        rid, reader = uuid4().hex, Reader(request, self.traits)
+        rid, reader = uuid4().hex, Reader(request, self.traits.incremental)
         body: dict[str, Any] = {
             "rid": rid,
             "input_ids": request.prompt_ids,
@@ -102,13 +103,19 @@ class SglangServer:
         except Refused as error:
             raise _without_adapter(error, str(error), request.weights) from error
         finally:
-            if not reader.ended:
-                self._abort(rid)
+            if not reader.ended:  # abort at once: the server notices a closed connection only seconds later
+                task = asyncio.create_task(self._abort(rid))
+                self._aborting.add(task)
+                task.add_done_callback(self._aborting.discard)
+
+    async def _abort(self, rid: str) -> None:
+        with suppress(EngineError):
+            await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         meta = await self._read(ids, weights, first=0)
         rows = meta["input_token_logprobs"][1:]  # the first id has no log-prob
-        return [logprob_of(row, token, self.traits) for row, token in zip(rows, ids[1:], strict=True)]
+        return [self._logprob(row, token) for row, token in zip(rows, ids[1:], strict=True)]
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
@@ -116,8 +123,10 @@ class SglangServer:
         # from one position earlier: the server returns no log-prob for the first position
         meta = await self._read(ids, weights, first=first - 1, top_logprobs_num=top)
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-        rows = zip(ids[first:], own, tops, strict=True)
-        return [prompt_logprobs(token, row, others, top, self.traits) for token, row, others in rows]
+        return [
+            top_logprobs(token, [*_pairs(others), (token, self._logprob(row, token))], top)
+            for token, row, others in zip(ids[first:], own, tops, strict=True)
+        ]
 
     async def logprobs_at(
         self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
@@ -129,8 +138,9 @@ class SglangServer:
             wanted = sorted({each for row in part for each in row})
             read = ids[: start + len(part)]
             meta = await self._read(read, weights, first=start - 1, token_ids_logprob=wanted)
-            rows = meta["input_token_ids_logprobs"][1:]
-            found += [given_logprobs(row, values) for row, values in zip(part, rows, strict=True)]
+            for row, others in zip(part, meta["input_token_ids_logprobs"][1:], strict=True):
+                values = dict(_pairs(others))
+                found.append(tuple(float(values[token]) for token in row))
         return found
 
     async def _read(
@@ -152,18 +162,23 @@ class SglangServer:
             raise _without_adapter(error, str(error), weights) from error
         return meta
 
+    def _logprob(self, row: Sequence[Any], token: int) -> float:
+        """EngineError unless the row is of this id and has a number."""
+        value, index = row[0], row[1]
+        if value is None or not (index == token or (index == 0 and token == self.traits.last)):
+            raise EngineError(f"the server scored id {index} in place of {token}")
+        return float(value)
+
     async def load_adapter(self, name: str, folder: Path) -> None:
-        path = await asyncio.to_thread(self._folders.make, name, folder)
+        path = await asyncio.to_thread(self._without_state, name, folder)
         try:
             await self._client.post("/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
         except Refused as error:
-            self._folders.remove(name)
-            raise EngineError(
-                f"The adapter in {folder} does not fit the served model: {_message(error)}"
-            ) from error
+            self._remove(name)
+            raise _unfit("adapter", folder, error) from error
 
     async def unload_adapter(self, name: str) -> None:
-        self._folders.remove(name)
+        self._remove(name)
         await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
@@ -172,7 +187,7 @@ class SglangServer:
         Aborted ones may still take a step: the cache is flushed afterwards, once nothing runs.
         """
         name = uuid4().hex[:8]
-        path = await asyncio.to_thread(self._folders.make, name, folder)
+        path = await asyncio.to_thread(self._without_state, name, folder)
         body = {
             "model_path": str(path),
             "abort_all_requests": True,
@@ -183,35 +198,44 @@ class SglangServer:
             await self._client.post("/update_weights_from_disk", body)
             await self._client.post(f"/flush_cache?timeout={IDLE_S}")
         except Refused as error:
-            raise EngineError(
-                f"The weights in {folder} do not fit the served model: {_message(error)}"
-            ) from error
+            raise _unfit("weights", folder, error) from error
         finally:
-            self._folders.remove(name)
+            self._remove(name)
+
+    def _without_state(self, name: str, folder: Path) -> Path:
+        """The folder, or one next to it with links to all of its files but the learner's state, which the
+        server would load. `name` removes it. EngineError if it cannot be written."""
+        source = folder.resolve()
+        if not (source / STATE).exists():
+            return source
+        clean = source.parent / f".{source.name}-{name}"
+        try:
+            clean.mkdir(mode=0o700)
+            self._clean[name] = clean
+            for path in source.iterdir():
+                if path.name != STATE:
+                    (clean / path.name).symlink_to(path)
+        except OSError as error:
+            raise EngineError(f"{clean} cannot be made for the server to read: {error}") from error
+        return clean
+
+    def _remove(self, name: str) -> None:
+        if (clean := self._clean.pop(name, None)) is not None:
+            shutil.rmtree(clean, ignore_errors=True)
 
     async def close(self) -> None:
         await asyncio.gather(*self._aborting)
-        self._folders.remove_all()
+        for name in list(self._clean):
+            self._remove(name)
         await self._client.close()
 
-    def _abort(self, rid: str) -> None:
-        """Abort at once: the server notices a closed connection only seconds later."""
 
-        async def abort() -> None:
-            with suppress(EngineError):
-                await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
-
-        task = asyncio.create_task(abort())
-        self._aborting.add(task)
-        task.add_done_callback(self._aborting.discard)
-
-
-def _message(error: Refused) -> str:
-    """The server's message about weights that it refused."""
+def _unfit(what: str, folder: Path, error: Refused) -> EngineError:
+    """With the server's own message, which is under another name here than elsewhere."""
     found = error.answer.json
-    if isinstance(found, Mapping):
-        return str(found.get("error_message") or found.get("message") or error)
-    return str(error)
+    message = found.get("error_message") or found.get("message") if isinstance(found, Mapping) else None
+    fits = "does" if what == "adapter" else "do"
+    return EngineError(f"The {what} in {folder} {fits} not fit the served model: {message or error}")
 
 
 def _without_adapter(error: EngineError, message: str, weights: str | None) -> EngineError:
@@ -224,6 +248,11 @@ def _without_adapter(error: EngineError, message: str, weights: str | None) -> E
 def _truncates(sampling: Sampling) -> bool:
     """Whether ids are cut off before sampling: by default the server reports log-probs from before that."""
     return sampling.truncated and not sampling.greedy
+
+
+def _pairs(rows: Sequence[Sequence[Any]]) -> list[tuple[int, float]]:
+    """Ids and log-probs, which the server sends the other way round."""
+    return [(row[1], row[0]) for row in rows]
 
 
 def params_of(request: SampleRequest, own: frozenset[int]) -> dict[str, Any]:
@@ -244,108 +273,47 @@ def params_of(request: SampleRequest, own: frozenset[int]) -> dict[str, Any]:
 class Reader:
     """Reads the events of one response. `ended`: the server has finished it."""
 
-    def __init__(self, request: SampleRequest, traits: Traits) -> None:
-        self._request, self._incremental = request, traits.incremental
+    def __init__(self, request: SampleRequest, incremental: bool) -> None:
+        self._request, self._incremental = request, incremental
         self._column = "output_token_sampling_logprobs" if _truncates(request.sampling) else None
         self._read = 0
         self.ended = False
 
     def chunk(self, event: Mapping[str, Any]) -> StreamChunk:
-        """EngineError if the server reports a fault in place of the rest."""
+        """EngineError if the server reports a fault in place of the rest; RequestRefused if it ends the
+        response because of its schema."""
+        request = self._request
         if "error" in event:
             self.ended = True
             message = str(event["error"].get("message"))
             self._check_schema(message)
             words = f"the server failed in a response: {message}"
-            raise _without_adapter(failed(GENERATE, event["error"], words), words, self._request.weights)
+            raise _without_adapter(failed(GENERATE, event["error"], words), words, request.weights)
         meta = event["meta_info"]
         rows = self._new(meta["output_token_logprobs"])
         ids = tuple(row[1] for row in rows)
-        logprobs = tuple(row[0] for row in rows)
-        tops = self._tops(meta, rows)
-        if self._column is not None:
-            logprobs = tuple(self._new(meta[self._column]))
+        logprobs = tuple(self._new(meta[self._column]) if self._column else [row[0] for row in rows])
+        tops: tuple[TopLogprobs, ...] = ()
+        if request.top is not None:
+            found = self._new(meta["output_top_logprobs"]) if request.top else [()] * len(rows)
+            tops = tuple(
+                top_logprobs(row[1], _pairs([*others, row]), request.top)
+                for row, others in zip(rows, found, strict=True)
+            )
         self._read += len(ids)
         reason = meta["finish_reason"]
         self.ended = reason is not None
         if reason is not None and reason["type"] == "abort":
             self._check_schema(str(reason.get("message")))
-        end = next((place for place, token in enumerate(ids) if token in self._request.end_ids), None)
+        end = next((place for place, token in enumerate(ids) if token in request.end_ids), None)
         if end is not None:  # the server may have sampled beyond it
             return replace(StreamChunk(ids=ids, logprobs=logprobs, tops=tops).first(end + 1), ended="stop")
         ended = None if reason is None else ENDS.get(reason["type"], CUT)
         return StreamChunk(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
 
-    def _check_schema(self, message: str) -> None:
-        """RequestRefused if the server ends the response because of its schema: the server is healthy."""
-        if self._request.schema is not None and GRAMMAR in message:
-            raise RequestRefused(
-                f"The schema cannot be followed: {message[:LONGEST_MESSAGE]}", field="constraint"
-            )
-
-    def _tops(self, meta: Mapping[str, Any], rows: list[Any]) -> tuple[TopLogprobs, ...]:
-        top = self._request.top
-        if top is None:
-            return ()
-        found = self._new(meta["output_top_logprobs"]) if top else [()] * len(rows)
-        return tuple(
-            top_logprobs(row[1], [*((each[1], each[0]) for each in others), (row[1], row[0])], top)
-            for row, others in zip(rows, found, strict=True)
-        )
-
     def _new(self, column: list[Any]) -> list[Any]:
         return column if self._incremental else column[self._read :]
 
-
-def logprob_of(row: Sequence[Any], token: int, traits: Traits) -> float:
-    """EngineError unless the row is of this id and has a number."""
-    value, index = row[0], row[1]
-    if value is None or not (index == token or (index == 0 and token == traits.last)):
-        raise EngineError(f"the server scored id {index} in place of {token}")
-    return float(value)
-
-
-def prompt_logprobs(
-    token: int, row: Sequence[Any], others: Sequence[Sequence[Any]], top: int, traits: Traits
-) -> TopLogprobs:
-    """The log-probs of an id and of the `top` most likely at its position."""
-    values = [(each[1], each[0]) for each in others]
-    return top_logprobs(token, [*values, (token, logprob_of(row, token, traits))], top)
-
-
-def given_logprobs(wanted: Sequence[int], found: Sequence[Sequence[Any]]) -> tuple[float, ...]:
-    """The log-probs of these ids among those of a position. KeyError if one is missing."""
-    values = {each[1]: each[0] for each in found}
-    return tuple(float(values[token]) for token in wanted)
-
-
-class CleanFolders:
-    """Folders of links next to a version's own, to all of its files but the learner's state, which the server
-    would load."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Path] = {}
-
-    def make(self, name: str, folder: Path) -> Path:
-        """The folder to load in place of `folder`; `name` removes it. EngineError if it cannot be written."""
-        source = folder.resolve()
-        if not (source / STATE).exists():
-            return source
-        clean = source.parent / f".{source.name}-{name}"
-        try:
-            clean.mkdir(mode=0o700)
-            self._made[name] = clean
-            for path in source.iterdir():
-                if path.name != STATE:
-                    (clean / path.name).symlink_to(path)
-        except OSError as error:
-            raise EngineError(f"{clean} cannot be made for the server to read: {error}") from error
-        return clean
-
-    def remove(self, name: str) -> None:
-        if (clean := self._made.pop(name, None)) is not None:
-            shutil.rmtree(clean, ignore_errors=True)
-
-    def remove_all(self) -> None:
-        for name in list(self._made):
-            self.remove(name)
+    def _check_schema(self, message: str) -> None:
+        if self._request.schema is not None and GRAMMAR in message:
+            raise schema_refused(message)

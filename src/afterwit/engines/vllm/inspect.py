@@ -25,7 +25,7 @@ from afterwit.engines.server.inspect import (
 )
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.server import BACKGROUND, GENERATE, ZEROS, VllmServer, params_of
+from afterwit.engines.vllm.server import BACKGROUND, GENERATE, ZEROS, VllmServer, given_params
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
 
@@ -79,7 +79,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     basis, config = await basis_of(top_at), await _config(client)
     metrics = await client.ask("GET", "/metrics")
     schema = _body(model, tokens, structured_outputs={"json": '{"const": 7}'}) | {"reasoning_ended": True}
-    given = {"max_tokens": 1, **params_of([(1,)], 1)}
+    given = {"max_tokens": 1, **given_params([(1,)], 1)}
     return Fit(
         server=VllmServer(
             client,

@@ -25,9 +25,10 @@ from afterwit.engines.server.server import (
     StreamChunk,
     joined,
     sampling_params,
+    schema_refused,
     top_logprobs,
 )
-from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
+from afterwit.errors import EngineError, EngineUnavailable, SettingError
 
 GENERATE = "/inference/v1/generate"
 CHECK_S = 30.0
@@ -35,7 +36,6 @@ UNLOAD_S = 10.0
 BACKGROUND = 1
 """vLLM serves lower priorities first; people's requests have 0."""
 REFUSED = 400
-LONGEST_MESSAGE = 200
 NOTHING = -9999.0
 """vLLM's substitute for -inf, which JSON lacks."""
 ENDS = {"stop": "stop", "length": "length"}
@@ -75,14 +75,12 @@ class VllmServer:
         """`model` is the name of the model without adapter, `root` the place that the server read it from.
 
         `priorities`: accepts them. `labels`: reports the label of its weights. `caches`: has a prefix cache.
-        `raw`: its log-probs are of the model's own distribution. `zeros`: an adapter of ZEROS
-        that another engine has loaded.
+        `raw`: its log-probs are of the model's own distribution. `zeros`: an adapter of ZEROS that another
+        engine has loaded.
         """
         self._client, self._model, self._root = client, model, root
-        self._priorities, self._labels = priorities, labels
-        self._caches, self._raw = caches, raw
-        self._zeros = zeros
-        self._loaded_zeros: str | None = None
+        self._priorities, self._labels, self._caches, self._raw = priorities, labels, caches, raw
+        self._zeros, self._loaded_zeros = zeros, ""
         self._folder = ExitStack()
         """The folder of an adapter that was loaded from here, which the server may read again."""
 
@@ -90,8 +88,7 @@ class VllmServer:
         await self._client.get("/health", within_s=CHECK_S)
         zeros = self._zeros
         models = (await self._client.get("/v1/models", within_s=CHECK_S)).json["data"]
-        base = next((each for each in models if each["id"] == self._model), None)
-        if base is None or base["root"] != self._root:
+        if not any((each["id"], each["root"]) == (self._model, self._root) for each in models):
             found = ", ".join(each["root"] for each in models if not each.get("parent"))
             raise SettingError(
                 f"the server at {self._client.url} now serves another model: {found}, not {self._root}"
@@ -104,20 +101,25 @@ class VllmServer:
         return label
 
     async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
-        body = {"token_ids": request.prompt_ids, "sampling_params": _params(request), "stream": True}
+        name = self._name(request.weights)
+        body: dict[str, Any] = {
+            "model": name,
+            "token_ids": request.prompt_ids,
+            "sampling_params": params_of(request),
+            "stream": True,
+        }
         if request.schema is not None:
             body["reasoning_ended"] = True  # `Form` samples it apart: the schema holds from the first id on
         if self._priorities and request.background:
             body["priority"] = BACKGROUND
-        name = self._name(request.weights)
         try:
-            async with aclosing(self._client.events(GENERATE, {"model": name, **body})) as reads:
+            async with aclosing(self._client.events(GENERATE, body)) as reads:
                 async for events in reads:
                     for chunk in joined(_chunk(event, request) for event in events):
                         yield chunk
         except Refused as error:
             if request.schema is not None and error.answer.status == REFUSED:
-                raise _schema_refused(error.answer.message) from error
+                raise schema_refused(error.answer.message) from error
             raise self._without_adapter(error, name) from error
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
@@ -127,26 +129,26 @@ class VllmServer:
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
     ) -> list[TopLogprobs]:
-        if self._caches and pays(ids, first):
-            return await next_logprobs(partial(self._next, weights), ids, first=first, top=top, raw=self._raw)
+        """vLLM computes `prompt_logprobs` without its prefix cache: for a short response after a long prompt,
+        one call for each of its ids costs less than reading all ids again."""
+
+        async def following(begun: Sequence[int], params: Mapping[str, Any]) -> list[tuple[int, float]]:
+            answer = await self._one_more(begun, weights, {"ignore_eos": True, **params})
+            (sampled,) = answer["choices"][0]["logprobs"]["content"]
+            values = {sampled["token_id"]: sampled["logprob"]}
+            values |= {each["token_id"]: each["logprob"] for each in sampled["top_logprobs"]}
+            return [(each, _value(value)) for each, value in values.items()]
+
+        if self._caches and CALL * (len(ids) - first) <= first:
+            return await next_logprobs(following, ids, first=first, top=top, raw=self._raw)
         rows = (await self._one_more(ids, weights, {"prompt_logprobs": top}))["prompt_logprobs"][first:]
         return [prompt_logprobs(token, row, top) for token, row in zip(ids[first:], rows, strict=True)]
 
     async def logprobs_at(
         self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        answer = await self._one_more(ids, weights, params_of(at, first))
+        answer = await self._one_more(ids, weights, given_params(at, first))
         return values_of(answer["prompt_token_id_logprobs"], at)
-
-    async def _next(
-        self, weights: str | None, ids: Sequence[int], params: Mapping[str, Any]
-    ) -> list[tuple[int, float]]:
-        """Log-probs of the next id at temperature 1, the sampled one first."""
-        answer = await self._one_more(ids, weights, {"ignore_eos": True, **params})
-        (sampled,) = answer["choices"][0]["logprobs"]["content"]
-        values = {sampled["token_id"]: sampled["logprob"]}
-        values |= {each["token_id"]: each["logprob"] for each in sampled["top_logprobs"]}
-        return [(each, _value(value)) for each, value in values.items()]
 
     async def _one_more(self, ids: Sequence[int], weights: str | None, params: Mapping[str, Any]) -> Any:
         """The answer to ids, after which one more is sampled."""
@@ -190,7 +192,7 @@ class VllmServer:
             await self._client.post("/resume")
 
     async def close(self) -> None:
-        if self._zeros == self._loaded_zeros and self._zeros is not None:
+        if self._zeros and self._zeros == self._loaded_zeros:
             with suppress(EngineError):
                 await self.unload_adapter(self._zeros)
         self._folder.close()
@@ -199,18 +201,14 @@ class VllmServer:
     def _name(self, weights: str | None) -> str:
         return weights or self._zeros or self._model
 
-    def _without_adapter(self, error: Refused, weights: str) -> EngineError:
+    def _without_adapter(self, error: Refused, name: str) -> EngineError:
         """A server that no longer has an adapter was restarted."""
-        if weights != self._model and error.answer.status == 404:
-            return EngineUnavailable(f"the server at {self._client.url} no longer has the adapter {weights}")
+        if name != self._model and error.answer.status == 404:
+            return EngineUnavailable(f"the server at {self._client.url} no longer has the adapter {name}")
         return error
 
 
-def _schema_refused(message: str) -> RequestRefused:
-    return RequestRefused(f"The schema cannot be followed: {message[:LONGEST_MESSAGE]}", field="constraint")
-
-
-def _params(request: SampleRequest) -> dict[str, Any]:
+def params_of(request: SampleRequest) -> dict[str, Any]:
     """The server's own end ids are ignored: ours are named. The server does not detokenise."""
     sampling = request.sampling
     params = sampling_params(request) | {
@@ -242,31 +240,23 @@ def _chunk(event: Mapping[str, Any], request: SampleRequest) -> StreamChunk:
         error = event["error"]
         message = error.get("message")
         if request.schema is not None and error.get("code") == REFUSED:
-            raise _schema_refused(message)
+            raise schema_refused(message)
         raise failed(GENERATE, error, f"the server failed in the middle of a response: {message}")
     choice = event["choices"][0]
     content = (choice["logprobs"] or {}).get("content") or ()
+    tops: list[TopLogprobs] = []
+    if request.top is not None:
+        for each in content:
+            others = ((other["token_id"], _value(other["logprob"])) for other in each["top_logprobs"])
+            values = {each["token_id"]: each["logprob"]} | dict(others)
+            tops.append(top_logprobs(each["token_id"], values.items(), request.top))
     reason = choice["finish_reason"]
     return StreamChunk(
         ids=tuple(choice["token_ids"]),
         logprobs=tuple(each["logprob"] for each in content),
-        tops=() if request.top is None else tuple(_sampled(each, request.top) for each in content),
+        tops=tuple(tops),
         ended=None if reason is None else ENDS.get(reason, CUT),
     )
-
-
-def _sampled(content: Mapping[str, Any], top: int) -> TopLogprobs:
-    token = content["token_id"]
-    values = {each["token_id"]: _value(each["logprob"]) for each in content["top_logprobs"]}
-    return top_logprobs(token, ({token: content["logprob"]} | values).items(), top)
-
-
-def pays(ids: Sequence[int], first: int) -> bool:
-    """Whether one call for each of ids[first:] costs less than reading all ids again.
-
-    vLLM computes `prompt_logprobs` without its prefix cache.
-    """
-    return CALL * (len(ids) - first) <= first
 
 
 async def next_logprobs(
@@ -274,35 +264,25 @@ async def next_logprobs(
 ) -> list[TopLogprobs]:
     """As `Server.top_logprobs`, by the prefix cache. `raw`: log-probs are reported as before a bias.
 
-    The longest beginning is read first: the others are in the server's cache then.
+    The longest beginning is read first: the others are in the server's cache then. An id that is not among
+    the most likely is asked for with a bias that gives it nearly all of the mass. The likeliest id then loses
+    the bias less the token's log-prob: log p = l - l' - bias, as long as p * exp(bias) is far above 1.
     """
 
     async def at(place: int) -> TopLogprobs:
         token, begun = ids[place], ids[:place]
         found = await ask(begun, {"logprobs": top})
         if token not in dict(found):
-            found = [*found, (token, await _biased(ask, begun, token, found[0], raw=raw))]
+            biased = dict(await ask(begun, {"logprobs": 2, "logit_bias": {str(token): BIAS}}))
+            best, logprob = found[0]
+            found = [*found, (token, biased[token] if raw else logprob - biased[best] - BIAS)]
         return top_logprobs(token, found, top)
 
     last = await at(len(ids) - 1)
     return [*await gathered([partial(at, place) for place in range(first, len(ids) - 1)], AT_ONCE), last]
 
 
-async def _biased(
-    ask: Next, begun: Sequence[int], token: int, best: tuple[int, float], *, raw: bool
-) -> float:
-    """The log-prob of an unlikely id, which a bias gives nearly all of the mass.
-
-    The likeliest id then loses the bias less the token's log-prob: log p = l - l' - bias, as long as
-    p * exp(bias) is far above 1.
-    """
-    found = dict(await ask(begun, {"logprobs": 2, "logit_bias": {str(token): BIAS}}))
-    if raw:
-        return found[token]
-    return best[1] - found[best[0]] - BIAS
-
-
-def params_of(at: Sequence[Sequence[int]], first: int) -> dict[str, Any]:
+def given_params(at: Sequence[Sequence[int]], first: int) -> dict[str, Any]:
     """Sampling parameters that score the ids at[i] at position first + i."""
     return {"prompt_logprob_token_ids": [list(row) for row in at], "prompt_logprob_start": first - 1}
 
