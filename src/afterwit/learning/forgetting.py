@@ -148,17 +148,15 @@ class Forgetter:
         return written
 
     def _samples(self, step: Step) -> list[JudgedTurn]:
-        recipe = step.version.recipe
-        if recipe is None:
-            return []
-        settings, _, _ = settings_of(recipe)
+        settings, _, _ = settings_of(step.version)
+        groups = {} if step.version.recipe is None else step.version.recipe.groups
         found = []
         for turn in (*step.turns, *step.replayed):
             try:
                 record = self._store.turn(turn)
             except TurnNotFound as error:
                 raise NotRepeatable(f"the content of turn {turn} is gone") from error
-            found.append(sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings))
+            found.append(sample_of(record, tuple(map(int, groups.get(turn, ()))), settings))
         return found
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,18 +21,8 @@ from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.teacher import TeacherServer
 from afterwit.weights.lora import twin
 
-
-class HasTeachers(Protocol):
-    """The parts of the policy that a teacher may share."""
-
-    @property
-    def model(self) -> PreTrainedModel: ...
-
-    @property
-    def base(self) -> PreTrainedModel | None: ...
-
-    @property
-    def ema(self) -> Ema | None: ...
+if TYPE_CHECKING:
+    from afterwit.learning.policy import Policy
 
 
 class FrozenModels:
@@ -68,15 +58,15 @@ class FrozenModels:
             raise ValueError("the teacher is on a server, but none was given")
         return self._server
 
-    def teacher(self, policy: HasTeachers) -> PreTrainedModel:
+    def teacher(self, policy: Policy) -> PreTrainedModel:
         """The model that reads the hints, unless it is `served`."""
         return self._model(self._teacher, self._settings.teacher_device, policy)
 
-    def reference(self, policy: HasTeachers) -> PreTrainedModel:
+    def reference(self, policy: Policy) -> PreTrainedModel:
         """The model that the KL term keeps the policy near."""
         return self._model(self._settings.reference, self._settings.reference_device, policy)
 
-    def _model(self, name: str, device: str | None, policy: HasTeachers) -> PreTrainedModel:
+    def _model(self, name: str, device: str | None, policy: Policy) -> PreTrainedModel:
         if name == "base":
             return self.base(policy)
         if name == "live":
@@ -86,7 +76,13 @@ class FrozenModels:
                 raise ValueError("the teacher is the policy's mean, but the policy has none")
             return policy.ema.model
         model = self.load(Path(name), device_of(device or self._settings.device))
-        _fit_vocabulary(model, policy.model, name)
+        size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy.model))
+        if size < wanted:
+            raise SettingError(
+                f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them"
+            )
+        if size > wanted:  # models of one family are padded to different vocabularies
+            model.resize_token_embeddings(wanted, mean_resizing=False)
         if model not in self._checkpoints:
             self._checkpoints.append(model)
             self._fusable &= self._settings.loss_backend == "plain" or fused_head(model) is not None
@@ -96,7 +92,7 @@ class FrozenModels:
         """Whether the heads of all checkpoints in use can be fused with the loss."""
         return self._fusable
 
-    def base(self, policy: HasTeachers) -> PreTrainedModel:
+    def base(self, policy: Policy) -> PreTrainedModel:
         """The base: under an adapter the model without it, under full weights a second model."""
         if policy.base is not None:
             return policy.base
@@ -112,15 +108,6 @@ class FrozenModels:
             if mesh is not None:
                 shard(self._loaded[key], mesh)
         return self._loaded[key]
-
-
-def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:
-    """Cut off the rows that only pad the vocabulary: models of one family are padded differently."""
-    size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy))
-    if size < wanted:
-        raise SettingError(f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them")
-    if size > wanted:
-        model.resize_token_embeddings(wanted, mean_resizing=False)
 
 
 class Ema:

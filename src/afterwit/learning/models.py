@@ -86,7 +86,7 @@ def without_dropout(model: nn.Module) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWeights:
-    """All weights train, and a version is an ordinary Hugging Face folder. Implements `policy.Trained`."""
+    """All weights train, and a version is an ordinary Hugging Face folder."""
 
     model: PreTrainedModel
     masters: Masters
@@ -130,7 +130,7 @@ def _precise(folder: Path) -> dict[str, Tensor]:
 class Adapter:
     """Only the factors of an adapter train, over a frozen base that is in memory once.
 
-    `base` shares the tensors of `model`, without the adapter. Implements `policy.Trained`.
+    `base` shares the tensors of `model`, without the adapter.
     """
 
     base: PreTrainedModel

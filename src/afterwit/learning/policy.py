@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,12 +14,13 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
 from afterwit.learning.distributed.sharded import Sharded, mesh_of
-from afterwit.learning.distributed.state_files import read_state, write_state
+from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.frozen import Ema
 from afterwit.learning.models import REMEDY, Adapter, FullWeights, recompute_activations
 from afterwit.learning.optimizer import MASTER, Masters, adamw, moments, restore_moments, without_prefix
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
+from afterwit.teacher import TeacherServer
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of
 
@@ -28,24 +28,8 @@ MEAN = "ema."
 REWARD_MEAN = "reward_mean"
 
 
-class Trained(Protocol):
-    """The part of a model that trains: every weight, or an adapter."""
-
-    @property
-    def model(self) -> PreTrainedModel: ...
-
-    @property
-    def masters(self) -> Masters: ...
-
-    @property
-    def base(self) -> PreTrainedModel | None:
-        """The frozen base, if the policy shares it."""
-
-    def initial_masters(self, base: Path) -> dict[str, Tensor]:
-        """The master weights at the base, as a copy for the caller."""
-
-    def write(self, folder: Path, base: Path) -> None:
-        """Write the weights into a version's folder, with the base's tokenizer."""
+Trained = FullWeights | Adapter | Sharded
+"""The part of a model that trains: every weight, an adapter, or this process's shards of every weight."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,8 +89,20 @@ class Policy:
         another kind than the settings train."""
         folder = versions.weights(number, state=True)
         versions.verify(number)
-        if folder != versions.base:
-            _require_kind(folder, number, settings)
+        if folder == versions.base:
+            return
+        wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
+        try:
+            there = lora_of(folder)
+        except ValueError as error:
+            raise VersionDamaged(f"{error}: {REMEDY}") from error
+        if there != wanted:
+            needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
+            raise SettingError(
+                f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
+                f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config"
+                " names), or start over with `afterwit rollback 0`"
+            )
 
     @classmethod
     def of(
@@ -123,13 +119,16 @@ class Policy:
 
         `fused`: whether the model's head may be fused with the loss; None: that is tested.
         """
-        ema = _ema(trained, base, without_prefix(MEAN, state), settings)
+        ema = None
+        if settings.keeps_mean:
+            kept = without_prefix(MEAN, state)
+            start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
+            ema = Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)
         if settings.checkpointing:
             recompute_activations(trained.model)
-        if fused is None:
-            head = fused_head(trained.model) if settings.loss_backend == "fused" else None
-        else:
-            head = head_of(trained.model) if fused else None
+        head = head_of(trained.model) if fused else None
+        if fused is None and settings.loss_backend == "fused":
+            head = fused_head(trained.model)
         optimizer = adamw(trained.masters, settings.settled(width_of(trained.model.config)))
         restore_moments(optimizer, trained.masters, state)
         return cls(
@@ -159,6 +158,12 @@ class Policy:
         """Of the model's hidden states."""
         return width_of(self.model.config)
 
+    def context(self, settings: LearnerSettings, served: TeacherServer | None) -> int:
+        """Most tokens of prompt and response: the least of the setting and of either model's context."""
+        own = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        most = min(settings.max_tokens, own or settings.max_tokens)
+        return most if served is None else min(most, served.context_length)
+
     def whole_head(self) -> Head:
         """The head with its weight whole; of weights in shards, after a forward pass.
 
@@ -177,33 +182,6 @@ class Policy:
             tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
         tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
         return tensors
-
-    def save_state(self, folder: Path) -> None:
-        write_state(self.state(), folder)
-
-
-def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:
-    """The mean of the weights so far; at first, the base's weights."""
-    if not settings.keeps_mean:
-        return None
-    start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
-    return Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)
-
-
-def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
-    """SettingError unless the version holds the kind of weights that the settings train."""
-    wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
-    try:
-        there = lora_of(folder)
-    except ValueError as error:
-        raise VersionDamaged(f"{error}: {REMEDY}") from error
-    if there != wanted:
-        needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
-        raise SettingError(
-            f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
-            f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config "
-            "names), or start over with `afterwit rollback 0`"
-        )
 
 
 def _kind(lora: Lora | None) -> str:

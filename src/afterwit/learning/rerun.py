@@ -6,18 +6,17 @@ import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from afterwit.adapters import SHARED
 from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
-from afterwit.judging.hinted_prompts import Placement, Rendering
+from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
-from afterwit.learning.distributed.orders import Update, load, probed, write
+from afterwit.learning.distributed.orders import load, probed, run_update, write
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.phase import Progress
@@ -25,9 +24,11 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin, Recipe, Version
+
+if TYPE_CHECKING:
+    from afterwit.learning.trainer import Trainer
 
 Samples = Callable[[int, Step], list[JudgedTurn]]
 """(place of a step from 1 on, the step) -> its samples, new ones before replayed ones. NotRepeatable if the
@@ -43,71 +44,65 @@ KEPT_EVERY = 8
 
 
 def replay_updates(
-    versions: Versions,
-    start: int,
-    steps: Sequence[Step],
-    samples: Samples,
-    rendering: Rendering,
-    frozen: FrozenModels,
-    settings: LearnerSettings,
-    progress: Progress,
-    *,
-    server: TeacherServer | None,
-    ranks: Ranks,
+    trainer: Trainer, start: int, steps: Sequence[Step], samples: Samples, progress: Progress
 ) -> Policy:
     """The policy at `start` after the updates of the steps, run again as they were with these samples; steps
-    that an earlier call kept are not run again.
-
-    `frozen` belongs to the present `settings`, `server` holds the teacher of steps whose settings say so.
-
-    Raises NotRepeatable, with the update's number.
-    """
-    policy: Policy | None = None
-    present = settings
-    halfway = Halfway(versions, start, steps)
-    if halfway.done and (recipe := steps[halfway.done - 1].version.recipe) is not None:
-        present, _, _ = settings_of(recipe)
-        policy = halfway.policy(present, ranks)
+    that an earlier call kept are not run again. Raises NotRepeatable, with the update's number."""
+    versions, ranks, policy = trainer.versions, trainer.ranks, None
+    present, halfway = trainer.settings, Halfway(trainer.versions, start, steps)
+    if halfway.done:
+        present, _, _ = settings_of(steps[halfway.done - 1].version)
+        policy = load(halfway.kept, halfway.kept.newest(), present, ranks)
     for at, step in enumerate(steps[halfway.done :], start=halfway.done + 1):
-        version = step.version
         try:
-            recipe = version.recipe
-            if recipe is None or version.parent is None:
-                raise NotRepeatable(
-                    "its manifest does not say how, because it learned from an Atropos server, or was written"
-                    " by an older Afterwit"
-                )
-            then, objective, placement = settings_of(recipe)
+            then, objective, placement = settings_of(step.version)
             judged = samples(at, step)
             if policy is None:
                 policy = load(versions, start, then, ranks)
             elif not then.alike(present):
                 policy = _reloaded(policy, versions, then, ranks)
-            if recipe.fresh_optimizer:
+            if step.version.recipe is not None and step.version.recipe.fresh_optimizer:
                 policy = _reloaded(policy, versions, then, ranks, state=False)
-            models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
-            limits = TurnLimits(
-                max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
-                max_staleness=then.max_staleness,
-                version=version.parent,
-                chain=versions.numbers(),
-                adapter=versions.adapter or SHARED,
-            )
-            items, refused = build_items(judged, rendering, placement, limits, objective)
-            if refused:
-                raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
-            for item in items:
-                if item.turn is None or recipe.digests.get(item.turn) != digest(item):
-                    raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
-            with ranks.leading(Update(items=items, objective=objective, settings=then)):
-                update(policy, models, items, objective, then, progress, ranks=ranks)
-            if step.whole and probed(policy, ranks) != version.probe:
+            _repeat(trainer, policy, step.version, judged, placement, objective, then, progress)
+            if step.whole and probed(policy, ranks) != step.version.probe:
                 raise NotRepeatable(_differs(then.processes, ranks.size))
         except NotRepeatable as error:
-            raise NotRepeatable(f"version {version.number} cannot be run again: {error}") from error
+            raise NotRepeatable(f"version {step.version.number} cannot be run again: {error}") from error
         present = then
         halfway.keep(policy, at, ranks)
-    return load(versions, start, settings, ranks) if policy is None else policy
+    return load(versions, start, trainer.settings, ranks) if policy is None else policy
+
+
+def _repeat(
+    trainer: Trainer,
+    policy: Policy,
+    version: Version,
+    judged: Sequence[JudgedTurn],
+    placement: Placement,
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    progress: Progress,
+) -> None:
+    """Update the policy as `version` was made. NotRepeatable if it would read something else than it did."""
+    models, ranks = trainer.frozen, trainer.ranks
+    if not settings.alike(trainer.settings):
+        models = FrozenModels(trainer.versions.base, settings, server=trainer.teacher)
+    limits = TurnLimits(
+        max_tokens=policy.context(settings, models.served if objective.needs_teacher else None),
+        max_staleness=settings.max_staleness,
+        version=version.parent or 0,
+        chain=trainer.versions.numbers(),
+        adapter=trainer.adapter,
+    )
+    items, refused = build_items(judged, trainer.rendering, placement, limits, objective)
+    if refused:
+        raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
+    digests = {} if version.recipe is None else version.recipe.digests
+    for item in items:
+        if item.turn is None or digests.get(item.turn) != digest(item):
+            raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
+    with ranks.leading(run_update, items=items, objective=objective, settings=settings):
+        update(policy, models, items, objective, settings, progress, ranks=ranks)
 
 
 def _differs(processes: int, size: int) -> str:
@@ -117,13 +112,6 @@ def _differs(processes: int, size: int) -> str:
         f"a learner of {processes} processes made it, this one has {size} and sums in another order: run it "
         f"with --learner-processes {processes}"
     )
-
-
-def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer | None) -> int:
-    """Most tokens of prompt and response: the least of the setting and of either model's context."""
-    context = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
-    most = min(settings.max_tokens, context or settings.max_tokens)
-    return most if served is None else min(most, served.context_length)
 
 
 def _reloaded(
@@ -142,12 +130,53 @@ def _reloaded(
         return load(scratch, 1, settings, ranks)
 
 
+class Halfway:
+    """The progress of an earlier run of these steps, `kept` in a folder of versions of its own."""
+
+    def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
+        self.kept = Versions(root=versions.root / HALFWAY_FOLDER, base=versions.base)
+        parts = [(start, versions.get(start)), *((step.version, step.turns, step.replayed) for step in steps)]
+        self._names = [hashlib.sha256(repr(part).encode()).hexdigest() for part in parts]
+        self.done = 0
+        """Steps that need not be run again."""
+        with suppress(VersionDamaged):
+            newest = self.kept.get(self.kept.newest())
+            if newest is not None and list(newest.turns) == self._names[: len(newest.turns)]:
+                self.kept.verify(newest.number)
+                self.done = len(newest.turns) - 1
+        if not self.done:
+            drop_halfway(versions.root)
+
+    def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
+        """Keep the policy after every `KEPT_EVERY` steps, in place of the one before."""
+        if done % KEPT_EVERY or done == len(self._names) - 1:
+            return
+        older = self.kept.newest()
+        version = Version(
+            number=older + 1,
+            parent=None,
+            origin=Origin.REPLAY,
+            created=0.0,
+            turns=tuple(self._names[: done + 1]),
+            probe=probed(policy, ranks),
+        )
+        with self.kept.writing():
+            self.kept.write(
+                version, lambda place: write(policy, place, self.kept.base, lambda phase: None, ranks)
+            )
+        shutil.rmtree(self.kept.place(older), ignore_errors=True)
+
+
+def drop_halfway(root: Path) -> None:
+    """Delete what was kept in a folder of versions."""
+    shutil.rmtree(root / HALFWAY_FOLDER, ignore_errors=True)
+
+
 def recipe_of(
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
     placement: Placement,
-    *,
     fresh_optimizer: bool,
 ) -> Recipe | None:
     """The recipe of an update; None if it learned from anything but turns of the store."""
@@ -169,8 +198,13 @@ def digest(item: Item) -> str:
     return hashlib.blake2b(repr(replace(item, hints=())).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:
-    """The settings of an update. NotRepeatable if they are not those that this Afterwit knows."""
+def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:
+    """The settings of a version's update. NotRepeatable if they are not those that this Afterwit knows."""
+    if (recipe := version.recipe) is None or version.parent is None:
+        raise NotRepeatable(
+            "its manifest does not say how, because it learned from an Atropos server, or was written"
+            " by an older Afterwit"
+        )
     if recipe.learner.get("lr") is None:
         raise NotRepeatable("its step size was not kept")
     try:
@@ -184,59 +218,4 @@ def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Pla
 
 
 def _read(kind: type[S], data: Mapping[str, Any]) -> S:
-    hints = get_type_hints(kind)
-    return kind(**{name: _value(hints.get(name), value) for name, value in data.items()})
-
-
-def _value(kind: Any, value: Any) -> Any:
-    if isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
-        return _read(kind, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-class Halfway:
-    """The progress of an earlier run of these steps."""
-
-    def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
-        self._kept = Versions(root=versions.root / HALFWAY_FOLDER, base=versions.base)
-        parts = [(start, versions.get(start)), *((step.version, step.turns, step.replayed) for step in steps)]
-        self._names = [hashlib.sha256(repr(part).encode()).hexdigest() for part in parts]
-        self.done = 0
-        """Steps that need not be run again."""
-        with suppress(VersionDamaged):
-            newest = self._kept.get(self._kept.newest())
-            if newest is not None and list(newest.turns) == self._names[: len(newest.turns)]:
-                self._kept.verify(newest.number)
-                self.done = len(newest.turns) - 1
-        if not self.done:
-            drop_halfway(self._kept.root.parent)
-
-    def policy(self, settings: LearnerSettings, ranks: Ranks) -> Policy:
-        """The policy after the steps that are done."""
-        return load(self._kept, self._kept.newest(), settings, ranks)
-
-    def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
-        """Keep the policy after every `KEPT_EVERY` steps, in place of the one before."""
-        if done % KEPT_EVERY or done == len(self._names) - 1:
-            return
-        older = self._kept.newest()
-        version = Version(
-            number=older + 1,
-            parent=None,
-            origin=Origin.REPLAY,
-            created=0.0,
-            turns=tuple(self._names[: done + 1]),
-            probe=probed(policy, ranks),
-        )
-
-        def fill(place: Path) -> None:
-            write(policy, place, self._kept.base, lambda phase: None, ranks)
-
-        with self._kept.writing():
-            self._kept.write(version, fill)
-        shutil.rmtree(self._kept.place(older), ignore_errors=True)
-
-
-def drop_halfway(root: Path) -> None:
-    """Delete what was kept in a folder of versions."""
-    shutil.rmtree(root / HALFWAY_FOLDER, ignore_errors=True)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
@@ -17,14 +18,14 @@ from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
-from afterwit.learning.distributed.orders import Follower, OpenTeacher, ReadItems, Update, load, probed, write
+from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import item_logprobs, measure
 from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Samples, context_of, drop_halfway, recipe_of, replay_updates
+from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, update
@@ -34,6 +35,9 @@ from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
 from afterwit.version import Effect, Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
+
+if TYPE_CHECKING:
+    from afterwit.learning.distributed.group import Group
 
 Examine = Callable[[Policy], SuiteResult | None]
 """The approved turns that an updated policy lost; None: it was not asked."""
@@ -65,13 +69,10 @@ class Trainer:
             require_servable(objective)
         self.versions = versions.of(versions.adapter or SHARED)
         self.settings = settings.settled(width_of(read_config(versions.base)))
-        self.objective = objective
-        self._rendering = rendering
-        self._placement = placement
-        self._teacher = teacher
-        self._ranks = ranks
-        self._policy: Policy | None = None
+        self.objective, self.rendering, self.placement = objective, rendering, placement
+        self.teacher, self.ranks = teacher, ranks
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
+        self._policy: Policy | None = None
 
     def begin(self, *, now: float) -> None:
         """Share versions with other machines, write version 0 if it is missing, and load the newest.
@@ -79,8 +80,8 @@ class Trainer:
         Call it while `versions.learning()`. SettingError if one cannot be loaded, or if the server with the
         teacher is not fit; VersionsUnavailable if they cannot be shared.
         """
-        if (server := self._served) is not None:
-            with self._ranks.leading(OpenTeacher()):
+        if self.objective.needs_teacher and (server := self.frozen.served) is not None:
+            with self.ranks.leading(orders.open_teacher):
                 server.open()
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
@@ -88,14 +89,27 @@ class Trainer:
         policy = self.policy()
         if self.versions.get(0) is not None:
             return
-        if policy.number and self._ranks.lockstep:
+        if policy.number and self.ranks.lockstep:
             raise SettingError("the record of version 0 is gone: start once without learner.shards")
         base = policy if policy.number == 0 else Policy.load(self.versions, 0, self.settings)
-        version = Version(
-            number=0, parent=None, origin=Origin.BASE, created=now, probe=probed(base, self._ranks)
-        )
+        version = Version(number=0, parent=None, origin=Origin.BASE, created=now, probe=self.probe(base))
         with self.versions.writing():
             self.versions.write(version, lambda folder: None)
+
+    def follow(self, group: Group, watch: Progress = lambda phase: None) -> None:
+        """Follow rank 0 until it ends, in another process than that. RankLost if it, or a rank that this one
+        needs, ends otherwise. `watch` is called with every phase of this rank's part of an update."""
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        follower = orders.Follower(
+            base=self.versions.base,
+            settings=self.settings,
+            frozen=self.frozen,
+            server=self.teacher,
+            ranks=group,
+            watch=watch,
+        )
+        orders.follow(follower, group)
 
     @property
     def adapter(self) -> str:
@@ -113,14 +127,14 @@ class Trainer:
         """
         newest = self.versions.newest()
         if self._policy is None or self._policy.number != newest:
-            base = None if self._policy is None else self._policy.trained.base
+            base = None if self._policy is None else self._policy.base
             self.drop()
             self._policy = self.load(newest, base)
         return self._policy
 
     def load(self, number: int, base: PreTrainedModel | None) -> Policy:
         """The policy at a version, in all ranks; `base` is the frozen base of an earlier one."""
-        return load(self.versions, number, self.settings, self._ranks, base=base)
+        return orders.load(self.versions, number, self.settings, self.ranks, base=base)
 
     def drop(self) -> None:
         """Forget the policy in memory: the version on disk counts."""
@@ -139,16 +153,13 @@ class Trainer:
             chain=self.versions.numbers(),
             adapter=self.adapter,
         )
-        return build_items(samples, self._rendering, self._placement, limits, self.objective)
-
-    @property
-    def _served(self) -> TeacherServer | None:
-        return self.frozen.served if self.objective.needs_teacher else None
+        return build_items(samples, self.rendering, self.placement, limits, self.objective)
 
     @property
     def context(self) -> int:
         """Most tokens of prompt and response: the least of the setting and of either model's context."""
-        return context_of(self.policy(), self.settings, self._served)
+        served = self.frozen.served if self.objective.needs_teacher else None
+        return self.policy().context(self.settings, served)
 
     def train(
         self,
@@ -171,18 +182,9 @@ class Trainer:
         version on disk.
         """
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
-        items, chosen, how = [*new, *replayed], objective or self.objective, settings or self.settings
-        count = len(new) if self.settings.measure_effects else 0
-        effects = list[Effect]()
-
-        def ended(state: UpdateState) -> None:
-            effects.extend(measure(state, count))
-
+        items, objective, settings = [*new, *replayed], objective or self.objective, settings or self.settings
         try:
-            with self._ranks.leading(
-                Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
-            ):
-                found = update(policy, self.frozen, items, chosen, how, times, ended, self._ranks, self.epoch)
+            found, effects = self._update(policy, items, objective, settings, len(new), times)
             times.done("effects")
             suite = examine(policy)
             times.done("suite")
@@ -193,10 +195,10 @@ class Trainer:
                 created=now,
                 turns=_turns(new),
                 replayed=_turns(replayed),
-                probe=probed(policy, self._ranks),
+                probe=self.probe(policy),
                 metrics={**found, **times.metrics(), **metrics},
-                recipe=recipe_of(items, chosen, how, self._placement, fresh_optimizer=policy.fresh_optimizer),
-                effects=tuple(effects),
+                recipe=recipe_of(items, objective, settings, self.placement, policy.fresh_optimizer),
+                effects=effects,
                 suite=suite,
                 adapter=self.adapter,
             )
@@ -208,91 +210,27 @@ class Trainer:
         progress(Phase.WRITTEN)
         return written
 
-    def packs(self, policy: Policy) -> bool:
-        """Whether it reads once what several rows begin with."""
-        return Packing.of(self.settings, policy.model).allowed
-
-    def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
-        """Each item with whether the policy still gives its response."""
-        return [
-            (item, item.kept(found)) for item, found in zip(items, self._read(policy, items), strict=True)
-        ]
-
-    def contradicted(self, suspects: Sequence[Suspect]) -> frozenset[str]:
-        """The approved turns of these that the policy takes, and would not with the hint in its prompt.
-
-        One whose messages no longer render to its prompt is not among them.
-        """
-        policy = self.policy()
-        asked = [(each.item, shown) for each in suspects if (shown := self._shown(each)) is not None]
-        plain = {item.turn: item for item, _ in asked}
-        found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
-        without = dict(zip(plain, found, strict=False))
-        with_hint = zip(asked, found[len(plain) :], strict=True)
-        return frozenset(
-            item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
-        )
-
-    def _shown(self, suspect: Suspect) -> SuiteItem | None:
-        """The item after the prompt that shows its hint."""
-        room = self.context - len(suspect.item.ids)
-        prompts, _ = hinted_prompts(suspect.turn, (suspect.hint,), self._rendering, self._placement, room)
-        return replace(suspect.item, prompt_ids=prompts[0][1]) if prompts else None
-
-    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
-        if not items:
-            return []
-        with self._ranks.leading(ReadItems(items=items, settings=self.settings)):
-            return item_logprobs(policy, items, self.settings, self._ranks)
-
-    def probe(self, policy: Policy) -> Probe:
-        """The log-probs that an engine with the policy's weights must reproduce."""
-        return probed(policy, self._ranks)
-
-    def follower(self, ranks: Ranks, watch: Progress) -> Follower:
-        """The state of this process if it is not the first of its ranks."""
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
-        return Follower(
-            base=self.versions.base,
-            settings=self.settings,
-            frozen=self.frozen,
-            server=self._teacher,
-            ranks=ranks,
-            watch=watch,
-        )
-
-    def rerun(
+    def _update(
         self,
-        start: int,
-        steps: Sequence[Step],
-        samples: Samples,
-        *,
+        policy: Policy,
+        items: Sequence[Item],
+        objective: ObjectiveSettings,
+        settings: LearnerSettings,
+        new: int,
         progress: Progress,
-    ) -> Policy:
-        """The policy at `start` after these updates, which are run again as they were. No version is written;
-        `drop_halfway` deletes the progress that is kept for a learner that stops meanwhile.
+    ) -> tuple[dict[str, float], tuple[Effect, ...]]:
+        """The metrics of an update, in all ranks, and its effects on the first `new` items."""
+        effects, count = list[Effect](), new if self.settings.measure_effects else 0
 
-        Raises NotRepeatable if an update would read something else than it did. The policy in memory is
-        forgotten.
-        """
-        self.drop()
-        return replay_updates(
-            self.versions,
-            start,
-            steps,
-            samples,
-            self._rendering,
-            self.frozen,
-            self.settings,
-            progress,
-            server=self._teacher,
-            ranks=self._ranks,
-        )
+        def ended(state: UpdateState) -> None:
+            effects.extend(measure(state, count))
 
-    def drop_halfway(self) -> None:
-        """Delete the progress of a `rerun`."""
-        drop_halfway(self.versions.root)
+        order = {"objective": objective, "settings": settings, "measured": count, "epoch": self.epoch}
+        with self.ranks.leading(orders.run_update, items=items, **order):
+            found = update(
+                policy, self.frozen, items, objective, settings, progress, ended, self.ranks, self.epoch
+            )
+        return found, tuple(effects)
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.
@@ -303,10 +241,62 @@ class Trainer:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
         def fill(folder: Path) -> None:
-            write(policy, folder, self.versions.base, progress, self._ranks)
+            orders.write(policy, folder, self.versions.base, progress, self.ranks)
 
         with self.versions.writing():
             return self.versions.write(version, fill)
+
+    def probe(self, policy: Policy) -> Probe:
+        """The log-probs that an engine with the policy's weights must reproduce."""
+        return orders.probed(policy, self.ranks)
+
+    def packs(self, policy: Policy) -> bool:
+        """Whether it reads once what several rows begin with."""
+        return Packing.of(self.settings, policy.model).allowed
+
+    def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
+        """Each item with whether the policy still gives its response."""
+        found = self._read(policy, items)
+        return [(item, item.kept(logprobs)) for item, logprobs in zip(items, found, strict=True)]
+
+    def contradicted(self, suspects: Sequence[Suspect]) -> frozenset[str]:
+        """The approved turns of these that the policy takes, and would not with the hint in its prompt.
+
+        One whose messages no longer render to its prompt is not among them.
+        """
+        policy, asked = self.policy(), list[tuple[SuiteItem, SuiteItem]]()
+        for each in suspects:
+            room = self.context - len(each.item.ids)
+            prompts, _ = hinted_prompts(each.turn, (each.hint,), self.rendering, self.placement, room)
+            if prompts:
+                asked.append((each.item, replace(each.item, prompt_ids=prompts[0][1])))
+        plain = {item.turn: item for item, _ in asked}
+        found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
+        without = dict(zip(plain, found, strict=False))
+        with_hint = zip(asked, found[len(plain) :], strict=True)
+        return frozenset(
+            item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
+        )
+
+    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
+        if not items:
+            return []
+        with self.ranks.leading(orders.read_items, items=items, settings=self.settings):
+            return item_logprobs(policy, items, self.settings, self.ranks)
+
+    def rerun(self, start: int, steps: Sequence[Step], samples: Samples, *, progress: Progress) -> Policy:
+        """The policy at `start` after these updates, which are run again as they were. No version is written;
+        `drop_halfway` deletes the progress that is kept for a learner that stops meanwhile.
+
+        Raises NotRepeatable if an update would read something else than it did. The policy in memory is
+        forgotten.
+        """
+        self.drop()
+        return replay_updates(self, start, steps, samples, progress)
+
+    def drop_halfway(self) -> None:
+        """Delete the progress of a `rerun`."""
+        drop_halfway(self.versions.root)
 
 
 def _turns(items: Sequence[Item]) -> tuple[str, ...]:

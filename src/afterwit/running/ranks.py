@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from afterwit.config import Settings
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
-from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.distributed import Placed
 from afterwit.running.parent import end_with, is_gone
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def member(
         return
     from afterwit.chat_format.render import tokenizer_hash
     from afterwit.engines.model_files import fingerprint
-    from afterwit.learning.distributed.joining import Facts, agreed, joined, placed_settings
+    from afterwit.learning.distributed.joining import agreed, joined, placed_settings
 
     learner = placed_settings(settings.learner, placed)
     with joined(learner) as group:
@@ -124,7 +124,8 @@ def member(
             folder = model_folder(settings.model, home)
         agreed(
             group,
-            lambda: Facts.of(tokenizer=tokenizer_hash(folder), base=fingerprint(folder), settings=learner),
+            learner,
+            lambda: {"the tokenizer": tokenizer_hash(folder), "the base model": fingerprint(folder)},
         )
         yield settings.model_copy(update={"learner": learner}), folder, group
 

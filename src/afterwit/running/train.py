@@ -21,7 +21,7 @@ from afterwit import build, plugins
 from afterwit.config import Settings
 from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.home.home import refuse_another_home
-from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.distributed import Placed
 from afterwit.learning.health import FailureKind, failure_kind, on_person
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
@@ -159,11 +159,9 @@ def _lead(
     """
     with member(settings, home, Placed.of(os.environ)) as (own, folder, ranks):
         if ranks is not None and ranks.rank > 0:
-            from afterwit.learning.distributed.joining import follow
-
             follower = build.trainer_of(own, home, folder, ranks, kind)
             loaded()
-            follow(follower, ranks)
+            follower.follow(ranks)
             return
         versions = build.versions_of(home, folder, own.versions)
         with closing(build.store_of_model(own, home, folder)) as store, ExitStack() as lock:

@@ -17,8 +17,8 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.claims import STAGE
-from afterwit.learning.distributed.joining import follow, joined, placed_settings
-from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.distributed import Placed
+from afterwit.learning.distributed.joining import joined, placed_settings
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.phase import Phase
 from afterwit.learning.settings import LearnerSettings
@@ -111,7 +111,7 @@ class Place:
         own = replace(self, settings=placed_settings(self.settings, placed))
         with joined(own.settings) as group:
             if group.rank:
-                follow(own.trainer(group), group, lambda phase: watch(group.rank, phase))
+                own.trainer(group).follow(group, lambda phase: watch(group.rank, phase))
                 return
             with own.store() as store:
                 own.learn(store, lambda phase: watch(0, phase), group).run(lambda: False, follow=False)

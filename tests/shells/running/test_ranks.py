@@ -18,8 +18,8 @@ import pytest
 
 from afterwit.build import versions_of
 from afterwit.errors import SettingError
+from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.joining import placed_settings
-from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.settings import LearnerSettings
 from afterwit.running.ranks import KILLED, launch, member, refuse_torchrun
 from tests.engines.vllm.recorded import listening

@@ -5,7 +5,7 @@ Two groups: in an update ranks wait for each other for `patience_s`, for an orde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
@@ -42,10 +42,7 @@ class Group(Ranks):
         self._shared: Exception | None = None
         """The last failure that was shared with every rank."""
 
-    def every(self, mine: T) -> list[T]:
-        return self._exchanged(mine, None)
-
-    def _exchanged(self, mine: T, failure: Exception | None) -> list[T]:
+    def every(self, mine: T, failure: Exception | None = None) -> list[T]:
         """The value of each rank. If one gives a failure all raise: that rank its own, others RankFailed."""
         found: list[Any] = [None] * self.size
         with _collective():
@@ -73,7 +70,7 @@ class Group(Ranks):
             if self._in_lockstep:
                 words = _words(error)
                 raise RankLost(f"rank {self.rank} failed in a pass that all run: {words}") from error
-            self._exchanged(None, error)
+            self.every(None, error)
         else:
             self.every(None)
 
@@ -108,21 +105,22 @@ class Group(Ranks):
             with _collective():
                 masters.gather_head(made)
             return
-        named = masters.named
-        held = self.every([name for name, master in named.items() if master.grad is not None])
-        anywhere = {name for names in held for name in names}
-        for name, master in named.items():
-            if name in anywhere and master.grad is None:
-                master.grad = torch.zeros_like(master)
-        gradients = [named[name].grad for name in named if name in anywhere]
+        held = self.every([name for name, master in masters.named.items() if master.grad is not None])
+        anywhere, gradients = {name for names in held for name in names}, list[Tensor]()
+        for name, master in masters.named.items():
+            if name in anywhere:
+                if master.grad is None:
+                    master.grad = torch.zeros_like(master)
+                gradients.append(master.grad)
         with _collective():
-            add_up([gradient for gradient in gradients if gradient is not None])
+            _add_up(gradients)
 
     def require_alike(self, masters: Masters) -> None:
         digest = [_digest(master.detach()) for master in masters.named.values()]
-        place = _place(next(iter(masters.named.values())))
+        one = next(iter(masters.named.values()))
+        shard = one.device_mesh.get_local_rank(-1) if isinstance(one, DTensor) else 0
         first: dict[int, tuple[int, list[int]]] = {}
-        for rank, (there, theirs) in enumerate(self.every((place, digest))):
+        for rank, (there, theirs) in enumerate(self.every((shard, digest))):
             alike, expected = first.setdefault(there, (rank, theirs))
             if theirs != expected:
                 raise RankLost(f"rank {rank} of {self.size} computes other weights than rank {alike}")
@@ -140,19 +138,21 @@ class Group(Ranks):
         return found
 
     @contextmanager
-    def leading(self, order: object) -> Iterator[None]:
-        self._of_first(order, self._orders)
+    def leading(self, order: Callable[..., None], **arguments: object) -> Iterator[None]:
+        self._of_first((order, arguments), self._orders)
         with self.together():
             yield
 
     def orders(self) -> Iterator[Any]:
-        """The orders of rank 0 to this rank, until it ends. RankLost if it ends otherwise."""
+        """The orders of rank 0 to this rank with their arguments, until it ends. RankLost if it ends
+        otherwise."""
         while (order := self._of_first(None, self._orders)) is not None:
             yield order
 
     def end(self) -> None:
-        """Tell the other ranks that no order follows."""
-        self._of_first(None, self._orders)
+        """Tell the other ranks that no order follows, if this is the first."""
+        if self.rank == 0:
+            self._of_first(None, self._orders)
 
     def _of_first(self, mine: T, group: dist.ProcessGroup | None = None) -> T:
         found: list[Any] = [mine]
@@ -178,11 +178,6 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
-def _place(master: Tensor) -> int:
-    """The shard of a tensor that this rank holds; 0 if it holds the whole tensor."""
-    return master.device_mesh.get_local_rank(-1) if isinstance(master, DTensor) else 0
-
-
 def _digest(tensor: Tensor) -> int:
     """The sum of all weights' bits as whole numbers of 64 bits: two copies that drifted apart have different
     ones."""
@@ -194,30 +189,27 @@ def _digest(tensor: Tensor) -> int:
     return int(words.view(torch.int64).sum().item() + narrow.sum(dtype=torch.int64).item())
 
 
-def add_up(tensors: Sequence[Tensor], *, bucket: int = BUCKET) -> None:
-    """Every tensor becomes its sum over all ranks, which give the same shapes in the same order."""
-    for part in buckets(tensors, bucket):
-        if len(part) == 1 and part[0].is_contiguous():
-            dist.all_reduce(part[0])
-            continue
-        flat = torch.cat([tensor.flatten() for tensor in part])
-        dist.all_reduce(flat)
-        for tensor, total in zip(part, torch.split(flat, [each.numel() for each in part]), strict=True):
-            tensor.copy_(total.view_as(tensor))
-
-
-def buckets(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """The tensors in order, those of one dtype and device together: at most `most` numbers in a bucket,
-    unless one tensor has more."""
+def _add_up(tensors: Sequence[Tensor]) -> None:
+    """Every tensor becomes its sum over all ranks, which give the same shapes in the same order. Those of one
+    dtype and device travel together, at most `BUCKET` numbers at a time unless one tensor has more."""
     for _, alike in groupby(tensors, key=lambda tensor: (tensor.dtype, tensor.device)):
-        part, size = list[Tensor](), 0
+        bucket = list[Tensor]()
         for tensor in alike:
-            if part and size + tensor.numel() > most:
-                yield part
-                part, size = [], 0
-            part.append(tensor)
-            size += tensor.numel()
-        yield part
+            if bucket and sum(each.numel() for each in (*bucket, tensor)) > BUCKET:
+                _reduce(bucket)
+                bucket = []
+            bucket.append(tensor)
+        _reduce(bucket)
+
+
+def _reduce(bucket: Sequence[Tensor]) -> None:
+    if len(bucket) == 1 and bucket[0].is_contiguous():
+        dist.all_reduce(bucket[0])
+        return
+    flat = torch.cat([tensor.flatten() for tensor in bucket])
+    dist.all_reduce(flat)
+    for tensor, total in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+        tensor.copy_(total.view_as(tensor))
 
 
 def shares(work: Sequence[int], size: int) -> list[list[int]]:

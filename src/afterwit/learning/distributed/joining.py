@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import torch
@@ -15,40 +14,12 @@ import torch.distributed as dist
 import transformers
 
 from afterwit.errors import RankLost, SettingError
+from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.group import Group
 from afterwit.learning.distributed.orders import OF_A_MACHINE
-from afterwit.learning.distributed.placed import Placed
 from afterwit.learning.distributed.sharded import mesh_of
 from afterwit.learning.models import device_of
-from afterwit.learning.phase import Progress
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trainer import Trainer
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Values, by name, that must agree in every rank, so that all compute the same weights."""
-
-    host: str
-    values: dict[str, str]
-
-    @classmethod
-    def of(cls, *, tokenizer: str, base: str, settings: LearnerSettings) -> Facts:
-        """`tokenizer` and `base` are fingerprints."""
-        learner = {
-            f"learner.{name}": str(value)
-            for name, value in asdict(settings).items()
-            if name not in OF_A_MACHINE
-        }
-        values = {
-            "the tokenizer": tokenizer,
-            "the base model": base,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
-        return cls(host=platform.node(), values=values | learner)
 
 
 def placed_settings(settings: LearnerSettings, placed: Placed) -> LearnerSettings:
@@ -95,47 +66,30 @@ def joined(settings: LearnerSettings) -> Iterator[Group]:
     except RankLost:
         raise
     except BaseException:
-        _ended(group)
-        raise
-    else:
-        _ended(group)
-        dist.destroy_process_group()
-
-
-def _ended(group: Group) -> None:
-    if group.rank == 0:
         with suppress(RankLost):
             group.end()
+        raise
+    with suppress(RankLost):
+        group.end()
+    dist.destroy_process_group()
 
 
-def agreed(group: Group, facts: Callable[[], Facts]) -> None:
-    """SettingError in all ranks if something differs between them, with what it is on both machines."""
-    with group.together():
-        every = group.every(facts())
-    first = every[0]
-    for rank, other in enumerate(every):
-        for name, value in first.values.items():
-            if other.values.get(name) != value:
-                raise SettingError(
-                    f"the learner's processes differ: {name} is {value} on {first.host} (rank 0), but "
-                    f"{other.values.get(name)} on {other.host} (rank {rank})"
-                )
+def agreed(group: Group, settings: LearnerSettings, fingerprints: Callable[[], Mapping[str, str]]) -> None:
+    """SettingError in all ranks, with what differs, unless all would compute the same weights.
 
-
-def follow(trainer: Trainer, group: Group, watch: Progress = lambda phase: None) -> None:
-    """Follow until rank 0 ends. RankLost if it, or a rank that this one needs, ends otherwise.
-
-    `watch` is called with every phase of this rank's part of an update.
+    `fingerprints` are those of the model's parts, by name.
     """
-    at = trainer.follower(group, watch)
-    for order in group.orders():
-        try:
-            with group.together():
-                order.follow(at)
-        except Exception as error:
-            if not group.is_shared(error):
-                raise
-            log.info("learn: rank %d: %s: the policy is loaded again", group.rank, error)
-            at.policy = None
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+    with group.together():
+        values = {**fingerprints(), "torch": torch.__version__, "transformers": transformers.__version__}
+        for name, value in asdict(settings).items():
+            if name not in OF_A_MACHINE:
+                values[f"learner.{name}"] = str(value)
+        every = group.every((platform.node(), values))
+    first_host, first = every[0]
+    for rank, (host, other) in enumerate(every):
+        for name, value in first.items():
+            if other.get(name) != value:
+                raise SettingError(
+                    f"the learner's processes differ: {name} is {value} on {first_host} (rank 0), but "
+                    f"{other.get(name)} on {host} (rank {rank})"
+                )

@@ -1,11 +1,13 @@
-"""The orders of rank 0 to the other ranks. Each makes them take the same few steps."""
+"""The orders of rank 0 to the other ranks: functions of a `Follower`, and the loop in which it runs them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded
+from afterwit.learning.distributed.state_files import write_state
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import item_logprobs, measure
 from afterwit.learning.models import Adapter, FullWeights
@@ -26,6 +29,11 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem
 from afterwit.teacher import TeacherServer
 from afterwit.version import Probe
+
+if TYPE_CHECKING:
+    from afterwit.learning.distributed.group import Group
+
+log = logging.getLogger(__name__)
 
 OF_A_MACHINE = ("device", "teacher_device", "reference_device", "threads")
 """Settings that each rank takes from its own machine; all others are rank 0's."""
@@ -54,39 +62,37 @@ class Follower:
         return replace(settings, **{name: getattr(self.settings, name) for name in OF_A_MACHINE})
 
 
-class Order(Protocol):
-    def follow(self, at: Follower) -> None:
-        """Do this rank's part."""
+def follow(at: Follower, group: Group) -> None:
+    """Follow until rank 0 ends. RankLost if it, or a rank that this one needs, ends otherwise."""
+    for order, arguments in group.orders():
+        try:
+            with group.together():
+                order(at, **arguments)
+        except Exception as error:
+            if not group.is_shared(error):
+                raise
+            log.info("learn: rank %d: %s: the policy is loaded again", group.rank, error)
+            at.policy = None
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTeacher:
+def open_teacher(at: Follower) -> None:
     """Open the server with the teacher, if there is one."""
-
-    def follow(self, at: Follower) -> None:
-        if at.frozen.served is not None:
-            at.frozen.served.open()
+    if at.frozen.served is not None:
+        at.frozen.served.open()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Hold the policy that rank 0 loads."""
+def hold(
+    at: Follower, *, number: int, settings: LearnerSettings, versions: Versions, keeps_base: bool
+) -> None:
+    """Hold the policy that rank 0 loads, from whose folder each rank reads its shards.
 
-    number: int
-    settings: LearnerSettings
-    versions: Versions
-    """Those of rank 0, from whose folder each rank reads its shards."""
-    keeps_base: bool = False
-    """The frozen base is that of the policy before: another adapter is trained on it."""
-
-    def follow(self, at: Follower) -> None:
-        base = at.held().trained.base if self.keeps_base and at.policy is not None else None
-        at.policy = None
-        settings = at.own(self.settings)
-        if at.ranks.lockstep:
-            at.policy = _shards(replace(self.versions, base=at.base), self.number, settings, at.ranks)
-        else:
-            at.policy = _received(at.base, self.number, settings, at.ranks, base)
+    `keeps_base`: the frozen base is that of the policy before: another adapter is trained on it.
+    """
+    base = at.policy.base if keeps_base and at.policy is not None else None
+    at.policy = None
+    at.policy = _loaded(replace(versions, base=at.base), number, at.own(settings), at.ranks, base)
 
 
 def load(
@@ -99,129 +105,106 @@ def load(
 ) -> Policy:
     """`Policy.load`, in all ranks."""
     with ranks.leading(
-        Load(number=number, settings=settings, versions=versions, keeps_base=base is not None)
+        hold, number=number, settings=settings, versions=versions, keeps_base=base is not None
     ):
-        if ranks.lockstep:
-            return _shards(versions, number, settings, ranks)
+        return _loaded(versions, number, settings, ranks, base)
+
+
+def _loaded(
+    versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks, base: PreTrainedModel | None
+) -> Policy:
+    """Rank 0 reads the version and sends it on. In lockstep each rank reads its part once rank 0 has checked
+    the files. `base` is the frozen base, if it is in memory already."""
+    if ranks.lockstep:
+        if ranks.rank == 0:
+            Policy.require(versions, number, settings)
+        ranks.every(None)
+        with ranks.in_lockstep():
+            return Policy.load(versions, number, settings, verified=True)
+    if ranks.rank == 0:
         policy = Policy.load(versions, number, settings, base=base)
         if ranks.size > 1:
             ranks.spread(policy.masters.named)
             ranks.spread(policy.state())
         return policy
-
-
-def _received(
-    folder: Path, number: int, settings: LearnerSettings, ranks: Ranks, base: PreTrainedModel | None
-) -> Policy:
-    """The policy of rank 0, on this rank's device. `base` is the frozen base, if it is in memory already."""
     trained: Trained
     if settings.lora_rank:
-        trained = Adapter.load(folder, folder, settings, model=base)
+        trained = Adapter.load(versions.base, versions.base, settings, model=base)
     else:
-        trained = FullWeights.load(folder, {}, settings)
+        trained = FullWeights.load(versions.base, {}, settings)
     masters, state = ranks.spread({}), ranks.spread({})
     with torch.no_grad():
         for name, master in trained.masters.named.items():
             master.copy_(masters[name])
     trained.masters.publish()
-    return Policy.of(trained, state, folder, number, settings)
+    return Policy.of(trained, state, versions.base, number, settings)
 
 
-def _shards(versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
-    """This rank's part of a version, which it reads itself once rank 0 has checked the files."""
-    if ranks.rank == 0:
-        Policy.require(versions, number, settings)
-    ranks.every(None)
-    with ranks.in_lockstep():
-        return Policy.load(versions, number, settings, verified=True)
+def run_update(
+    at: Follower,
+    *,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    measured: int = 0,
+    epoch: Epoch | None = None,
+) -> None:
+    """Move the policy by a batch, and measure the effect on its first `measured` items.
+
+    `epoch`, a function of a module, takes a step of the optimiser in the learner's place.
+    """
+    settings, frozen = at.own(settings), at.frozen
+    if not settings.alike(at.settings):
+        frozen = FrozenModels(at.base, settings, server=at.server)
+    update(
+        at.held(),
+        frozen,
+        items,
+        objective,
+        settings,
+        at.watch,
+        lambda state: measure(state, measured),
+        at.ranks,
+        epoch,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """Move the policy by a batch."""
-
-    items: Sequence[Item]
-    objective: ObjectiveSettings
-    settings: LearnerSettings
-    measured: int = 0
-    """The effect of this many items, the first ones, is measured."""
-    epoch: Epoch | None = None
-    """Takes a step of the optimiser in the learner's place: a function of a module."""
-
-    def follow(self, at: Follower) -> None:
-        settings, frozen = at.own(self.settings), at.frozen
-        if not settings.alike(at.settings):
-            frozen = FrozenModels(at.base, settings, server=at.server)
-        update(
-            at.held(),
-            frozen,
-            self.items,
-            self.objective,
-            settings,
-            at.watch,
-            lambda state: measure(state, self.measured),
-            at.ranks,
-            self.epoch,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadItems:
+def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
     """Read approved responses with the policy."""
-
-    items: Sequence[SuiteItem]
-    settings: LearnerSettings
-
-    def follow(self, at: Follower) -> None:
-        item_logprobs(at.held(), self.items, at.own(self.settings), at.ranks)
+    item_logprobs(at.held(), items, at.own(settings), at.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class Probing:
+def score_probe(at: Follower) -> None:
     """Score the probe, in lockstep."""
-
-    def follow(self, at: Follower) -> None:
-        with at.ranks.in_lockstep():
-            probe(at.held().model)
+    with at.ranks.in_lockstep():
+        probe(at.held().model)
 
 
 def probed(policy: Policy, ranks: Ranks) -> Probe:
     """The policy's probe."""
-    if not ranks.lockstep:
-        return probe(policy.model)
-    with ranks.leading(Probing()), ranks.in_lockstep():
+    with ranks.leading(score_probe) if ranks.lockstep else nullcontext(), ranks.in_lockstep():
         return probe(policy.model)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """Write the shards of a policy into a folder: rank 0 the weights, each rank its part of the state."""
-
-    folder: Path
-    base: Path
-
-    def follow(self, at: Follower) -> None:
-        _write_shards(at.held(), self.folder, self.base, at.watch, at.ranks)
+def write_shards(at: Follower, *, folder: Path, base: Path) -> None:
+    """Write this rank's part of a policy's state into a folder."""
+    write(at.held(), folder, base, at.watch, at.ranks)
 
 
 def write(policy: Policy, folder: Path, base: Path, progress: Progress, ranks: Ranks) -> None:
-    """Write weights, then the learner's state, into a version's folder."""
-    if ranks.lockstep:
-        with ranks.leading(Write(folder=folder, base=base)):
-            _write_shards(policy, folder, base, progress, ranks)
+    """Write weights, then the learner's state, into a version's folder: rank 0 alone, or each its shards."""
+    trained = policy.trained
+    if not isinstance(trained, Sharded):
+        trained.write(folder, base)
+        progress(Phase.WRITING)
+        write_state(policy.state(), folder)
         return
-    policy.trained.write(folder, base)
-    progress(Phase.WRITING)
-    policy.save_state(folder)
-
-
-def _write_shards(policy: Policy, folder: Path, base: Path, progress: Progress, ranks: Ranks) -> None:
-    if not isinstance(policy.trained, Sharded):
-        raise ValueError("whole weights are written by rank 0 alone")
-    with ranks.in_lockstep():
-        weights = policy.trained.gathered()
-    policy.trained.save(weights, folder, base)
-    ranks.every(None)
-    progress(Phase.WRITING)
-    with ranks.in_lockstep():
-        policy.save_state(folder)
+    leads = ranks.leading(write_shards, folder=folder, base=base) if ranks.rank == 0 else nullcontext()
+    with leads:
+        with ranks.in_lockstep():
+            weights = trained.gathered()
+        trained.save(weights, folder, base)
+        ranks.every(None)
+        progress(Phase.WRITING)
+        with ranks.in_lockstep():
+            write_state(policy.state(), folder)

@@ -35,7 +35,7 @@ class Ranks:
     """Whether each rank holds a part of the model only, so that all run their passes at the same time."""
 
     def every(self, mine: T) -> list[T]:
-        """An exchange: the value of each rank, by rank."""
+        """An exchange: the value of each rank."""
         return [mine]
 
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
@@ -76,8 +76,8 @@ class Ranks:
         """The tensors of rank 0; what the others give is not read."""
         return dict(tensors)
 
-    def leading(self, order: object) -> AbstractContextManager[None]:
-        """Rank 0 does what follows, and the others do it by this order: all, or none."""
+    def leading(self, order: Callable[..., None], **arguments: object) -> AbstractContextManager[None]:
+        """Rank 0 does what follows, and the others `order(follower, **arguments)`: all, or none."""
         return nullcontext()
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial
@@ -73,7 +73,7 @@ class ShardedMasters(Masters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharded:
-    """Implements `policy.Trained`."""
+    """Full weights of which this process holds a part."""
 
     model: PreTrainedModel
     masters: ShardedMasters
@@ -91,7 +91,9 @@ class Sharded:
         rounds = settings.dtype == "bfloat16"
         model = load_model(folder, dtype=torch.float32 if rounds else dtype, device=torch.device("cpu"))
         fused = settings.loss_backend == "fused" and fused_head(model) is not None
-        head = _names_of_head(model)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        parts = model.get_output_embeddings().named_parameters(recurse=False)
+        head = {part: names[id(own)] for part, own in parts}
         shard(model, mesh, rounded_to=dtype if rounds else None)
         made = cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
         state = read_state(folder, made.masters.named)
@@ -128,12 +130,6 @@ class Sharded:
             copy_configuration(folder, base)
 
 
-def _names_of_head(model: PreTrainedModel) -> dict[str, str]:
-    head: nn.Module = model.get_output_embeddings()
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return {part: names[id(own)] for part, own in head.named_parameters(recurse=False)}
-
-
 def mesh_of(settings: LearnerSettings) -> DeviceMesh | None:
     """The mesh of this process's group: [copies, shards of each], or [shards] of the only copy.
 
@@ -141,9 +137,8 @@ def mesh_of(settings: LearnerSettings) -> DeviceMesh | None:
     """
     if settings.shards == 1 or not dist.is_initialized():
         return None
-    return _mesh(
-        torch.device(settings.device).type, dist.get_world_size() // settings.shards, settings.shards
-    )
+    copies = dist.get_world_size() // settings.shards
+    return _mesh(torch.device(settings.device).type, copies, settings.shards)
 
 
 @cache

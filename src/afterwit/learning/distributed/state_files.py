@@ -35,25 +35,17 @@ def write_state(tensors: Mapping[str, Tensor], folder: Path) -> None:
         if not isinstance(tensor, DTensor):
             if rank == 0:
                 mine[name] = tensor.contiguous()
-        elif (first_row := _first_row(tensor)) is not None:
-            mine[name], first_rows[name] = tensor.to_local().contiguous(), str(first_row)
+            continue
+        mesh, placements = tensor.device_mesh, tensor.placements
+        copies = zip(mesh.get_coordinate() or (), placements, strict=True)
+        another_writes = any(place and placement.is_replicate() for place, placement in copies)
+        if not another_writes and tensor.to_local().numel():
+            _, offsets = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+            mine[name], first_rows[name] = tensor.to_local().contiguous(), str(offsets[0] if offsets else 0)
     save_file(mine, folder / f"learner-{rank}{SHARD}", metadata=first_rows)
     if rank == 0:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
         (folder / INDEX).write_text(json.dumps(shapes))
-
-
-def _first_row(tensor: DTensor) -> int | None:
-    """The first row that this process holds; None if it holds none, or a copy that another one writes."""
-    coordinate = tensor.device_mesh.get_coordinate() or ()
-    copies = zip(coordinate, tensor.placements, strict=True)
-    if (
-        any(place and placement.is_replicate() for place, placement in copies)
-        or not tensor.to_local().numel()
-    ):
-        return None
-    _, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return offsets[0] if offsets else 0
 
 
 def read_state(folder: Path, layout: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -63,18 +55,15 @@ def read_state(folder: Path, layout: Mapping[str, Tensor] | None = None) -> dict
     is laid out like it; call it in all processes then.
     """
     if (folder / STATE).exists():
-        return {
-            name: _laid_out(name, tensor, layout) for name, tensor in read_tensors(folder / STATE).items()
-        }
+        tensors = read_tensors(folder / STATE)
+        return {name: _laid_out(name, tensor, layout) for name, tensor in tensors.items()}
     if not (folder / INDEX).exists():
         return {}
     try:
         shapes = parsed(dict[str, tuple[int, ...]], (folder / INDEX).read_bytes())
         with ExitStack() as stack:
-            files = [
-                stack.enter_context(safe_open(path, framework="pt"))
-                for path in sorted(folder.glob(f"*{SHARD}"))
-            ]
+            paths = sorted(folder.glob(f"*{SHARD}"))
+            files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
             held, starts = [set(file.keys()) for file in files], [file.metadata() or {} for file in files]
             found = {}
             for name, shape in shapes.items():

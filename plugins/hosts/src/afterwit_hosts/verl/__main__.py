@@ -17,7 +17,7 @@ import typer
 from afterwit.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set
 from afterwit.config import home_of, load
 from afterwit.errors import AfterwitError, SettingError
-from afterwit.learning.distributed.placed import Placed
+from afterwit.learning.distributed import Placed
 from afterwit.running.train import run
 from afterwit_hosts.verl.settings import Options, in_verl, options_of
 

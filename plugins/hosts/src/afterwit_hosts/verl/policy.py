@@ -21,7 +21,7 @@ from afterwit_hosts.verl.settings import Options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerlWeights(Sharded):
-    """Implements `policy.Trained`."""
+    """Full weights in shards, in an engine of verl's."""
 
     engine: FSDPEngineWithLMHead
 

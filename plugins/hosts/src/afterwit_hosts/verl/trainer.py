@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -33,9 +32,9 @@ class VerlTrainer(Trainer):
         self._options = options
 
     def load(self, number: int, base: PreTrainedModel | None) -> Policy:
-        order = Load(number=number, settings=self.settings, versions=self.versions, options=self._options)
-        with self._ranks.leading(order):
-            return order.run(self.versions.base, self.settings, self._ranks)
+        wanted = {"number": number, "settings": self.settings, "versions": self.versions}
+        with self.ranks.leading(hold, **wanted, options=self._options):
+            return _loaded(self.versions, number, self.settings, self._options, self.ranks)
 
     def rerun(
         self,
@@ -49,23 +48,20 @@ class VerlTrainer(Trainer):
         raise NotRepeatable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Hold the policy that rank 0 loads: each rank reads the folder. An order to the other ranks."""
+def hold(
+    at: Follower, *, number: int, settings: LearnerSettings, versions: Versions, options: Options
+) -> None:
+    """Hold the policy that rank 0 loads. An order to the other ranks."""
+    at.policy = None
+    at.policy = _loaded(replace(versions, base=at.base), number, at.own(settings), options, at.ranks)
 
-    number: int
-    settings: LearnerSettings
-    versions: Versions
-    options: Options
 
-    def run(self, base: Path, settings: LearnerSettings, ranks: Ranks) -> Policy:
-        versions = replace(self.versions, base=base)
-        if ranks.rank == 0:
-            Policy.require(versions, self.number, settings)
-        ranks.every(None)
-        with ranks.in_lockstep():
-            return load(versions, self.number, settings, self.options)
-
-    def follow(self, at: Follower) -> None:
-        at.policy = None
-        at.policy = self.run(at.base, at.own(self.settings), at.ranks)
+def _loaded(
+    versions: Versions, number: int, settings: LearnerSettings, options: Options, ranks: Ranks
+) -> Policy:
+    """The policy at a version, whose folder each rank reads once rank 0 has checked the files."""
+    if ranks.rank == 0:
+        Policy.require(versions, number, settings)
+    ranks.every(None)
+    with ranks.in_lockstep():
+        return load(versions, number, settings, options)
