@@ -18,10 +18,9 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.metrics import effects, to_measure, work
-from afterwit.learning.passes import score
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import update_state
+from afterwit.learning.update import score, update_state
 from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
@@ -99,7 +98,7 @@ def _shares(base: Path, home: Path) -> Shares:
     update = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
     asking = cpu_seconds(lambda: trainer.kept(trainer.policy(), asked_for))
     store.close()
-    state, _ = update_state(trainer.policy(), trainer.frozen, items, trainer.objective, settings)
+    state = update_state(trainer.policy(), trainer.frozen, items, trainer.objective, settings)
     score(state)
     effect = cpu_seconds(lambda: effects(state, range(TURNS), measured=to_measure(items, TURNS)))
     return Shares(gate=asking / update, effects=effect / update, tokens=sum(map(len, asked_for)))

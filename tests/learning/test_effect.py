@@ -11,11 +11,10 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.metrics import LEAST_OF_EFFECTS, SHARE_OF_EFFECTS, effects, to_measure, work
-from afterwit.learning.passes import UpdateState
 from afterwit.learning.rows import Row
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import update
+from afterwit.learning.update import UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
 from afterwit.version import Effect

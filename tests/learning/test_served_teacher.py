@@ -15,9 +15,9 @@ from afterwit.errors import SettingError
 from afterwit.learning.batch import Item
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.rows import Row
+from afterwit.learning.samples import log_mass, temperature_of
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import log_mass, temperature_of
 from afterwit.learning.update import update
 from afterwit.objective.choices import OBJECTIVES, SUBSETS
 from afterwit.objective.logprobs import top_k

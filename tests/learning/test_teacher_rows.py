@@ -11,8 +11,8 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
+from afterwit.learning.samples import teacher_rows
 from afterwit.learning.score import response_logits
-from afterwit.learning.teacher_scores import teacher_rows
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow
 from tests.fakes.judged_samples import a_sample

@@ -15,11 +15,10 @@ from afterwit.doctor.model import HINT, SAMPLE
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.passes import score
 from afterwit.learning.rows import Packing, Row
 from afterwit.learning.score import probe, stream_logits
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import update_state
+from afterwit.learning.update import score, update_state
 from afterwit.objective import ObjectiveSettings
 from afterwit.weights.widened import widened
 
@@ -133,7 +132,7 @@ class _Paths:
         ]
         objective = ObjectiveSettings(objective="topk_opd", beta=0.0)
         live = self._frozen.named("live")
-        state, _ = update_state(self._policy, live, items, objective, self._settings)
+        state = update_state(self._policy, live, items, objective, self._settings)
         score(state)
         return [state.targets[index].tokens.gap_N for index in range(len(items))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from afterwit.adapters import SHARED
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
@@ -13,7 +13,7 @@ from afterwit.learning.rows import Row
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow
-from afterwit.terms import Carried, confidence
+from afterwit.terms import Carried, confidence, untrainable
 from afterwit.turn import Basis, JudgedTurn, Turn, scoring_temperature
 from afterwit.version import versions_between
 
@@ -62,8 +62,7 @@ class Item:
                 raise ValueError(f"{tokens} ids but {len(values)} {name}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(NamedTuple):
     """A turn that cannot train, and why."""
 
     turn: str
@@ -78,14 +77,13 @@ def build_items(
     objective: ObjectiveSettings,
 ) -> tuple[list[Item], list[Refused]]:
     """Each sample as an item, or refused with its reason; in order."""
-    items: list[Item] = []
-    refused: list[Refused] = []
+    items, refused = list[Item](), list[Refused]()
     for sample in samples:
-        result = _item(sample, rendering, placement, limits, objective)
-        if isinstance(result, Item):
-            items.append(result)
+        found = _item(sample, rendering, placement, limits, objective)
+        if isinstance(found, Item):
+            items.append(found)
         else:
-            refused.append(result)
+            refused.append(Refused(sample.turn.id, found))
     return items, refused
 
 
@@ -95,63 +93,51 @@ def _item(
     placement: Placement,
     limits: TurnLimits,
     objective: ObjectiveSettings,
-) -> Item | Refused:
-    turn, tokens = sample.turn, sample.turn.sampled.ids
-    staleness = _staleness(turn, limits)
+) -> Item | Reason:
+    turn, tokens, staleness = sample.turn, sample.turn.sampled.ids, 1
+    if turn.adapter == limits.adapter:
+        staleness = versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
     if (reason := _unfit(turn, staleness, limits)) is not None:
-        return Refused(turn=turn.id, reason=reason)
-    learned = _learned(sample, objective, opd=sample.opd)
-    if learned.reason is not None:
-        return Refused(turn=turn.id, reason=learned.reason)
-    hints = sample.verdict.hints if objective.needs_teacher and learned.opd else ()
+        return reason
+    sure = confidence(turn.sampled.logprobs, turn.sampled.forced)
+
+    def learned(opd: bool) -> Carried:
+        carried = Carried(rl=sample.rl, opd=opd)
+        return objective.reads.learned(carried, reward=sample.verdict.reward, confidence=sure)
+
+    asked = learned(sample.opd)
+    if asked.reason is not None:
+        return asked.reason
+    hints = sample.verdict.hints if objective.needs_teacher and asked.opd else ()
     hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
-    learned = _learned(sample, objective, opd=bool(hinted))
-    if missing is not None and learned.reason is not None:
-        return Refused(turn=turn.id, reason=missing)
+    taken = learned(bool(hinted))
+    if missing is not None and taken.reason is not None:
+        return missing
     run = objective.hint_rule.teachers([len(hint) for hint, _ in hinted], tokens)
-    rewarded = objective.has_rl and learned.rl
     return Item(
         turn=turn.id,
         behaviour=Behaviour.of_turn(turn),
         student=Row(prompt=turn.prompt_ids, response=tokens),
         teachers=tuple(Row(prompt=hinted[index][1], response=tokens) for index in run),
         hints=tuple(hinted[index][0] for index in run),
-        reward=float(sample.verdict.reward) if rewarded else None,
+        reward=float(sample.verdict.reward) if objective.has_rl and taken.rl else None,
         group=tuple(map(float, sample.group_rewards)),
         staleness=staleness,
     )
 
 
-def _learned(sample: JudgedTurn, objective: ObjectiveSettings, *, opd: bool) -> Carried:
-    """The terms that a turn learns by if its hints do or do not give it an OPD term."""
-    sampled = sample.turn.sampled
-    return objective.reads.learned(
-        Carried(rl=sample.rl, opd=opd),
-        reward=sample.verdict.reward,
-        confidence=confidence(sampled.logprobs, sampled.forced),
-    )
-
-
-def _staleness(turn: Turn, limits: TurnLimits) -> int:
-    """A turn that another adapter sampled belongs to none of these versions, and is never too old."""
-    if turn.adapter != limits.adapter:
-        return 1
-    return versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
-
-
 def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
-    """Why a turn cannot train at all; None if it can."""
-    if not turn.sampled.ids:
-        return Reason.EMPTY_RESPONSE
-    if all(turn.sampled.forced):
-        return Reason.ALL_FORCED
+    """Why a turn cannot train at all; None if it can.
+
+    One that another adapter sampled belongs to none of this one's versions, and is never too old.
+    """
+    if (reason := untrainable(turn)) is not None:
+        return reason
     if staleness > limits.max_staleness and turn.adapter == limits.adapter:
         return Reason.STALE
     if len(turn.prompt_ids) + len(turn.sampled.ids) > limits.max_tokens:
         return Reason.TOO_LONG
-    if not all(math.isfinite(logprob) for logprob in turn.sampled.logprobs):
-        return Reason.NOT_FINITE
-    return None
+    return None if all(map(math.isfinite, turn.sampled.logprobs)) else Reason.NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

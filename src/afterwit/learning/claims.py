@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -80,15 +79,11 @@ class Claims:
         """The next batch of the turns that wait. Ends those that are too old to train."""
         now = self._now()
         waiting = in_their_chains(self._store.waiting(now=now), self._versions.chains())
-        stale = [turn.turn for turn in waiting if is_stale(turn, self._settings, NOW)]
-        if stale:
+        if stale := [turn.turn for turn in waiting if is_stale(turn, self._settings, NOW)]:
             self.went_stale += self._store.skip(stale, Reason.STALE, now=now)
         fresh = [turn for turn in waiting if not is_stale(turn, self._settings, NOW)]
-        fresh = within_limit(
-            fresh,
-            used=self._store.trained_since(now - DAY_S) if self._settings.source_turns_a_day else {},
-            limit=self._settings.source_turns_a_day,
-        )
+        if limit := self._settings.source_turns_a_day:
+            fresh = within_limit(fresh, used=self._store.trained_since(now - DAY_S), limit=limit)
         return next_of_all(self._settings, fresh, self._store.paused_adapters(), now=now, drain=drain)
 
     def take(self, choice: NextBatch) -> list[Record]:
@@ -176,10 +171,6 @@ class Claims:
         """Delete the weights of all versions that hold a forgotten turn, or one of `turns`. VersionTaken if
         a newest one holds one of these."""
         self._versions.remove_forgotten(turns)
-
-    def together(self) -> AbstractContextManager[None]:
-        """One transaction."""
-        return self._store.transaction()
 
     def refuse(self, refused: Sequence[Refused]) -> None:
         """End the turns that cannot train, each with its reason."""

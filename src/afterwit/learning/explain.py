@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from afterwit.learning.passes import score
 from afterwit.learning.policy import Policy
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import update_state
+from afterwit.learning.update import score, update_state
 from afterwit.lifecycle import Reason
 from afterwit.objective.terms import advantages
 from afterwit.turn import JudgedTurn
@@ -55,7 +54,7 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     if refused:
         return refused[0].reason
     objective = trainer.objective
-    state, _ = update_state(policy, trainer.frozen, items, objective, trainer.settings)
+    state = update_state(policy, trainer.frozen, items, objective, trainer.settings)
     score(state)
     scored, target = state.samples[0], state.targets[0]
     terms = {}

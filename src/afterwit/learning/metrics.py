@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
-from afterwit.learning.passes import UpdateState
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Packing, Row, token_ratio
 from afterwit.learning.score import stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
-from afterwit.objective.sample import Sample
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import SuiteItem
 from afterwit.version import Effect
+
+if TYPE_CHECKING:
+    from afterwit.learning.update import UpdateState
 
 CHUNK = 256
 """Tokens whose log-probs over the vocabulary are in memory at once."""
@@ -115,9 +115,19 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
     The new weights are read for the `measured` items among them, shared among the ranks.
     """
     read = [index for index in measured if index in indices and state.items[index].turn is not None]
-    share = state.ranks.share([len(state.items[index].student) for index in read])
-    chosen = [read[at] for at in share]
-    after = state.ranks.gathered(dict(zip(chosen, _now(state, chosen), strict=True)))
+    chosen = [read[at] for at in state.ranks.share([len(state.items[index].student) for index in read])]
+    outputs = _response_logprobs(
+        state.policy,
+        [(state.items[index].student, state.samples[index].tau) for index in chosen],
+        state.limit,
+        state.packing,
+        state.ranks,
+        fused=state.fused,
+    )
+    means = {
+        index: _mean(each, state.samples[index].mask_T) for index, each in zip(chosen, outputs, strict=True)
+    }
+    after = state.ranks.gathered(means)
     own = {
         index: _effect(state, index, turn, after.get(index))
         for index in indices
@@ -127,41 +137,21 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
 
 
 def _effect(state: UpdateState, index: int, turn: str, after: float | None) -> Effect:
-    sample, target = state.samples[index], state.targets[index]
+    sample, target, objective = state.samples[index], state.targets[index], state.objective
     old_T, hinted_T = target.tokens.old_N, target.tokens.old_N + target.tokens.gap_N
-    return Effect(
-        turn=turn,
-        before=_mean(old_T, sample.mask_T),
-        after=after,
-        hinted_before=None if target.hint_T is None else _mean(hinted_T, sample.mask_T),
-        advantages=_pushes(sample, target, state.objective),
-    )
-
-
-def _pushes(sample: Sample, target: Target, objective: ObjectiveSettings) -> tuple[float, ...]:
-    """`Effect.advantages`, to three decimals."""
     pushed_T = torch.zeros(len(sample.ids_T), dtype=torch.float64)
     for name in objective.terms_of(sample.carried):
         ids_TJ, values_TJ = advantages(name, target.tokens, objective)
         own_T = (values_TJ * (ids_TJ == sample.ids_T[:, None])).sum(dim=-1)
         own_T = torch.where(sample.mask_of(name), own_T, torch.zeros_like(own_T))
         pushed_T += objective.weights[name] * own_T.double().cpu()
-    return tuple(round(value, 3) for value in pushed_T.tolist())
-
-
-def _now(state: UpdateState, chosen: Sequence[int]) -> Iterator[float]:
-    """The mean log-prob of each item's response under the policy, in order."""
-    head, model = state.policy.head, state.policy.model
-    stream = stream_logits if head is None or not state.fused else stream_states
-    rows = [state.items[index].student for index in chosen]
-    outputs = streamed(stream, model, rows, state.limit, state.packing, state.ranks)
-    for index, output in zip(chosen, outputs, strict=True):
-        head = None if head is None else state.policy.whole_head()
-        sample, parts = state.samples[index], list[Tensor]()
-        for part, ids in zip(torch.split(output, CHUNK), torch.split(sample.ids_T, CHUNK), strict=True):
-            logits = part if head is None or not state.fused else head.logits(part, head.buffer(len(part)))
-            parts.append(at(logprobs(logits, sample.tau), ids.to(logits.device)))
-        yield _mean(torch.cat(parts), sample.mask_T)
+    return Effect(
+        turn=turn,
+        before=_mean(old_T, sample.mask_T),
+        after=after,
+        hinted_before=None if target.hint_T is None else _mean(hinted_T, sample.mask_T),
+        advantages=tuple(round(value, 3) for value in pushed_T.tolist()),
+    )
 
 
 def _mean(values_T: Tensor, mask_T: Tensor) -> float:
@@ -191,17 +181,31 @@ def item_logprobs(
     policy: Policy, items: Sequence[SuiteItem], settings: LearnerSettings, ranks: Ranks = ALONE
 ) -> list[list[float]]:
     """The log-probs that the policy gives each item's ids, at temperature 1, in one pass."""
-    rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
-    mine = ranks.share([len(row) for row in rows])
+    rows = [(Row(prompt=item.prompt_ids, response=item.ids), 1.0) for item in items]
+    mine = ranks.share([len(row) for row, _ in rows])
     packing, limit = Packing.of(settings, policy.model), settings.micro_batch_tokens
-    outputs = streamed(stream_logits, policy.model, [rows[index] for index in mine], limit, packing, ranks)
-    found = ranks.gathered(
-        {index: _logprobs(logits, items[index].ids) for index, logits in zip(mine, outputs, strict=True)}
-    )
+    read = _response_logprobs(policy, [rows[index] for index in mine], limit, packing, ranks, fused=False)
+    found = ranks.gathered({index: each.tolist() for index, each in zip(mine, read, strict=True)})
     return [found[index] for index in range(len(items))]
 
 
-def _logprobs(logits_TV: Tensor, ids: Sequence[int]) -> list[float]:
-    ids_T = torch.tensor(ids, device=logits_TV.device)
-    parts = zip(torch.split(logits_TV, CHUNK), torch.split(ids_T, CHUNK), strict=True)
-    return torch.cat([at(logprobs(part, tau=1.0), ids) for part, ids in parts]).tolist()
+def _response_logprobs(
+    policy: Policy,
+    rows: Sequence[tuple[Row, float]],
+    limit: int,
+    packing: Packing,
+    ranks: Ranks,
+    *,
+    fused: bool,
+) -> Iterator[Tensor]:
+    """The log-probs [T] of each row's response at its temperature, `CHUNK` tokens of logits at a time if they
+    are read off the head's states."""
+    stream = stream_states if fused else stream_logits
+    outputs = streamed(stream, policy.model, [row for row, _ in rows], limit, packing, ranks)
+    for (row, tau), output in zip(rows, outputs, strict=True):
+        head, parts = policy.whole_head() if fused else None, list[Tensor]()
+        ids_T = torch.tensor(row.response, device=output.device)
+        for part, ids in zip(torch.split(output, CHUNK), torch.split(ids_T, CHUNK), strict=True):
+            logits = part if head is None else head.logits(part, head.buffer(len(part)))
+            parts.append(at(logprobs(logits, tau), ids))
+        yield torch.cat(parts)

@@ -16,13 +16,12 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
-from afterwit.learning.distributed.orders import load, probed, run_update, write
+from afterwit.learning.distributed.orders import load, probed, updated, write
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.phase import Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin, Recipe, Version
@@ -84,7 +83,7 @@ def _repeat(
     progress: Progress,
 ) -> None:
     """Update the policy as `version` was made. NotRepeatable if it would read something else than it did."""
-    models, ranks = trainer.frozen, trainer.ranks
+    models = trainer.frozen
     if not settings.alike(trainer.settings):
         models = FrozenModels(trainer.versions.base, settings, server=trainer.teacher)
     limits = TurnLimits(
@@ -101,8 +100,7 @@ def _repeat(
     for item in items:
         if item.turn is None or digests.get(item.turn) != digest(item):
             raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
-    with ranks.leading(run_update, items=items, objective=objective, settings=settings):
-        update(policy, models, items, objective, settings, progress, ranks=ranks)
+    updated(policy, models, items, objective, settings, progress, trainer.ranks)
 
 
 def _differs(processes: int, size: int) -> str:

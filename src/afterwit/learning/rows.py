@@ -45,31 +45,21 @@ class Row:
         return len(self.prompt) - 1
 
 
-def micro_batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], limit: int, *, in_order: bool = False) -> list[list[int]]:
     """Indices grouped so that a group padded to its longest holds at most `limit` tokens.
 
-    Longest first, so that little is padded. A row longer than the limit is a group of its own.
+    Longest first, so that little is padded, or in the given order. A row longer than the limit is a group of
+    its own.
     """
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= limit:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
-
-
-def micro_batches_in_order(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """As `micro_batches`, in the given order."""
-    groups: list[list[int]] = []
-    longest = 0
-    for index, length in enumerate(lengths):
-        longest = max(longest, length)
+    groups, longest = list[list[int]](), 0
+    order = range(len(lengths)) if in_order else sorted(range(len(lengths)), key=lambda at: -lengths[at])
+    for index in order:
+        longest = max(longest, lengths[index])
         if groups and (len(groups[-1]) + 1) * longest <= limit:
             groups[-1].append(index)
         else:
             groups.append([index])
-            longest = length
+            longest = lengths[index]
     return groups
 
 
@@ -91,33 +81,28 @@ class Packing:
         """Allowed if the setting and every model permit it. A model that does not is logged once."""
         if settings.packing == "off":
             return NEVER
-        reasons = [
-            reason
-            for model in models
-            if model is not None and (reason := unsupported_reason(model, widened=widened))
-        ]
+        unsupported = (unsupported_reason(model, widened=widened) for model in models if model is not None)
+        reasons = [reason for reason in unsupported if reason]
         for reason in reasons:
-            _say(f"rows are not packed, but run one sequence each: {reason}")
+            _log_once(f"rows are not packed, but run one sequence each: {reason}")
         return cls(not reasons)
 
     def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[MicroBatch]:
-        """The rows as passes. `in_order`: in the order of the rows."""
-        if not self._pays(rows):
-            lengths, cut = [len(row) for row in rows], micro_batches_in_order if in_order else micro_batches
-            return [MicroBatch(each, False) for each in cut(lengths, limit)]
+        """The rows as passes, packed if that pays. `in_order`: in the order of the rows."""
+        pays = self.allowed and len(rows) > 1
+        if pays and token_ratio(rows) < WORTH:
+            _log_once(
+                f"a batch whose rows share little (token ratio below {WORTH}) runs one sequence at a time"
+            )
+            pays = False
+        if not pays:
+            chosen = micro_batches([len(row) for row in rows], limit, in_order=in_order)
+            return [MicroBatch(each, False) for each in chosen]
         order = list(range(len(rows)))
         if not in_order:
             order.sort(key=lambda index: rows[index].inputs)
         found = groups([rows[index].inputs for index in order], limit)
         return [MicroBatch([order[at] for at in each], True) for each in found]
-
-    def _pays(self, rows: Sequence[Row]) -> bool:
-        if not (self.allowed and len(rows) > 1):
-            return False
-        if token_ratio(rows) >= WORTH:
-            return True
-        _say(f"a batch whose rows share little (token ratio below {WORTH}) runs one sequence at a time")
-        return False
 
 
 NEVER = Packing(False)
@@ -129,6 +114,5 @@ def token_ratio(rows: Sequence[Row]) -> float:
 
 
 @cache
-def _say(words: str) -> None:
-    """Log a message, once per process."""
+def _log_once(words: str) -> None:
     log.info("learn: %s", words)

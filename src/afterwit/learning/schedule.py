@@ -70,12 +70,12 @@ def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[in
 
     `chains` are the numbers of each adapter's versions, ascending; one without versions is at the base.
     """
-
-    def from_newest(turn: Waiting) -> Waiting:
-        chain = chains.get(turn.adapter, (0,))
-        return turn._replace(oldest_version=NOW - versions_between(turn.oldest_version, chain[-1], chain))
-
-    return [from_newest(turn) for turn in waiting]
+    found = []
+    for turn in waiting:
+        numbers = chains.get(turn.adapter, (0,))
+        behind = versions_between(turn.oldest_version, numbers[-1], numbers)
+        found.append(turn._replace(oldest_version=NOW - behind))
+    return found
 
 
 def next_of_all(
@@ -99,16 +99,12 @@ def next_of_all(
         replace(next_batch(settings, own, now=now, version=NOW, drain=drain), adapter=adapter)
         for adapter, own in turns.items()
     ]
-    return _first_due(choices)
-
-
-def _first_due(choices: Sequence[NextBatch]) -> NextBatch:
     if due := [choice for choice in choices if choice.turns]:
         return max(due, key=lambda choice: choice.oldest_s)
     if len(choices) == 1:
         return choices[0]
-    return replace(
-        NOTHING,
+    return NextBatch(
+        turns=(),
         ready=sum(choice.ready for choice in choices),
         held=sum(choice.held for choice in choices),
         review=sum(choice.review for choice in choices),
@@ -150,89 +146,62 @@ def next_batch(
 
     `waiting` is in the order of arrival, without stale turns.
     """
-    everyone = len(waiting)
-    waiting = [
+    rule, batch, together = settings.teaching, settings.batch, settings.turns_per_session_per_update
+    taught = [
         turn
         for turn in waiting
-        if not settings.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+        if not rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
     ]
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
+    # A batch passes over a group only if it has too little room left for it, and two batches in a row take
+    # more than one batch's turns together: so at most this many updates lie ahead.
+    ahead = math.ceil(len(taught) / max(batch - together + 1, batch / 2))
+    in_time = version + ahead - settings.max_staleness
     ripe = [
         group
-        for group in grouped(waiting, settings.turns_per_session_per_update)
-        if not _held_back(group, settings, patience_s, now, version, _updates(settings, len(waiting)))
+        for group in grouped(taught, together)
+        if len(group) == together
+        or group[0].ended
+        or any(now - turn.since >= patience_s or turn.oldest_version <= in_time for turn in group)
     ]
     ready = list(chain(*ripe))
-    lags = not _all_in_time(settings, ready, version)
+    largest = largest_batch(settings)
+    lags = any(is_stale(turn, settings, version + at // largest) for at, turn in enumerate(ready))
     oldest_s = max((now - turn.since for turn in ready), default=0.0)
-    enough = least if ready and oldest_s >= patience_s else settings.batch
-    due = _countable(ready, settings) >= enough
-    turns = _taken(ripe, settings, least, newest_first=lags) if due else []
+    enough = least if ready and oldest_s >= patience_s else batch
+    given = Counter(turn.source for turn in ready)
+    room = largest_share(batch, sources=max(len(given), 1), share=settings.source_share)
+    due = sum(min(count, room) for count in given.values()) >= enough
+    turns = _taken(ripe[::-1] if lags else ripe, settings, least) if due else []
     return NextBatch(
         turns=tuple(sorted(turn.seq for turn in turns)),
         ready=len(ready),
-        held=len(waiting) - len(ready),
-        review=everyone - len(waiting),
+        held=len(taught) - len(ready),
+        review=len(waiting) - len(taught),
         oldest_s=oldest_s,
         lags=lags,
     )
 
 
-def _countable(ready: Sequence[Waiting], settings: LearnerSettings) -> int:
-    """Ready turns, of each source at most its share of a batch."""
-    given = Counter(turn.source for turn in ready)
-    return sum(min(count, _room(settings, settings.batch, ready)) for count in given.values())
-
-
-def _room(settings: LearnerSettings, size: int, ready: Sequence[Waiting]) -> int:
-    """The most turns of one source in an update of `size` turns."""
-    sources = len({turn.source for turn in ready})
-    return largest_share(size, sources=sources, share=settings.source_share)
-
-
-def _held_back(
-    group: Group, settings: LearnerSettings, patience_s: float, now: float, version: int, ahead: int
-) -> bool:
-    """Whether it waits for more of its session: while it can still train after `ahead` updates."""
-    behind = version - min(turn.oldest_version for turn in group)
-    return (
-        len(group) < settings.turns_per_session_per_update
-        and not group[0].ended
-        and all(now - turn.since < patience_s for turn in group)
-        and behind + ahead < settings.max_staleness
-    )
-
-
-def _updates(settings: LearnerSettings, turns: int) -> int:
-    """How many updates this many turns need at most, in batches that do not grow.
-
-    A batch passes over a group only if it has too little room left for it, and two batches in a row take more
-    than one batch's turns together.
-    """
-    least = max(settings.batch - settings.turns_per_session_per_update + 1, settings.batch / 2)
-    return math.ceil(turns / least)
-
-
-def _all_in_time(settings: LearnerSettings, ready: Sequence[Waiting], version: int) -> bool:
-    """Whether no turn goes stale before its update, if the oldest go first in the largest updates."""
-    size = largest_batch(settings)
-    return all(
-        version + place // size - turn.oldest_version <= settings.max_staleness
-        for place, turn in enumerate(ready)
-    )
-
-
-def _taken(
-    groups: Sequence[Group], settings: LearnerSettings, least: int, *, newest_first: bool
-) -> list[Waiting]:
-    """The turns of an update, from groups in the order of their first turns."""
-    ordered = groups[::-1] if newest_first else groups
-    turns = list(chain(*ordered))
+def _taken(groups: Sequence[Group], settings: LearnerSettings, least: int) -> list[Waiting]:
+    """The turns of an update: groups in their order while there is room for them, and room for their source;
+    single turns if that leaves fewer than `least`."""
+    turns = list(chain(*groups))
     batches = len(turns) // (SHARE_OF_BACKLOG * settings.batch)
     size = settings.batch * min(max(batches, 1), settings.batches_per_update)
-    room = _room(settings, size, turns)
-    whole = _that_fit(ordered, size, room)
-    return whole if len(whole) >= least else _that_fit([[turn] for turn in turns], size, room)
+    sources = len({turn.source for turn in turns})
+    room = largest_share(size, sources=sources, share=settings.source_share)
+    taken: list[Waiting] = []
+    for candidates in (groups, [[turn] for turn in turns]):
+        taken, given = [], Counter[str]()
+        for group in candidates:
+            source = group[0].source
+            if len(taken) + len(group) <= size and given[source] + len(group) <= room:
+                taken.extend(group)
+                given[source] += len(group)
+        if len(taken) >= least:
+            break
+    return taken
 
 
 def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:
@@ -245,18 +214,6 @@ def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:
             growing[turn.session] = groups[-1]
         growing[turn.session].append(turn)
     return groups
-
-
-def _that_fit(groups: Sequence[Group], room: int, room_of_one: int) -> list[Waiting]:
-    """Groups in their order while there is room for them, and room for their source."""
-    taken: list[Waiting] = []
-    given: Counter[str] = Counter()
-    for group in groups:
-        source = group[0].source
-        if len(taken) + len(group) <= room and given[source] + len(group) <= room_of_one:
-            taken.extend(group)
-            given[source] += len(group)
-    return taken
 
 
 def retry_in(settings: LearnerSettings, attempts: int) -> float:
@@ -280,28 +237,25 @@ def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
     """How many turns wait, and what the next update waits for."""
+    batch, least = settings.batch, settings.min_batch
     held = f"; {counted(choice.held, 'turn')} for more of the same session" if choice.held else ""
     held += f"; {counted(choice.review, 'turn')} for your review" if choice.review else ""
     if not choice.ready:
-        start = f"at {settings.batch}"
-        if settings.min_batch < settings.batch:
-            start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
-        return f"no judged turn waits{held}: the next update starts {start}"
-    if choice.ready > settings.batch:
-        count = f"{counted(choice.ready, 'turn')} wait{held}"
-    else:
-        count = f"{choice.ready} of {counted(settings.batch, 'turn')} wait{held}"
+        late = f", or at {least} after {duration(settings.max_wait_s)}" if least < batch else ""
+        return f"no judged turn waits{held}: the next update starts at {batch}{late}"
+    ready = (
+        counted(choice.ready, "turn")
+        if choice.ready > batch
+        else f"{choice.ready} of {counted(batch, 'turn')}"
+    )
     if choice.turns:
-        return f"{count}: the next update is due"
-    return f"{count}: the next update starts {_condition(choice, settings)}"
-
-
-def _condition(choice: NextBatch, settings: LearnerSettings) -> str:
+        return f"{ready} wait{held}: the next update is due"
     left_s = settings.max_wait_s - choice.oldest_s
-    if left_s <= 0 or settings.min_batch == settings.batch:
-        return f"at {settings.min_batch}"
-    condition = "" if choice.ready >= settings.min_batch else f" if {settings.min_batch} wait then"
-    return f"at {settings.batch}, or in {duration(left_s)}{condition}"
+    condition = f"at {least}"
+    if left_s > 0 and least < batch:
+        enough = "" if choice.ready >= least else f" if {least} wait then"
+        condition = f"at {batch}, or in {duration(left_s)}{enough}"
+    return f"{ready} wait{held}: the next update starts {condition}"
 
 
 def duration(seconds: float) -> str:

@@ -16,33 +16,18 @@ from afterwit.errors import RankLost, UpdateRefused, VersionHeld, VersionsUnavai
 from afterwit.learning.batch import Item
 from afterwit.learning.claims import STAGE, Claims, Stopped
 from afterwit.learning.forgetting import Forgetter
-from afterwit.learning.health import (
-    NOTHING_TO_LEARN,
-    FailureKind,
-    LearnHealth,
-    failure_kind,
-    of_adapter,
-    on_death,
-    on_drained,
-    on_failure,
-    on_lag,
-    on_person,
-    on_refusal,
-    on_version,
-    on_waiting,
-    sentence,
-    tokens,
-)
+from afterwit.learning.health import FailureKind, LearnHealth, failure_kind, on_person, sentence
 from afterwit.learning.metrics import work
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.schedule import NOTHING, NextBatch, note_of
+from afterwit.learning.schedule import NOTHING, NextBatch, duration, next_update, note_of
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
 from afterwit.promotion.gate import Gate
 from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import Complaint, SuiteResult
 from afterwit.store import Pause, Record, Store
+from afterwit.text import counted
 from afterwit.version import Version
 from afterwit.worker import described, frames
 
@@ -65,10 +50,8 @@ class Learn:
         now: Callable[[], float] = time.time,
         watch: Progress = lambda phase: None,
     ) -> None:
-        self._trainer = trainer
-        self._settings = trainer.settings
-        self._now = now
-        self._watch = watch
+        self._store, self._trainer, self._settings = store, trainer, trainer.settings
+        self._now, self._watch = now, watch
         self._health = LearnHealth(store, now)
         self._claims = Claims(
             store,
@@ -78,7 +61,6 @@ class Learn:
             now=now,
             reads_groups=trainer.objective.reads_groups,
         )
-        self._store = store
         self._gate_of = partial(Gate, store, trainer.versions, promotion)
         self._forgetter = Forgetter(
             store, trainer, self._claims, self._gate_of, now=now, say=self._say_forgetting
@@ -113,14 +95,13 @@ class Learn:
             worked = self.step(stop, follow=follow)
         except (Stopped, RankLost):
             raise
-        except VersionsUnavailable as error:
-            self._health.report(False, f"{error}; turns wait")
-            self._last_step_failed = True
-            return False
         except Exception as error:  # the loop goes on and tries again
-            log.warning("learn: the step failed: %s%s", described(error), frames(error))
-            self._health.report(False, sentence(error))
-            self._claims.distrust()
+            if isinstance(error, VersionsUnavailable):
+                self._health.report(False, f"{error}; turns wait")
+            else:
+                log.warning("learn: the step failed: %s%s", described(error), frames(error))
+                self._health.report(False, sentence(error))
+                self._claims.distrust()
             self._last_step_failed = True
             return False
         if self._last_step_failed:
@@ -161,14 +142,14 @@ class Learn:
             self._claims.refuse(refused)
             replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
             if not new and (self._settings.update_gate or not replayed):
-                self._health.report(True, NOTHING_TO_LEARN)
+                self._health.report(True, "no turn of the last batch carried a term: no update")
                 return
             version = self._updated(records, new, replayed, gate, progress)
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
-            self._health.report(False, on_refusal(error, turns=len(records)))
+            self._health.report(False, f"{error}; {len(records)} turns are set aside as not_finite")
         except VersionHeld as error:
-            with self._claims.together():
+            with self._store.transaction():
                 self._claims.end(records, Reason.HELD_BACK, str(error))
                 gate.held(error.evidence, str(error), now=self._now())
             self._health.report(False, str(error))
@@ -187,9 +168,8 @@ class Learn:
 
     def _pass_on(self, records: Sequence[Record], progress: Progress) -> None:
         """Let the shared adapter learn from turns that trained others. Their states stay as they are."""
-        gate = self._gate_of(SHARED)
+        gate, version = self._gate_of(SHARED), None
         self._trainer.turn_to(SHARED)
-        version = None
         try:
             replayed, _ = self._trainer.build(self._claims.samples(records))
             if replayed:
@@ -200,7 +180,7 @@ class Learn:
             log.info("learn: %s; the turns go to the version after it", error)
             return
         except VersionHeld as error:
-            with self._claims.together():
+            with self._store.transaction():
                 gate.held(error.evidence, str(error), now=self._now())
             self._health.report(False, str(error))
         except Exception as error:  # a failure of this batch; the stage goes on
@@ -219,8 +199,15 @@ class Learn:
         gate: Gate,
         progress: Progress,
     ) -> Version:
+        """The version of an update that the gate lets pass. VersionHeld if it does not."""
         own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
-        if suspects := gate.suspects(_complaints(records, [*new, *replayed]), work=cost):
+        hints = {item.turn: item.hints[0] for item in (*new, *replayed) if item.hints}
+        complaints = [
+            Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
+            for record in records
+            if record.turn.id in hints
+        ]
+        if suspects := gate.suspects(complaints, work=cost):
             gate.withdraw(self._trainer.contradicted(suspects))
 
         def examine(policy: Policy) -> SuiteResult | None:
@@ -243,28 +230,47 @@ class Learn:
         )
 
     def _commit(self, version: Version, gate: Gate, choice: NextBatch, progress: Progress) -> None:
+        """Commit the version and report it: with an alarm if engine and learner disagree, and with how far
+        learning lags behind the turns that come."""
         self._claims.commit(version, keep=gate.keep())
         progress(Phase.COMMITTED)
-        ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
+        mismatch, alarm = version.metrics.get("mismatch_fresh", 0.0), self._settings.mismatch_alarm
+        ok = mismatch <= alarm
+        if ok:
+            fresh = version.recipe is not None and version.recipe.fresh_optimizer
+            turns = counted(len(version.turns) or len(version.replayed), "turn")
+            message = _of_adapter(version.adapter, f"wrote version {version.number} from {turns}")
+            message += "; its optimiser is new" if fresh else ""
+        else:
+            message = (
+                f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g}"
+                f" nats from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's,"
+                " and their model the same?"
+            )
         settings, objective = gate.backed_off(self._settings, self._trainer.objective)
         if settings != self._settings:
             message += (
                 f"; after holds or alarms learner.lr is {settings.rate:.2g} and objective.beta"
                 f" {objective.beta:.2g} for now"
             )
-        if choice.lags:
-            lag = on_lag(choice, stale=self._claims.went_stale)
-            self._health.report(False, f"{message}; {lag}", lasting=not ok)
-        else:
+        if not choice.lags:
             self._health.report(ok, message)
+            return
+        left = counted(choice.ready - len(choice.turns), "turn")
+        lag = (
+            f"learning lags: {left} still wait, the oldest for {duration(choice.oldest_s)};"
+            " not all can train before they are too old, so the newest go first;"
+            f" {self._claims.went_stale} became too old since the learner started"
+        )
+        self._health.report(False, f"{message}; {lag}", lasting=not ok)
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
         """Report the failure and give the turns back; a failed attempt counts for those that may cause it."""
         log.warning("learn: the update failed: %s%s", described(error), frames(error))
         kind = failure_kind(error)
-        self._health.report(
-            False, on_failure(kind, error, turns=len(records), longest=longest(records).sampled_turn)
-        )
+        words = sentence(error) if kind is FailureKind.OTHER else str(error)
+        longest = f"{_longest(records).turn.id} of {_tokens(_longest(records))}"
+        self._health.report(False, kind.value.format(error=words, turns=len(records), longest=longest))
         suspects = poison_turns(records, kind)
         for record in suspects:
             self._claims.count_failure(record, sentence(error))
@@ -300,7 +306,7 @@ class Learn:
                 self._watch(Phase.WRITTEN)
                 self._claims.commit(version, keep=gate.keep())
                 self._watch(Phase.COMMITTED)
-                self._health.report(False, of_adapter(adapter, words), lasting=True)
+                self._health.report(False, _of_adapter(adapter, words), lasting=True)
                 return True
         return False
 
@@ -308,26 +314,27 @@ class Learn:
         if self._pause is not None:
             self._health.waits(on_person(self._pause), what=self._pause)
             return
-        version = self._trainer.versions.of(None).newest()
-        message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
-        self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
+        choice, version = self._choice, self._trainer.versions.of(None).newest()
+        waits = next_update(choice, self._settings) if follow else "no judged turn is left"
+        what = (choice.ready, choice.held, choice.review)
+        self._health.waits(f"version {version}; {waits}", what=what)
 
     def _catch_up(self) -> None:
         """Follow the folder of versions. If the last learner kept dying, end the poison turn."""
         died_in = self._claims.catch_up()
         if (record := deadly(died_in, self._settings.max_attempts)) is not None:
             self._claims.end_abandoned(record)
-            self._health.report(False, on_death(turns=len(died_in), longest=record.sampled_turn))
+            self._health.report(
+                False,
+                f"the learner died again and again in an update of {len(died_in)} turns (out of memory?);"
+                f" the longest, {record.turn.id} of {_tokens(record)} tokens, is set aside as learner_failed;"
+                " lower learner.micro_batch_tokens or learner.max_tokens",
+            )
 
 
-def _complaints(records: Sequence[Record], items: Sequence[Item]) -> list[Complaint]:
-    """Of an update's claimed turns those that hints teach, with the hint."""
-    hints = {item.turn: item.hints[0] for item in items if item.hints}
-    return [
-        Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
-        for record in records
-        if record.turn.id in hints
-    ]
+def _of_adapter(adapter: str, words: str) -> str:
+    """The words after the name of the adapter, unless it is the shared one."""
+    return words if adapter == SHARED else f"{adapter}: {words}"
 
 
 def poison_turns(records: Sequence[Record], kind: FailureKind) -> list[Record]:
@@ -335,14 +342,19 @@ def poison_turns(records: Sequence[Record], kind: FailureKind) -> list[Record]:
     memory, else all."""
     if kind.elsewhere:
         return []
-    return [longest(records)] if kind is FailureKind.MEMORY else list(records)
+    return [_longest(records)] if kind is FailureKind.MEMORY else list(records)
 
 
 def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
     """The turn to give up after a learner died in their update: the longest that was tried often enough."""
     tried = [record for record in records if record.attempts >= max_attempts]
-    return longest(tried) if tried else None
+    return _longest(tried) if tried else None
 
 
-def longest(records: Sequence[Record]) -> Record:
-    return max(records, key=lambda record: tokens(record.sampled_turn))
+def _longest(records: Sequence[Record]) -> Record:
+    return max(records, key=_tokens)
+
+
+def _tokens(record: Record) -> int:
+    turn = record.sampled_turn
+    return len(turn.prompt_ids) + len(turn.sampled.ids)

@@ -21,19 +21,18 @@ from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.metrics import item_logprobs, measure
-from afterwit.learning.passes import UpdateState
+from afterwit.learning.metrics import item_logprobs
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.rows import Packing
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.update import Epoch, update
+from afterwit.learning.update import Epoch
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
-from afterwit.version import Effect, Origin, Probe, Version
+from afterwit.version import Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -175,16 +174,26 @@ class Trainer:
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        `objective` and `settings` replace the trainer's own, but not what loads the models; `metrics` are
-        added to the update's own in the manifest. `examine` is called with the updated policy before anything
-        is written; what it raises gives the update up. Raises UpdateRefused if the update would not be
-        finite, VersionTaken if a rollback came first. After any error the next update starts from the newest
-        version on disk.
+        `objective` and `settings` replace the trainer's own, but not what loads the models; `metrics` join
+        the update's own in the manifest. What `examine` raises of the updated policy gives the update up.
+        Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came first. After
+        any error the next update starts from the newest version on disk.
         """
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
         items, objective, settings = [*new, *replayed], objective or self.objective, settings or self.settings
+        measured = len(new) if self.settings.measure_effects else 0
         try:
-            found, effects = self._update(policy, items, objective, settings, len(new), times)
+            found, effects = orders.updated(
+                policy,
+                self.frozen,
+                items,
+                objective,
+                settings,
+                times,
+                self.ranks,
+                measured=measured,
+                epoch=self.epoch,
+            )
             times.done("effects")
             suite = examine(policy)
             times.done("suite")
@@ -209,28 +218,6 @@ class Trainer:
         policy.number, policy.fresh_optimizer = number, False
         progress(Phase.WRITTEN)
         return written
-
-    def _update(
-        self,
-        policy: Policy,
-        items: Sequence[Item],
-        objective: ObjectiveSettings,
-        settings: LearnerSettings,
-        new: int,
-        progress: Progress,
-    ) -> tuple[dict[str, float], tuple[Effect, ...]]:
-        """The metrics of an update, in all ranks, and its effects on the first `new` items."""
-        effects, count = list[Effect](), new if self.settings.measure_effects else 0
-
-        def ended(state: UpdateState) -> None:
-            effects.extend(measure(state, count))
-
-        order = {"objective": objective, "settings": settings, "measured": count, "epoch": self.epoch}
-        with self.ranks.leading(orders.run_update, items=items, **order):
-            found = update(
-                policy, self.frozen, items, objective, settings, progress, ended, self.ranks, self.epoch
-            )
-        return found, tuple(effects)
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.

@@ -2,38 +2,73 @@
 
 Every part of the loss is divided by counts over the whole batch, so micro-batches may be cut anywhere, and
 run by any rank of the learner: gradients and terms are summed before they are looked at.
+
+With `fused` heads the backbone gives states, and the head loss and gradient by chunks of rows. `plain` passes
+take whole logits and a loss by autograd: the reference, and the way for models with an unusual head.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from afterwit.engines.teacher import given_ids
 from afterwit.errors import UpdateRefused
-from afterwit.fused_head.score import score_states
+from afterwit.fused_head.head import HeadGradients
+from afterwit.fused_head.loss import Reference, fused_loss
+from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
+from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import figures, work
 from afterwit.learning.optimizer import as_float, clip_gradients, gradient_norm, set_rate
-from afterwit.learning.passes import UpdateState, accumulate, accumulate_nothing
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
-from afterwit.learning.score import stream_logits, stream_states
+from afterwit.learning.samples import samples_of
+from afterwit.learning.score import head_of, response_logits, response_states, stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.teacher_scores import server_scores, teacher_rows, temperature_of
-from afterwit.objective.advantage import advantages, denominators
-from afterwit.objective.choices import Rewarded
-from afterwit.objective.logprobs import top_k
-from afterwit.objective.sample import Sample, TeacherRows
+from afterwit.objective.advantage import Denominators, denominators
+from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import Ids
+from afterwit.objective.target import Target, prepare
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateState:
+    """One batch on its way through an update."""
+
+    policy: Policy
+    teacher: PreTrainedModel | None
+    """None: no hint is read, or the teacher ran elsewhere."""
+    reference: PreTrainedModel | None
+    """None: beta is 0."""
+    items: Sequence[Item]
+    samples: Sequence[Sample]
+    """Of the items, in order."""
+    over: Denominators
+    objective: ObjectiveSettings
+    limit: int
+    """Tokens of a micro-batch."""
+    packing: Packing
+    passes: Sequence[MicroBatch]
+    """Of the items, those that this rank runs."""
+    ranks: Ranks = ALONE
+    fused: bool
+    """Whether the heads of all models are fused with the loss; else passes are plain."""
+    targets: dict[int, Target] = field(default_factory=dict)
+    """By the index of this rank's items; filled in the first epoch, when the policy is the old one."""
+    reward_mean: float
+    """The running mean of rewards after the batch."""
+
 
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
@@ -58,7 +93,7 @@ def update(
     Raises UpdateRefused if loss or gradient is not finite. After any error load the policy again: an earlier
     epoch may have moved it.
     """
-    state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
+    state = update_state(policy, frozen, items, objective, settings, ranks)
     set_rate(policy.optimizer, settings.settled(policy.width).rate)
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
@@ -66,7 +101,7 @@ def update(
     for _ in range(settings.epochs - 1):
         terms, _ = step(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
-    policy.reward_mean = reward_mean
+    policy.reward_mean = state.reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
     ranks.require_alike(policy.masters)
@@ -112,23 +147,16 @@ def update_state(
     objective: ObjectiveSettings,
     settings: LearnerSettings,
     ranks: Ranks = ALONE,
-) -> tuple[UpdateState, float]:
-    """The state before the first micro-batch, and the running mean of rewards after the batch."""
-    limit, runs = (
-        settings.micro_batch_tokens,
-        objective.needs_teacher and any(item.teachers for item in items),
-    )
-    scores = None
-    if runs and frozen.served is not None:
-        k = given_ids(objective)
-        at = (lambda rows: likeliest(policy, rows, k, limit, ranks)) if k else None
-        scores = server_scores(items, frozen.served, ranks, at)
-    rows = teacher_rows(items, scores, policy.model.get_input_embeddings().weight, k=objective.ids_kept)
-    samples, reward_mean = _samples(items, rows, objective, policy, served=scores is not None)
-    teacher = frozen.teacher(policy) if runs and scores is None else None
+) -> UpdateState:
+    """The state before the first micro-batch."""
+    limit, teacher, server = settings.micro_batch_tokens, None, None
+    if objective.needs_teacher and any(item.teachers for item in items):
+        server = frozen.served
+        teacher = frozen.teacher(policy) if server is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
+    samples, reward_mean = samples_of(items, policy, objective, server, limit, ranks)
     packing = Packing.of(settings, policy.model, teacher, reference)
-    state = UpdateState(
+    return UpdateState(
         policy=policy,
         teacher=teacher,
         reference=reference,
@@ -141,49 +169,7 @@ def update_state(
         passes=own_passes(items, packing, limit, ranks),
         ranks=ranks,
         fused=policy.head is not None and frozen.fusable(),
-    )
-    return state, reward_mean
-
-
-def _samples(
-    items: Sequence[Item],
-    rows: Sequence[tuple[TeacherRows, ...]],
-    objective: ObjectiveSettings,
-    policy: Policy,
-    *,
-    served: bool,
-) -> tuple[list[Sample], float]:
-    """The batch as the objective sees it, and the running mean of rewards after it."""
-    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
-    found = advantages(rewarded, objective, mean=policy.reward_mean)
-    device = policy.model.device
-    samples = [
-        sample_of(item, own, advantage, device, served=served and bool(own))
-        for item, own, advantage in zip(items, rows, found.values, strict=True)
-    ]
-    return samples, found.mean
-
-
-def sample_of(
-    item: Item,
-    rows: tuple[TeacherRows, ...],
-    advantage: float | None,
-    device: torch.device,
-    *,
-    served: bool,
-) -> Sample:
-    """One item as the objective sees it. `served`: the rows are of a teacher on a server."""
-    behaviour = item.behaviour
-    return Sample.sampled_at(
-        behaviour.temperature,
-        tau=temperature_of(behaviour.temperature) if served else None,
-        ids_T=torch.tensor(item.student.response, device=device),
-        mask_T=~torch.tensor(behaviour.forced, device=device),
-        behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
-        basis=behaviour.basis.value,
-        advantage=advantage,
-        hints=0 if rows else len(item.teachers),
-        teacher_rows=rows,
+        reward_mean=reward_mean,
     )
 
 
@@ -206,20 +192,140 @@ def own_passes(items: Sequence[Item], packing: Packing, limit: int, ranks: Ranks
     return [passes[index] for index in mine]
 
 
+def accumulate(state: UpdateState, micro_batch: MicroBatch) -> Mapping[str, float]:
+    """Add a micro-batch to the gradient; returns its part of the loss and of each term."""
+    if state.fused:
+        return _accumulate_fused(state, micro_batch)
+    students = [state.items[index].student for index in micro_batch.chosen]
+    logits = response_logits(state.policy.model, students, packed=micro_batch.packed)
+    loss, terms = losses(state, micro_batch.chosen, logits)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {**terms, "loss": loss.item()}
+
+
 @torch.no_grad()
-def likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> list[Sequence[Ids]]:
-    """The `k` likeliest ids, or all, at each place of each response. `limit`: tokens of a pass."""
-    wanted = min(k, policy.model.config.get_text_config().vocab_size)
-    return [tuple(map(tuple, ids_TK.tolist())) for ids_TK in _ids(policy, rows, wanted, limit, ranks)]
+def score(state: UpdateState) -> None:
+    """Fill all targets as the first epoch of an update does. Nothing is learned."""
+    for micro_batch in state.passes:
+        students = [state.items[index].student for index in micro_batch.chosen]
+        if state.fused:
+            states_ND = response_states(state.policy.model, students, packed=micro_batch.packed)
+            _prepare_targets(state, micro_batch.chosen, states_ND)
+        else:
+            logits = response_logits(state.policy.model, students, packed=micro_batch.packed)
+            losses(state, micro_batch.chosen, logits)
 
 
-def _ids(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> Iterator[Tensor]:
-    if policy.head is None:
-        for logits_TV in streamed(stream_logits, policy.model, rows, limit, NEVER, ranks):
-            yield top_k(logits_TV, k)
-        return
-    states = streamed(stream_states, policy.model, rows, limit, NEVER, ranks)
-    for row, states_TD in zip(rows, states, strict=True):
-        ids_T1 = torch.tensor(row.response, device=states_TD.device)[:, None]
-        tau_T = torch.ones(len(row.response), device=states_TD.device)
-        yield score_states(policy.whole_head(), states_TD, tau_T, ids_T1, k=k).top_ids_NK
+def accumulate_nothing(state: UpdateState) -> None:
+    """Run the models as `accumulate` does in the other ranks, with gradients of 0."""
+    if state.fused:
+        output, stream = response_states(state.policy.model, [EMPTY_ROW]), stream_states
+    else:
+        (output,), stream = response_logits(state.policy.model, [EMPTY_ROW]), stream_logits
+    teacher_outputs(state, (), stream)
+    (output.sum() * 0).backward()  # type: ignore[no-untyped-call]
+
+
+def _accumulate_fused(state: UpdateState, micro_batch: MicroBatch) -> Mapping[str, float]:
+    chosen, policy = micro_batch.chosen, state.policy
+    known = [index for index in chosen if index in state.targets]
+    students = [state.items[index].student for index in chosen]
+    states_ND = response_states(policy.model, students, packed=micro_batch.packed)
+    reference = _prepare_targets(state, chosen, states_ND.detach())
+    samples, found = [state.samples[index] for index in chosen], [state.targets[index] for index in chosen]
+    rows = collect_rows(samples, found, state.over, state.objective)
+    head = policy.whole_head()
+    gradients = HeadGradients(
+        weight_VD=policy.masters.gradient(head.weight_VD),
+        bias_V=policy.masters.gradient(head.bias_V),
+        down_RD=policy.masters.gradient(None if head.low_rank is None else head.low_rank.down_RD),
+        up_VR=policy.masters.gradient(None if head.low_rank is None else head.low_rank.up_VR),
+    )
+    loss = fused_loss(head, states_ND.detach(), rows, state.objective, gradients, reference=reference)
+    states_ND.backward(loss.grad_states_ND)  # type: ignore[no-untyped-call]
+    numbers = torch.stack([*loss.terms.values(), loss.loss]).tolist()  # at once: a GPU is waited for once
+    counted = Counter(dict(zip((*loss.terms, "loss"), numbers, strict=True)))
+    if known:
+        parts = torch.split(loss.now_N, [int(sample.mask_T.sum()) for sample in samples])
+        for sample, target, now_N in zip(samples, found, parts, strict=True):
+            counted.update(_ratio(now_N, sample, target, of=len(state.items)))
+    return counted
+
+
+def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tensor) -> Reference | None:
+    """Fill the targets of the chosen turns that have none yet; returns the reference's states of all."""
+    hinted, plain = teacher_outputs(state, chosen, stream_states)
+    own = torch.split(states_ND, [len(state.samples[index].ids_T) for index in chosen])
+    inputs, reference = dict[int, ScoringInput](), list[Tensor]()
+    for index, states_TD in zip(chosen, own, strict=True):
+        if index not in state.targets:
+            sample = state.samples[index]
+            teachers = tuple(islice(hinted, sample.hints))
+            inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=teachers)
+        if state.reference is not None:
+            reference.append(next(plain))
+    if inputs:
+        teacher = None if state.teacher is None else head_of(state.teacher)
+        found = targets(state.policy.whole_head(), list(inputs.values()), teacher, state.objective)
+        state.targets.update(zip(inputs, found, strict=True))
+    if state.reference is None:
+        return None
+    return Reference(head=head_of(state.reference), states_ND=torch.cat(reference))
+
+
+def losses(
+    state: UpdateState, chosen: Sequence[int], logits: Sequence[Tensor]
+) -> tuple[Tensor, Counter[str]]:
+    """The part of the chosen turns, whose logits [T, V] these are, in the loss and in each of its terms."""
+    hinted, plain = teacher_outputs(state, chosen, stream_logits)
+    loss, terms = logits[0].new_zeros(()), Counter[str]()
+    for index, logits_TV in zip(chosen, logits, strict=True):
+        sample, known = state.samples[index], index in state.targets
+        if not known:
+            teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
+            state.targets[index] = prepare(sample, logits_TV.detach(), teachers, state.objective)
+        target = state.targets[index]
+        reference_TV = None if state.reference is None else next(plain).to(logits_TV.device)
+        part = sample_loss(
+            logits_TV, sample, target, state.over, state.objective, logits_reference_TV=reference_TV
+        )
+        loss = loss + part.loss
+        terms.update({name: value.item() for name, value in part.terms.items()})
+        if known:
+            now_T = at(logprobs(logits_TV.detach(), sample.tau), sample.ids_T)
+            terms.update(_ratio(now_T[sample.mask_T], sample, target, of=len(state.items)))
+    return loss, terms
+
+
+def _ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
+    """One sample's part of the batch's mean pi / pi_old and mean |log pi - log pi_old| of its tokens.
+
+    `now_N` is log pi(y) of the tokens that train.
+    """
+    apart_N = now_N - target.tokens.old_N[sample.mask_T]
+    return {
+        "ratio_mean": apart_N.exp().mean().item() / of,
+        "ratio_distance": apart_N.abs().mean().item() / of,
+    }
+
+
+def teacher_outputs(
+    state: UpdateState, chosen: Sequence[int], stream: Stream
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """The teacher's outputs after each hint of the chosen turns without a target, and the reference's.
+
+    If both are the same model there is one stream, turn by turn, hints first, so that they share prompts.
+    """
+
+    def outputs(model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]]) -> Iterator[Tensor]:
+        if model is None:
+            return iter(())
+        flat = [row for each in rows for row in each]
+        return streamed(stream, model, flat, state.limit, state.packing, state.ranks)
+
+    hinted = [() if index in state.targets else state.items[index].teachers for index in chosen]
+    plain = [() if state.reference is None else (state.items[index].student,) for index in chosen]
+    if state.teacher is state.reference:
+        both = outputs(state.teacher, [hints + own for hints, own in zip(hinted, plain, strict=True)])
+        return both, both
+    return outputs(state.teacher, hinted), outputs(state.reference, plain)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.learning.health import on_waiting
-from afterwit.learning.schedule import NOTHING
+from afterwit.learning.schedule import NOTHING, next_update
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
 from afterwit.turn import JudgedTurn
@@ -33,12 +32,12 @@ def test_the_status_says_how_many_turns_wait_and_when_the_next_update_starts(
     ready: int, waited_s: float, condition: str
 ) -> None:
     choice = replace(NOTHING, ready=ready, oldest_s=float(waited_s))
-    assert on_waiting(choice, PUBLISHED, version=2) == f"version 2; {condition}"
+    assert next_update(choice, PUBLISHED) == condition
 
 
 def test_turns_held_back_for_their_session_are_counted_apart() -> None:
-    message = on_waiting(replace(NOTHING, ready=1, held=2), PUBLISHED, version=0)
-    assert message.startswith("version 0; 1 of 16 turns wait; 2 turns for more of the same session: ")
+    message = next_update(replace(NOTHING, ready=1, held=2), PUBLISHED)
+    assert message.startswith("1 of 16 turns wait; 2 turns for more of the same session: ")
 
 
 def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.teacher import given_ids
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.passes import accumulate
-from afterwit.learning.update import update_state
+from afterwit.learning.update import accumulate, update_state
 from afterwit.objective import logprobs
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, PLAIN, made
 from plugins.hosts.tests.slime.sharded import TAU, a_row, gradients, joined, read
@@ -68,7 +67,7 @@ def test_the_loss_of_a_batch_is_the_learners(
     lessons = made(items, objective, FromLogits(student, given_ids(objective)), exact)
     policy = policy_of(student, PLAIN)
     server = FromLogits(exact, objective.ids_kept)
-    state, _ = update_state(policy, FrozenModels(exact, PLAIN, server=server), items, objective, PLAIN)
+    state = update_state(policy, FrozenModels(exact, PLAIN, server=server), items, objective, PLAIN)
     loss = sum(accumulate(state, part)["loss"] for part in state.passes)
     expected = {name: own.grad for name, own in policy.masters.named.items() if own.grad is not None}
     for found, theirs in outcomes_of(processes, ranks, gradients, student, lessons):

@@ -14,10 +14,9 @@ from torch import Tensor
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.learning.batch import Item
-from afterwit.learning.passes import UpdateState, accumulate
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import update, update_state
+from afterwit.learning.update import UpdateState, accumulate, update, update_state
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit_hosts.verl.settings import Options
 from tests.fakes.models import reweighted
@@ -56,7 +55,7 @@ def in_verl() -> Callable[..., Policy]:
 
 def state_of(policy: Policy, base: Path, items: list[Item], objective: ObjectiveSettings) -> UpdateState:
     frozen = Given(read_only(base, torch.float32), SINGLE)
-    return update_state(policy, frozen, items, objective, SINGLE)[0]
+    return update_state(policy, frozen, items, objective, SINGLE)
 
 
 def whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from afterwit.learning.update import Epoch, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem
 from afterwit.teacher import TeacherServer
-from afterwit.version import Probe
+from afterwit.version import Effect, Probe
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
@@ -146,27 +147,48 @@ def run_update(
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
+    measured: int,
+    epoch: Epoch | None,
+) -> None:
+    """Move the policy by a batch, and measure the effect on its first `measured` items."""
+    settings, models = at.own(settings), at.frozen
+    if not settings.alike(at.settings):
+        models = FrozenModels(at.base, settings, server=at.server)
+    ended = partial(measure, count=measured)
+    update(at.held(), models, items, objective, settings, at.watch, ended, at.ranks, epoch)
+
+
+def updated(
+    policy: Policy,
+    models: FrozenModels,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    progress: Progress,
+    ranks: Ranks,
+    *,
     measured: int = 0,
     epoch: Epoch | None = None,
-) -> None:
-    """Move the policy by a batch, and measure the effect on its first `measured` items.
+) -> tuple[dict[str, float], tuple[Effect, ...]]:
+    """The metrics of an update, in all ranks, and its effects on the first `measured` items.
 
     `epoch`, a function of a module, takes a step of the optimiser in the learner's place.
     """
-    settings, frozen = at.own(settings), at.frozen
-    if not settings.alike(at.settings):
-        frozen = FrozenModels(at.base, settings, server=at.server)
-    update(
-        at.held(),
-        frozen,
-        items,
-        objective,
-        settings,
-        at.watch,
-        lambda state: measure(state, measured),
-        at.ranks,
-        epoch,
-    )
+    effects = list[Effect]()
+    order = {"objective": objective, "settings": settings, "measured": measured, "epoch": epoch}
+    with ranks.leading(run_update, items=items, **order):
+        found = update(
+            policy,
+            models,
+            items,
+            objective,
+            settings,
+            progress,
+            lambda state: effects.extend(measure(state, measured)),
+            ranks,
+            epoch,
+        )
+    return found, tuple(effects)
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:

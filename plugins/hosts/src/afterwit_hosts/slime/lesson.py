@@ -9,8 +9,7 @@ from torch import Tensor
 
 from afterwit.config import Settings, load
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import teacher_rows
-from afterwit.learning.update import sample_of
+from afterwit.learning.samples import sample_of, teacher_rows
 from afterwit.objective.advantage import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings

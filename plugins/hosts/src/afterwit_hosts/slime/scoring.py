@@ -14,8 +14,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.teacher import ServedTeacher, given_ids
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item
-from afterwit.learning.teacher_scores import teacher_rows
-from afterwit.learning.update import sample_of
+from afterwit.learning.samples import sample_of, teacher_rows
 from afterwit.objective.advantage import Denominators, advantages, denominators
 from afterwit.objective.choices import Rewarded
 from afterwit.objective.settings import ObjectiveSettings

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from afterwit.learning.distributed.ranks import EMPTY_ROW
-from afterwit.learning.passes import UpdateState
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Row
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import require_finite
+from afterwit.learning.update import UpdateState, require_finite
 from afterwit_hosts.verl.batch import NO_ITEM, batch_of
 from afterwit_hosts.verl.loss import UpdateLoss
 from afterwit_hosts.verl.policy import engine_in

@@ -1,41 +1,117 @@
-"""Scores of teachers that ran elsewhere: rows that came with a batch, or those of a server."""
+"""The items of an update as the objective sees them, with the scores of teachers that ran elsewhere.
+
+These are rows that came with a batch, or the scores of a server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from afterwit.engines.teacher import given_ids
+from afterwit.fused_head.score import score_states
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import Ranks
-from afterwit.learning.rows import Row
-from afterwit.objective.sample import TeacherRows
+from afterwit.learning.distributed.ranks import Ranks, streamed
+from afterwit.learning.policy import Policy
+from afterwit.learning.rows import NEVER, Row
+from afterwit.learning.score import stream_logits, stream_states
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices import Rewarded
+from afterwit.objective.logprobs import top_k
+from afterwit.objective.sample import Sample, TeacherRows
+from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import Ids, TeacherScores, TeacherServer
 from afterwit.turn import scoring_temperature
 
 
-def server_scores(
+def samples_of(
     items: Sequence[Item],
-    server: TeacherServer,
+    policy: Policy,
+    objective: ObjectiveSettings,
+    server: TeacherServer | None,
+    limit: int,
     ranks: Ranks,
-    at: Callable[[Sequence[Row]], list[Sequence[Ids]]] | None = None,
-) -> list[Sequence[TeacherScores]]:
-    """The server's scores after each item's hints; each rank requests its share.
+) -> tuple[list[Sample], float]:
+    """The samples of a batch, and the running mean of rewards after it.
 
-    `at` gives, for responses, the ids of each place that it scores too. EngineError if the server
-    does not answer.
+    `server` scores the hints, if one does; `limit`: tokens of a pass.
+    """
+    scores = None if server is None else _server_scores(items, policy, objective, server, limit, ranks)
+    like = policy.model.get_input_embeddings().weight
+    rows = teacher_rows(items, scores, like, k=objective.ids_kept)
+    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
+    found = advantages(rewarded, objective, mean=policy.reward_mean)
+    samples = [
+        sample_of(item, own, advantage, policy.model.device, served=scores is not None and bool(own))
+        for item, own, advantage in zip(items, rows, found.values, strict=True)
+    ]
+    return samples, found.mean
+
+
+def sample_of(
+    item: Item,
+    rows: tuple[TeacherRows, ...],
+    advantage: float | None,
+    device: torch.device,
+    *,
+    served: bool,
+) -> Sample:
+    """One item as the objective sees it. `served`: the rows are of a teacher on a server."""
+    behaviour = item.behaviour
+    return Sample.sampled_at(
+        behaviour.temperature,
+        tau=temperature_of(behaviour.temperature) if served else None,
+        ids_T=torch.tensor(item.student.response, device=device),
+        mask_T=~torch.tensor(behaviour.forced, device=device),
+        behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
+        basis=behaviour.basis.value,
+        advantage=advantage,
+        hints=0 if rows else len(item.teachers),
+        teacher_rows=rows,
+    )
+
+
+def _server_scores(
+    items: Sequence[Item],
+    policy: Policy,
+    objective: ObjectiveSettings,
+    server: TeacherServer,
+    limit: int,
+    ranks: Ranks,
+) -> list[Sequence[TeacherScores]]:
+    """The server's scores after each item's hints, at the student's likeliest ids too if they learn.
+
+    Each rank requests its share. EngineError if the server does not answer.
     """
     mine = ranks.share([sum(map(len, item.teachers)) for item in items])
     hinted = [index for index in mine if items[index].teachers]
     asked = [(row.prompt, row.response) for index in hinted for row in items[index].teachers]
     wanted = None
-    if at is not None:
-        ids = at([items[index].student for index in hinted])
+    if k := given_ids(objective):
+        ids = _likeliest(policy, [items[index].student for index in hinted], k, limit, ranks)
         wanted = [each for index, each in zip(hinted, ids, strict=True) for _ in items[index].teachers]
     scores = iter(server.score(asked, wanted) if asked else ())
     found = ranks.gathered({index: [next(scores) for _ in items[index].teachers] for index in mine})
     return [found[index] for index in range(len(items))]
+
+
+@torch.no_grad()
+def _likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> list[Sequence[Ids]]:
+    """The policy's `k` likeliest ids, or all, at each place of each response."""
+    wanted, found = min(k, policy.model.config.get_text_config().vocab_size), list[Sequence[Ids]]()
+    stream = stream_logits if policy.head is None else stream_states
+    outputs = streamed(stream, policy.model, rows, limit, NEVER, ranks)
+    for row, output in zip(rows, outputs, strict=True):
+        if policy.head is None:
+            ids_TK = top_k(output, wanted)
+        else:
+            ids_T1 = torch.tensor(row.response, device=output.device)[:, None]
+            tau_T = torch.ones(len(row.response), device=output.device)
+            ids_TK = score_states(policy.whole_head(), output, tau_T, ids_T1, k=wanted).top_ids_NK
+        found.append(tuple(map(tuple, ids_TK.tolist())))
+    return found
 
 
 def teacher_rows(
@@ -47,10 +123,9 @@ def teacher_rows(
     came with the items, or there are none.
     """
     dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
-    width = max(
-        (len(row.ids) for item in items for row in item.teacher_rows or () if row is not None), default=0
-    )
     if scores is None:
+        own = (row for item in items for row in item.teacher_rows or () if row is not None)
+        width = max((len(row.ids) for row in own), default=0)
         return [_padded(item, width, like.device, dtype) for item in items]
     found = []
     for item, hints in zip(items, scores, strict=True):
@@ -60,8 +135,8 @@ def teacher_rows(
 
 
 def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype: torch.dtype) -> TeacherRows:
-    told_TK = torch.tensor(scores.logprobs, device=device, dtype=dtype)
-    mass_T = log_mass(told_TK, tau) if tau != 1.0 else torch.zeros_like(told_TK[:, 0])
+    known_TK = torch.tensor(scores.logprobs, device=device, dtype=dtype)
+    mass_T = log_mass(known_TK, tau) if tau != 1.0 else torch.zeros_like(known_TK[:, 0])
 
     def at_tau(values: tuple[object, ...]) -> Tensor:
         logprobs = torch.tensor(values, device=device, dtype=dtype)
@@ -85,10 +160,10 @@ def log_mass(logprobs_TK: Tensor, tau: float) -> Tensor:
     gives a. At tau = 1 that is exact, as it is where all ids are known.
     """
     power, k = 1.0 / tau, logprobs_TK.shape[-1]
-    told_TK = logprobs_TK.double()
-    most_T, probs_TK = told_TK[:, 0], told_TK.exp()
+    known_TK = logprobs_TK.double()
+    most_T, probs_TK = known_TK[:, 0], known_TK.exp()
     rest_T, last_T = (1.0 - probs_TK.sum(dim=-1)).clamp(min=0.0), probs_TK[:, -1]
-    powers_TK = (power * (told_TK - most_T[:, None])).exp()
+    powers_TK = (power * (known_TK - most_T[:, None])).exp()
     over_T = (power - 1.0) * rest_T + power * k * last_T
     tail_T = torch.where(over_T > 0.0, k * powers_TK[:, -1] * rest_T / over_T, 0.0)
     return (power * most_T + (powers_TK.sum(dim=-1) + tail_T).log()).to(logprobs_TK.dtype)
