@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
     from afterwit.engines.port import Engine
     from afterwit.gateway.app import GatewayApp
-    from afterwit.housekeeping import Housekeeping
     from afterwit.judging.ability import Examiner
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
-    from afterwit.worker import Report
 
 log = logging.getLogger(__name__)
 
@@ -109,24 +107,6 @@ def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = No
         return Versions(root=home / VERSIONS, base=folder)
     remote, every = remote_of(settings), settings.state_every
     return Versions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
-
-
-def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
-    """Housekeeping over the store."""
-    from afterwit.housekeeping import Housekeeping
-    from afterwit.promotion.watch import WatchOver
-
-    limits, watch = settings.store, WatchOver(settings.promotion)
-    return Housekeeping(
-        store,
-        home,
-        next_state_s=limits.next_state_hours * 3600,
-        max_age_s=limits.keep_days * 86400,
-        max_bytes=int(limits.keep_gb * 1e9),
-        report=report,
-        now=time.time,
-        sweep=lambda store, now: watch.sweep(store, now=now),
-    )
 
 
 def worker_name(stage: str) -> str:

@@ -39,7 +39,7 @@ from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.printing.terminal import Terminal
 from afterwit.retry import BackOff
-from afterwit.running import learner_process
+from afterwit.running import housekeeping, learner_process
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
@@ -54,7 +54,6 @@ SWITCHED_OFF = {
 """The effect of the settings that switch a stage off."""
 JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""
-HOUSEKEEPING_EVERY_S = 60.0
 LEARNER_STOP_S = 20.0
 """Seconds that the learner may take to finish or give up its update at the end."""
 YOUNG = 20_000
@@ -262,9 +261,8 @@ class Runtime:
                     settings, home, pause_s=restart_s, stop_s=LEARNER_STOP_S, report=report
                 )
             )
-        housekeeping = build.housekeeping_of(settings, home, self.store, self._reporter("housekeeping"))
-        back_off = BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random)
-        self._spawn(housekeeping.run(self._signals, poll_s=HOUSEKEEPING_EVERY_S, back_off=back_off))
+        report = self._reporter(housekeeping.STAGE)
+        self._spawn(housekeeping.keep_house(settings, home, self.store, self._signals, report))
         if sock is not None and self.engine is not None:
             await self._listen(sock, self.engine, renderer, versions)
 

@@ -14,7 +14,6 @@ BUILT = {
     "AsyncStore",
     "open_engine",
     "EngineJudge",
-    "Housekeeping",
     "HttpJudge",
     "Judge",
     "Learn",

@@ -1,0 +1,64 @@
+"""Housekeeping: ends turns that nothing answered, keeps the store within its limits, watches the disk."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from afterwit.config import Settings
+from afterwit.promotion.watch import WatchOver
+from afterwit.retry import BackOff
+from afterwit.store import AsyncStore
+from afterwit.worker import Report, Signals, StageHealth, work
+
+STAGE = "housekeeping"
+EVERY_S = 60.0
+LOW_DISK_BYTES = 2**30
+"""Below this much free space a new version may not fit, so the status warns."""
+PRUNE_PASSES = 16
+"""Calls of `prune` in one step. The rest waits for the next step, so that others can write in between."""
+
+
+async def keep_house(
+    settings: Settings,
+    home: Path,
+    store: AsyncStore,
+    signals: Signals,
+    report: Report,
+    *,
+    now: Callable[[], float] = time.time,
+) -> None:
+    """Step until a stop signal. A step reports its own health; the loop reports only its exceptions."""
+    limits, watch = settings.store, WatchOver(settings.promotion)
+    max_age_s, max_bytes = limits.keep_days * 86400, int(limits.keep_gb * 1e9)
+
+    async def step() -> bool:
+        """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
+        at = now()
+        oldest = at - limits.next_state_hours * 3600
+        await store.call(lambda store: watch.sweep(store, now=at))
+        await store.call(lambda store: store.expire_open(older_than=oldest, now=at))
+        for _ in range(PRUNE_PASSES):
+            pruned = await store.call(
+                lambda store: store.prune(now=at, max_age_s=max_age_s, max_bytes=max_bytes)
+            )
+            if not pruned.turns:
+                break
+        free, fault = shutil.disk_usage(home).free, ""
+        if free < LOW_DISK_BYTES:
+            fault = ": too little for new versions; free some space or lower learner.keep_versions"
+        elif pruned.over_budget:
+            fault = ": waiting turns alone exceed store.keep_gb; raise it, or see why they wait"
+        room = f"the store holds {pruned.size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
+        await report(not fault, room + fault)
+        return False
+
+    async def failed(ok: bool, message: str) -> None:
+        if not ok:
+            await report(ok, message)
+
+    back_off = BackOff(base_s=EVERY_S, max_s=3600.0, random=random.random)
+    await work(step, signals=signals, health=StageHealth(STAGE, failed), poll_s=EVERY_S, back_off=back_off)
