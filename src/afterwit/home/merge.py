@@ -35,11 +35,8 @@ def write_merged(versions: Versions, number: int, out: Path) -> None:
             _write(versions.base, folder, draft)
             draft.rename(out)
     except (OSError, SafetensorError) as error:
-        raise SettingError(f"{out} cannot be written: {_why(error)}") from error
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise SettingError(f"{out} cannot be written: {why}") from error
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,13 @@ def print_turns(home: Path, where: Filter, *, kind: str, limit: int, json: bool)
         records, counts = list(found), store.counts()
     console = Terminal()
     console.print(turn_table(records, width=console.width))
-    short = dict(zip(ids := [record.turn.id for record in records], short_ids(ids), strict=True))
-    for why, turns in unbound(records).items():
-        console.print(Text(f"{', '.join(short[turn] for turn in turns)}: {why}", style="dim"))
+    unbound: dict[str, list[str]] = {}
+    for record, short in zip(records, short_ids([record.turn.id for record in records]), strict=True):
+        answered = any(message.role == "assistant" for message in record.turn.conversation.messages)
+        if (why := why_unbound(record)) is not None and (why != BEGINS or answered):
+            unbound.setdefault(why, []).append(short)  # a session may begin, but a parent might be missed
+    for why, turns in unbound.items():
+        console.print(Text(f"{', '.join(turns)}: {why}", style="dim"))
     states = " · ".join(f"{state.value} {counts.states.get(state, 0)}" for state in State)
     reasons = ", ".join(f"{reason.value} {number}" for reason, number in sorted(counts.reasons.items()))
     console.print(Text(states + (f"   skipped: {reasons}" if reasons else ""), style="dim"))
@@ -171,21 +175,6 @@ def why_unbound(record: Record) -> str | None:
     if turn.parent is not None:
         return None
     return BEGINS if begins else NEW_SEGMENT
-
-
-def unbound(records: Iterable[Record]) -> dict[str, list[str]]:
-    """The reasons that apply to some of the turns, each with the ids of these.
-
-    A turn that begins its session is named only if its request has earlier answers: a parent might be missed.
-    """
-    found: dict[str, list[str]] = {}
-    for record in records:
-        why = why_unbound(record)
-        if why is not None and (
-            why != BEGINS or any(each.role == "assistant" for each in record.turn.conversation.messages)
-        ):
-            found.setdefault(why, []).append(record.turn.id)
-    return found
 
 
 def print_turn(home: Path, turn: str, *, advantages: bool, config: Path | None) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -237,16 +238,13 @@ def step_of(log: str) -> str:
 
 def cause_of(lines: Sequence[str]) -> list[str]:
     """The exception of the log's first traceback, which later ones only repeat. [] if there is none."""
-    inside = False
-    for place, line in enumerate(lines):
-        words = LOG_PREFIX.sub("", line)
-        if "Traceback (most recent call last):" in words:
-            inside = True
-        elif inside and RAISED.match(words):
-            more = [LOG_PREFIX.sub("", each) for each in lines[place + 1 : place + 1 + CAUSE_LINES]]
-            end = next((at for at, each in enumerate(more) if not each.startswith((" ", "\t"))), len(more))
-            return [each[:LONGEST_LINE] for each in (words, *more[:end])]
-    return []
+    words = [LOG_PREFIX.sub("", line) for line in lines]
+    trace = dropwhile(lambda at: "Traceback (most recent call last):" not in words[at], range(len(words)))
+    raised = next((at for at in trace if RAISED.match(words[at])), None)
+    if raised is None:
+        return []
+    more = takewhile(lambda each: each.startswith((" ", "\t")), words[raised + 1 : raised + 1 + CAUSE_LINES])
+    return [each[:LONGEST_LINE] for each in (words[raised], *more)]
 
 
 def end_of(log: str, where: object) -> str:
