@@ -78,9 +78,11 @@ class EngineProcess:
         *,
         name: str = "engine",
         first_pause_s: float = FIRST_PAUSE_S,
+        look_s: float = LOOK_S,
     ) -> None:
         """`url` will be its address; its log is in `home`, by its name."""
-        self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
+        self.command, self._url = command, url.rstrip("/")
+        self._first_pause_s, self._look_s = first_pause_s, look_s
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
@@ -115,7 +117,7 @@ class EngineProcess:
                     if process.returncode is not None:
                         raise SettingError(f"the {self.name} server ended before it answered. {why()}")
                     progress(f"{step_of(self.log.read_text(errors='replace'))}, {now() - began:.0f} s")
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(self._look_s)
         except TimeoutError as error:
             raise SettingError(
                 f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). {why()}"
@@ -187,7 +189,7 @@ class EngineProcess:
         """
         ended, refused = asyncio.create_task(process.wait()), 0
         try:
-            while refused < LOOKS and not (await asyncio.wait({ended}, timeout=LOOK_S))[0]:
+            while refused < LOOKS and not (await asyncio.wait({ended}, timeout=self._look_s))[0]:
                 listens = await self._listens()
                 listened = listened or listens
                 refused = 0 if listens else refused + listened

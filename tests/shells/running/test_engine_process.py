@@ -34,7 +34,7 @@ def port() -> int:
 def a_server(port: int, home: Path, how: str = "answer") -> EngineProcess:
     arguments = (sys.executable, str(HERE / "health_server.py"), str(port), how)
     command = ServerCommand(arguments=arguments)
-    return EngineProcess(command, f"http://127.0.0.1:{port}", home, first_pause_s=0.01)
+    return EngineProcess(command, f"http://127.0.0.1:{port}", home, first_pause_s=0.01, look_s=0.05)
 
 
 async def asked(port: int, path: str) -> str | None:
