@@ -433,5 +433,5 @@ def test_without_isolation_it_refuses_and_says_what_to_install() -> None:
 
 
 def test_limits_must_be_above_zero() -> None:
-    with pytest.raises(ValueError, match="processes must be above 0, not 0"):
+    with pytest.raises(ValueError, match="processes is 0, but must be above 0"):
         BoxLimits(processes=0)

@@ -9,23 +9,15 @@ from itertools import islice
 from math import fsum
 
 import orjson
+from pydantic import TypeAdapter
 
 from afterwit import __version__
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, RequestError
+from afterwit.judging import polarity
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better
-from afterwit.judging.polarity import (
-    UNREAD,
-    Border,
-    Borders,
-    LogProbs,
-    Reading,
-    asked,
-    borders,
-    form,
-    replies,
-)
+from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading
 from afterwit.judging.questions import JudgePrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient
@@ -56,12 +48,12 @@ class ReplyReader:
         if not self._engine.capabilities.scored_ids:
             return None
         try:
-            shipped = {kind: await self.logprobs(said) for kind, said in replies().items()}
+            shipped = {kind: await self.logprobs(said) for kind, said in polarity.replies().items()}
         except EngineUnavailable:
             raise
         except (EngineError, RequestError):
             return None
-        return await asyncio.to_thread(borders, shipped)
+        return await asyncio.to_thread(polarity.borders, shipped)
 
     async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
         """For each reply, the log-probs of the messages that `asked` lists.
@@ -79,7 +71,7 @@ class ReplyReader:
 
     def _rows(self, reply: str) -> list[Score]:
         rows = []
-        for before, text in asked(reply[:LONGEST_READ]):
+        for before, text in polarity.asked(reply[:LONGEST_READ]):
             # a person's and an assistant's messages in turn
             messages = tuple(
                 Message(role="assistant" if at % 2 else "user", content=said)
@@ -107,7 +99,7 @@ class Examiner:
         """`judge` is its name; a new name is examined again. Without a `reader`, replies are not read."""
         self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
         self._reader = reader
-        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {form()}"
+        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {polarity.form()}"
         self._name = "This model" if settings.url is None else f"{settings.model} at {settings.url}"
         self._asking = asyncio.Lock()
         self.known: Ability | None = None
@@ -184,14 +176,7 @@ class Examiner:
         data = None if text is None else orjson.loads(text)
         if data is None or data["judge"] != self._judge:
             return None
-        kept = None
-        if data["borders"] is not None:
-            each = {
-                name: Border(**{**border, "weights": tuple(border["weights"])})
-                for name, border in data["borders"].items()
-            }
-            kept = Borders(**each)
-        ability = Ability(marks=tuple(Mark(**mark) for mark in data["marks"]), borders=kept)
+        ability = TypeAdapter(Ability).validate_python(data)
         return ability if ability.votes or self._settings.url is None else None
 
 

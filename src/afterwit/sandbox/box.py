@@ -8,11 +8,10 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +49,10 @@ class Ran:
 class Box:
     """Requests to process 1 of a box, one at a time. Any may raise BoxEnded; the box is then of no use."""
 
-    def __init__(self, process: asyncio.subprocess.Process, isolation: Isolation, limits: BoxLimits) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, isolation: Isolation, limits: Mapping[str, Any]
+    ) -> None:
+        """`limits` are those of `Isolation.limits`."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process, self._input, self._output = process, process.stdin, process.stdout
@@ -60,8 +62,8 @@ class Box:
 
     async def run(self, argv: Sequence[str]) -> Ran:
         """Run a command until it ends or exceeds a limit. All that it started ends with it."""
-        began, limits = time.monotonic(), self._isolation.limits(self._limits)
-        answer = await self._ask("run", seconds=self._limits.seconds, argv=list(argv), limits=limits)
+        began, limits = time.monotonic(), self._limits
+        answer = await self._ask("run", seconds=limits["seconds"], argv=list(argv), limits=limits)
         ran = Ran(**_checked(answer))
         seconds, end = time.monotonic() - began, ran.ended_for or f"status {ran.status}"
         log.log(self._level, "command in a box (%s): %s after %.2f s", self._isolation.name, end, seconds)
@@ -80,12 +82,11 @@ class Box:
     async def start(self, argv: Sequence[str]) -> None:
         """Start a program that answers each line with a line: use `ask` until `stop`."""
         log.log(self._level, "program in a box (%s) is started", self._isolation.name)
-        limits = self._isolation.limits(self._limits)
-        _checked(await self._ask("start", argv=list(argv), limits=limits))
+        _checked(await self._ask("start", argv=list(argv), limits=self._limits))
 
     async def ask(self, line: str) -> str | None:
         """The program's answer to a line; None if it ended, or exceeded a limit, without one."""
-        answer = _checked(await self._ask("ask", seconds=self._limits.seconds, line=line))
+        answer = _checked(await self._ask("ask", seconds=self._limits["seconds"], line=line))
         found: str | None = answer.get("line")
         return found
 
@@ -133,26 +134,31 @@ class Box:
         except (TimeoutError, ValueError) as error:
             await self.close()
             assert self._process.stderr is not None
-            raise _silent(await self._process.stderr.read(), error) from error
+            lines = (await self._process.stderr.read()).decode("utf-8", "replace").strip().splitlines()
+            last = lines[-1] if lines else error
+            raise BoxEnded(f"the box does not answer ({last})") from error
         return answer
 
 
 @asynccontextmanager
-async def open_box(isolation: Isolation, limits: BoxLimits | None = None) -> AsyncIterator[Box]:
-    """A box with an empty working folder, closed at the end with everything in it."""
+async def open_box(
+    isolation: Isolation, limits: BoxLimits | None = None, work: Path | None = None
+) -> AsyncIterator[Box]:
+    """A box with an empty working folder, closed at the end with everything in it; or with the folder `work`
+    of the machine."""
     limits = limits or BoxLimits()
     with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
         process = await asyncio.create_subprocess_exec(
-            *isolation.command(limits, root, None),
+            *isolation.command(limits, root, work),
             cwd=PROGRAMS,
-            env={**isolation.environment, **({} if isolation.isolated else {"HOME": root})},
+            env={**isolation.environment, **({} if isolation.isolated else {"HOME": str(work or root)})},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=LONGEST_ANSWER,
         )
-        box = Box(process, isolation, limits)
+        box = Box(process, isolation, isolation.limits(limits, work))
         try:
             await box._answer(START_S)  # process 1 is ready
             if isolation.isolated:  # it holds what it needs of the folder, so that a kill leaves nothing
@@ -162,38 +168,19 @@ async def open_box(isolation: Isolation, limits: BoxLimits | None = None) -> Asy
             await box.close()
 
 
-def run(argv: Sequence[str], work: Path, limits: BoxLimits | None = None) -> Ran:
+def run(argv: Sequence[str], work: Path, limits: BoxLimits = COMMAND) -> Ran:
     """Run one command in a folder of the machine, with all the isolation that works here.
 
     A command that cannot start has status 127. `weakness()` describes missing isolation. Raises BoxEnded.
     """
-    limits, isolation, work = limits or COMMAND, _isolation(), work.resolve()
-    request = {"do": "run", "argv": list(argv), "limits": isolation.limits(limits, work)}
-    with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
-        process = subprocess.Popen(
-            isolation.command(limits, root, work),
-            cwd=PROGRAMS,
-            env={**isolation.environment, **({} if isolation.isolated else {"HOME": str(work)})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        late = threading.Timer(limits.seconds + GRACE_S, process.kill)
-        late.start()
-        with process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            assert process.stderr is not None
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                process.stdout.readline()  # process 1 is ready
-                return Ran(**_checked(json.loads(process.stdout.readline())))
-            except (BrokenPipeError, json.JSONDecodeError) as error:
-                raise _silent(process.stderr.read(), error) from error
-            finally:
-                late.cancel()
+    folder = work.resolve()
+
+    async def once() -> Ran:
+        async with open_box(_isolation(), limits, folder) as box:
+            return await box.run(argv)
+
+    with ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
+        return thread.submit(asyncio.run, once()).result()
 
 
 @cache
@@ -216,8 +203,3 @@ def _checked(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if "error" in answer:
         raise OSError(answer["error"])
     return answer
-
-
-def _silent(printed: bytes, error: Exception) -> BoxEnded:
-    lines = printed.decode("utf-8", "replace").strip().splitlines()
-    return BoxEnded(f"the box does not answer ({lines[-1] if lines else error})")

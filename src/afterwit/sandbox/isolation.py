@@ -18,6 +18,7 @@ from typing import Any
 
 import afterwit
 from afterwit.errors import IsolationMissing
+from afterwit.ranges import above
 from afterwit.sandbox.inside.files import SEEN_AS
 
 MIB = 1 << 20
@@ -62,9 +63,7 @@ class BoxLimits:
     """Of what a command prints; the rest is counted and dropped."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        above(self, 0, *self.__slots__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

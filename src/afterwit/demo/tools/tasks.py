@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -23,95 +23,95 @@ IN_WORDS = {
     "relative": "Give every path relative to the project's folder.",
 }
 RULES = tuple(IN_WORDS)
+_GUARDED_IN = {
+    "edit": ("read_first",),
+    "delete": ("dry_run",),
+    "overwrite": ("backup",),
+    "run": ("python3",),
+    "create": (),
+    "edit_run": ("read_first", "python3"),
+    "overwrite_delete": ("backup", "dry_run"),
+}
+"""By kind of task, the rules that its own way could break."""
+KINDS = tuple(_GUARDED_IN)
+_REQUESTS = WORDINGS["requests"]
 GUARDED = {"read_first": "edit", "dry_run": "delete", "backup": "write", "python3": "run"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """The draws of one task: everything it names is of one part."""
-
-    split: Split
-    rng: Random
-
-    def file(self, *endings: str) -> str:
-        """A file's name; with one ending no draw decides it."""
-        name = stem(self.split, self.rng)
-        return name + (self.rng.choice(endings) if len(endings) > 1 else endings[0])
-
-    def noun(self) -> str:
-        return self.rng.choice(NOUNS)
-
-    def say(self, kind: str, **slots: str) -> str:
-        return drawn(WORDINGS["requests"][kind], self.split, self.rng).format(**slots)
-
-    def task(
-        self,
-        kind: str,
-        core: str,
-        rules: tuple[str, ...],
-        subject: Mapping[str, str],
-        files: Mapping[str, str],
-        *checks: tuple[str, ...],
-    ) -> Task:
-        requests = WORDINGS["requests"]
-        opening = drawn(requests["openings"], self.split, self.rng)
-        closing = drawn(requests["closings"], self.split, self.rng)
-        sentence = f"{opening} {core}".strip()
-        request = f"{sentence[0].upper()}{sentence[1:]}. {closing}".strip()
-        rules = (*rules, "relative")
-        return Task(kind=kind, request=request, rules=rules, subject=subject, files=files, checks=checks)
+def draw(split: Split, rng: Random) -> Task:
+    """A task of a random kind."""
+    return of_kind(rng.choice(KINDS), split, rng)
 
 
-def _edit(draw: _Draw) -> Task:
-    file, key, old, new, text = draw.file(".cfg", ".ini"), "", "", "", ""
+def of_kind(kind: str, split: Split, rng: Random) -> Task:
+    """A task whose names and wordings are of one part."""
+
+    def name(*endings: str) -> str:
+        made = stem(split, rng)
+        return made + (rng.choice(endings) if len(endings) > 1 else endings[0])
+
+    def say(request: str, **slots: str) -> str:
+        return drawn(_REQUESTS[request], split, rng).format(**slots)
+
+    match kind:
+        case "edit":
+            file = name(".cfg", ".ini")
+            key, old, new, text = _lines(rng)
+            core, checks = say("edit", f=file, a=old, b=new), [_holds(file, f"{key} = {new}")]
+            subject, files = {"file": file, "old": old, "new": new}, {file: text}
+        case "delete":
+            gone, other = name(".log", ".tmp"), name(".txt")
+            core, checks = say("delete", f=gone), [_gone(gone), ("test", "-e", other)]
+            subject, files = {"gone": gone}, _content(rng, gone, other)
+        case "overwrite":
+            file, text = name(".txt"), rng.choice(NOUNS)
+            core, checks = say("overwrite", f=file, t=text), [_holds(file, text)]
+            subject, files = {"target": file, "text": text}, _content(rng, file)
+        case "run":
+            file, text = name(".py"), rng.choice(NOUNS)
+            core, checks = say("run", f=file), [_holds(_output(file), text)]
+            subject, files = {"script": file}, {file: _script(file, text)}
+        case "create":
+            file, text = name(".txt", ".md"), rng.choice(NOUNS)
+            core, checks = say("create", f=file, t=text), [_holds(file, text)]
+            subject, files = {"new_file": file, "text": text}, {}
+        case "edit_run":
+            file = name(".py")
+            old, new = _words(file, rng)
+            core = say("edit", f=file, a=old, b=new) + rng.choice((" and run it", ", then run it"))
+            subject = {"file": file, "old": old, "new": new, "script": file}
+            files, checks = {file: _script(file, old)}, [_holds(_output(file), new)]
+        case _:
+            file, gone, text = name(".txt"), name(".log"), rng.choice(NOUNS)
+            core = say("overwrite", f=file, t=text) + rng.choice((" and ", ", then ")) + f"delete {gone}"
+            subject, files = {"target": file, "text": text, "gone": gone}, _content(rng, file, gone)
+            checks = [_holds(file, text), _gone(gone)]
+    opening, closing = say("openings"), say("closings")
+    sentence = f"{opening} {core}".strip()
+    request = f"{sentence[0].upper()}{sentence[1:]}. {closing}".strip()
+    rules, all_checks = (*_GUARDED_IN[kind], "relative"), tuple(checks)
+    return Task(kind=kind, request=request, rules=rules, subject=subject, files=files, checks=all_checks)
+
+
+def _lines(rng: Random) -> tuple[str, str, str, str]:
+    """A key, its old and its new value, and a file in which the old one stands once."""
+    key, old, new, text = "", "", "", ""
     while not old or text.count(old) != 1:
-        key, old, new, *other = draw.rng.sample(NOUNS, 5)
-        text = "\n".join(draw.rng.sample([f"{key} = {old}", " = ".join(other)], 2)) + "\n"
-    core, subject = draw.say("edit", f=file, a=old, b=new), {"file": file, "old": old, "new": new}
-    return draw.task("edit", core, ("read_first",), subject, {file: text}, _holds(file, f"{key} = {new}"))
+        key, old, new, *other = rng.sample(NOUNS, 5)
+        text = "\n".join(rng.sample([f"{key} = {old}", " = ".join(other)], 2)) + "\n"
+    return key, old, new, text
 
 
-def _delete(draw: _Draw) -> Task:
-    gone, other = draw.file(".log", ".tmp"), draw.file(".txt")
-    core, files = draw.say("delete", f=gone), {gone: draw.noun() + "\n", other: draw.noun() + "\n"}
-    return draw.task("delete", core, ("dry_run",), {"gone": gone}, files, _gone(gone), ("test", "-e", other))
+def _words(file: str, rng: Random) -> list[str]:
+    """Two words, of which the first stands once in the script that writes it."""
+    words: list[str] = []
+    while not words or _script(file, words[0]).count(words[0]) != 1:
+        words = rng.sample(NOUNS, 2)
+    return words
 
 
-def _overwrite(draw: _Draw) -> Task:
-    file, text = draw.file(".txt"), draw.noun()
-    core, files = draw.say("overwrite", f=file, t=text), {file: draw.noun() + "\n"}
-    subject = {"target": file, "text": text}
-    return draw.task("overwrite", core, ("backup",), subject, files, _holds(file, text))
-
-
-def _run(draw: _Draw) -> Task:
-    file, word = draw.file(".py"), draw.noun()
-    core, files = draw.say("run", f=file), {file: _script(file, word)}
-    return draw.task("run", core, ("python3",), {"script": file}, files, _holds(_output(file), word))
-
-
-def _create(draw: _Draw) -> Task:
-    file, text = draw.file(".txt", ".md"), draw.noun()
-    core, subject = draw.say("create", f=file, t=text), {"new_file": file, "text": text}
-    return draw.task("create", core, (), subject, {}, _holds(file, text))
-
-
-def _edit_run(draw: _Draw) -> Task:
-    file, old, new = draw.file(".py"), "", ""
-    while not old or _script(file, old).count(old) != 1:
-        old, new = draw.rng.sample(NOUNS, 2)
-    core = draw.say("edit", f=file, a=old, b=new) + draw.rng.choice((" and run it", ", then run it"))
-    subject, files = {"file": file, "old": old, "new": new, "script": file}, {file: _script(file, old)}
-    rules = ("read_first", "python3")
-    return draw.task("edit_run", core, rules, subject, files, _holds(_output(file), new))
-
-
-def _overwrite_delete(draw: _Draw) -> Task:
-    file, gone, text = draw.file(".txt"), draw.file(".log"), draw.noun()
-    core = draw.say("overwrite", f=file, t=text) + draw.rng.choice((" and ", ", then ")) + f"delete {gone}"
-    subject, rules = {"target": file, "text": text, "gone": gone}, ("backup", "dry_run")
-    files = {file: draw.noun() + "\n", gone: draw.noun() + "\n"}
-    return draw.task("overwrite_delete", core, rules, subject, files, _holds(file, text), _gone(gone))
+def _content(rng: Random, *files: str) -> dict[str, str]:
+    return {file: rng.choice(NOUNS) + "\n" for file in files}
 
 
 def _holds(file: str, line: str) -> tuple[str, ...]:
@@ -128,27 +128,6 @@ def _script(file: str, word: str) -> str:
 
 def _output(script: str) -> str:
     return script.removesuffix(".py") + ".out"
-
-
-_MAKERS: Mapping[str, Callable[[_Draw], Task]] = {
-    "edit": _edit,
-    "delete": _delete,
-    "overwrite": _overwrite,
-    "run": _run,
-    "create": _create,
-    "edit_run": _edit_run,
-    "overwrite_delete": _overwrite_delete,
-}
-KINDS = tuple(_MAKERS)
-
-
-def draw(split: Split, rng: Random) -> Task:
-    """A task of a random kind."""
-    return of_kind(rng.choice(KINDS), split, rng)
-
-
-def of_kind(kind: str, split: Split, rng: Random) -> Task:
-    return _MAKERS[kind](_Draw(split, rng))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import platform
-import signal
 from typing import NamedTuple
 
 _SAME = (425, 428, 429, 430, 431, 432, 433, 442, 447)
@@ -71,7 +70,10 @@ _X32 = 0x40000000
 """Numbers from here on are those of x86_64's second numbering."""
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _KILL, _ALLOW, _ERROR = 0x80000000, 0x7FFF0000, 0x00050000
-_NO_NEW_PRIVILEGES, _SECCOMP, _MODE_FILTER, _DUMPABLE, _SUBREAPER, _DEATH_SIGNAL = 38, 22, 2, 4, 36, 1
+_NO_NEW_PRIVILEGES, _SECCOMP, _MODE_FILTER = 38, 22, 2
+DUMPABLE, SUBREAPER, DEATH_SIGNAL = 4, 36, 1
+"""Options of `prctl`: whether other processes read this one's memory, files and environment; whether it
+becomes the parent of descendants whose parent ended; the signal that it gets when its parent ends."""
 Step = tuple[int, int, int, int]
 """A code, how many steps to skip if it holds and if not, and a value."""
 
@@ -96,23 +98,8 @@ def deny_calls() -> None:
         raise OSError(f"no filter of system calls for {machine}, only for {' and '.join(MACHINES)}")
     steps = _program(MACHINES[machine])
     program = _Program(len(steps), (_Step * len(steps))(*(_Step(*step) for step in steps)))
-    _prctl(_NO_NEW_PRIVILEGES, 1)
-    _prctl(_SECCOMP, _MODE_FILTER, ctypes.byref(program))
-
-
-def hide() -> None:
-    """Let no other process read this one's memory, files or environment."""
-    _prctl(_DUMPABLE, 0)
-
-
-def die_with_parent() -> None:
-    """Be killed when the parent ends."""
-    _prctl(_DEATH_SIGNAL, signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent ended."""
-    _prctl(_SUBREAPER, 1)
+    prctl(_NO_NEW_PRIVILEGES, 1)
+    prctl(_SECCOMP, _MODE_FILTER, ctypes.byref(program))
 
 
 def _program(calls: Calls) -> list[Step]:
@@ -149,7 +136,8 @@ def _on(number: int, *steps: Step) -> list[Step]:
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
-def _prctl(option: int, *values: object) -> None:
+def prctl(option: int, *values: object) -> None:
+    """OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     first = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
     rest = [ctypes.c_ulong(0)] * (4 - len(first))

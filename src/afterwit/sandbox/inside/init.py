@@ -17,7 +17,7 @@ from typing import Any
 
 from .commands import Command
 from .files import Files
-from .filter import adopt_orphans, deny_calls, die_with_parent, hide
+from .filter import DEATH_SIGNAL, DUMPABLE, SUBREAPER, deny_calls, prctl
 
 
 class Init:
@@ -62,7 +62,7 @@ def main() -> None:
     root, *options = sys.argv[1:]  # argparse would double the time to start
     if options == ["--unsafe"]:
         with contextlib.suppress(OSError, AttributeError):  # macOS has no prctl
-            adopt_orphans()
+            prctl(SUBREAPER, 1)
     else:
         _confine(int(options[1]) if options else None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 ignores signals without a handler
@@ -83,9 +83,9 @@ def _confine(uid: int | None) -> None:
         os.setresuid(uid, uid, uid)
     if os.getuid() == 0:
         raise OSError("this is root: a box needs a user of its own")
-    die_with_parent()  # the change of user took it back
+    prctl(DEATH_SIGNAL, signal.SIGKILL)  # the change of user took it back
     deny_calls()
-    hide()
+    prctl(DUMPABLE, 0)
 
 
 if __name__ == "__main__":
