@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,17 @@ async def swapped_under_load(
     return responses
 
 
-def plain_logits(folder: Path, ids: Any) -> Tensor:
-    """Logits of transformers' own forward, no cache, eager attention, in float32, [T, V]."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    with torch.inference_mode():
-        return model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
+@lru_cache(maxsize=8)
+def plain_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The model as transformers loads it. Eager attention would round float64. Folders are written once."""
+    attention = "sdpa" if dtype == torch.float64 else "eager"
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
+
+
+@torch.inference_mode()
+def plain_logits(folder: Path, ids: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Logits of transformers' own forward without a cache, [T, V]."""
+    return plain_model(folder, dtype)(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
 
 
 def rescored(folder: Path, request: Generate, said: Said, temperature: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from afterwit.engines.embedded import load
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.embedded.forward import decode, prefill, score, with_beginnings
-from afterwit.engines.embedded.load import attend_in_slots, check_attention, load_module
+from afterwit.engines.embedded.load import attend_in_slots, check_attention
 from afterwit.packing.flash import FLASH_CPU, PORTABLE, Kernel
 from tests.engines.talk import plain_logits
 
 CPU = torch.device("cpu")
 CLOSE = {"atol": 5e-6, "rtol": 0}
+
+
+@cache
+def load_module(folder: Path) -> Any:
+    """The served module of a folder: no test changes it."""
+    return load.load_module(folder, CPU, torch.float32)
 
 
 def small(values: torch.Tensor) -> torch.Tensor:
@@ -29,7 +37,7 @@ def small(values: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def test_pieces_rows_and_ragged_steps_give_the_plain_logits(family: Path) -> None:
-    module = load_module(family, CPU, torch.float32)
+    module = load_module(family)
     texts = [[(7 * i + 11 * row) % 450 for i in range(40 + 90 * row)] for row in range(4)]
     batch = Batch(slots=4, context_length=512)
     for place, ids in enumerate(texts):
@@ -47,7 +55,7 @@ def test_pieces_rows_and_ragged_steps_give_the_plain_logits(family: Path) -> Non
 @torch.inference_mode()
 def test_beginnings_that_responses_share_where_they_are_give_the_plain_logits(family: Path) -> None:
     """Two rows share one row's text, one has another's, one has none."""
-    module = load_module(family, CPU, torch.float32)
+    module = load_module(family)
     shared, other = [(7 * i) % 450 for i in range(90)], [(13 * i) % 450 for i in range(33)]
     texts = [[*shared, 5, 6], [*other, 8], [*shared[:60], 9, 10, 11], [12, 13]]
     begun, elsewhere = read(module, shared), read(module, other)
@@ -85,7 +93,7 @@ def test_every_kernel_adds_a_beginning_to_a_rows_own_slots(kernel: Kernel) -> No
 
 @torch.inference_mode()
 def test_a_copy_of_a_beginning_and_a_row_that_was_cut_go_on_as_if_read_anew(qwen: Path) -> None:
-    module = load_module(qwen, CPU, torch.float32)
+    module = load_module(qwen)
     ids, others = list(range(3, 90)), [*range(3, 50), *range(200, 230)]
     row = read(module, ids)
     copy = row.first(47, coming=len(others))
@@ -99,7 +107,7 @@ def test_a_copy_of_a_beginning_and_a_row_that_was_cut_go_on_as_if_read_anew(qwen
 
 @torch.inference_mode()
 def test_rows_that_move_keep_their_keys(qwen: Path) -> None:
-    module = load_module(qwen, CPU, torch.float32)
+    module = load_module(qwen)
     batch = Batch(slots=4, context_length=64)
     texts = [[5, 6, 7], [8, 9, 10, 11], [12, 13]]
     for place, ids in ((0, texts[1]), (2, texts[2])):
@@ -113,7 +121,7 @@ def test_rows_that_move_keep_their_keys(qwen: Path) -> None:
 @torch.inference_mode()
 def test_a_row_that_failed_spoils_none_that_comes_after_it(qwen: Path) -> None:
     """Masked or not, a key that is not a number makes every score one that is not."""
-    module = load_module(qwen, CPU, torch.float32)
+    module = load_module(qwen)
     batch = Batch(slots=2, context_length=64)
     broken = {
         index: (keys * torch.nan, values * torch.nan)
@@ -129,7 +137,7 @@ def test_a_row_that_failed_spoils_none_that_comes_after_it(qwen: Path) -> None:
 @given(ids=st.lists(st.integers(0, 449), min_size=2, max_size=70), chunk=st.integers(1, 80))
 @settings(max_examples=15)
 def test_a_score_is_that_of_a_plain_forward_in_any_chunks(qwen: Path, ids: list[int], chunk: int) -> None:
-    module = load_module(qwen, CPU, torch.float32)
+    module = load_module(qwen)
     plain = plain_logits(qwen, ids)[:-1].log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
     assert score(module, ids, chunk=chunk) == pytest.approx(plain.tolist(), abs=1e-4)
 

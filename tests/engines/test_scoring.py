@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.scoring import linear_head, passes, score_rows
 from afterwit.engines.port import Score, Scored, Weights
 from afterwit.errors import EngineError
-from tests.engines.talk import ask, say
+from tests.engines.talk import ask, plain_logits, say
 
 CPU = torch.device("cpu")
 TRUNK = tuple((7 * at + 3) % 450 for at in range(120))
@@ -25,12 +24,9 @@ ROWS = [
 ]
 
 
-@torch.inference_mode()
 def plain(folder: Path, row: Score, top: int) -> tuple[list[float], list[list[int]], list[list[float]]]:
-    """The model as transformers loads it, all logits, in float64."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
-    ids = (*row.prompt_ids, *row.response_ids)
-    logits_LV = model(torch.tensor([ids])).logits[0]
+    """By all logits of a plain forward in float64."""
+    logits_LV = plain_logits(folder, (*row.prompt_ids, *row.response_ids), torch.float64)
     logprobs_TV = (logits_LV[len(row.prompt_ids) - 1 : -1] / row.tau).log_softmax(-1)
     own = logprobs_TV.gather(-1, torch.tensor(row.response_ids)[:, None])[:, 0]
     best = logprobs_TV.sort(descending=True, stable=True)
