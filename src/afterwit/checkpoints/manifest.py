@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from afterwit.adapters import SHARED
 from afterwit.version import Version
 
 NAME = "manifest.json"
@@ -80,21 +79,6 @@ def read(path: Path) -> Version:
     return parse(path.read_text(), int(path.parent.name))
 
 
-def adapter_in(path: Path) -> str | None:
-    """The adapter that a manifest belongs to; None if it cannot be read."""
-    try:
-        status = path.stat()
-        return _adapter_in(path, status.st_ino, status.st_mtime_ns)
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-@lru_cache(maxsize=65_536)
-def _adapter_in(path: Path, inode: int, changed: int) -> str:
-    """Cached: a manifest never changes."""
-    return str(json.loads(path.read_text()).get("adapter", SHARED))
-
-
 def history_in(path: Path) -> Version:
     """The version in a manifest, without metrics, effects and recipe. Raises as `parse` does, and OSError."""
     status = path.stat()
@@ -105,6 +89,14 @@ def history_in(path: Path) -> Version:
 def _history_in(path: Path, inode: int, changed: int) -> Version:
     """Cached: a manifest never changes. Without effects, which are most of its bytes."""
     return replace(read(path), metrics={}, effects=(), recipe=None)
+
+
+def adapter_in(path: Path) -> str | None:
+    """The adapter that a manifest belongs to; None if it cannot be read."""
+    try:
+        return history_in(path).adapter
+    except (OSError, ValueError):
+        return None
 
 
 def parsed(kind: type[T], text: str | bytes) -> T:

@@ -11,10 +11,10 @@ import re
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+from errno import EACCES, EDQUOT, EEXIST, ENOSPC, EPERM, EROFS
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,37 +105,94 @@ class Remote(ABC):
     place: str
     """Its path or URL, for messages."""
 
-    @abstractmethod
     def numbers(self) -> list[int]:
         """Every version that has a manifest there, ascending."""
+        with self._translated():
+            names = map(MANIFEST_NAME.fullmatch, self._list(MANIFESTS))
+        return sorted(int(found[1]) for found in names if found)
 
-    @abstractmethod
     def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
         """The texts of these versions' manifests; missing ones are left out."""
+        with self._translated():
+            found = self._read([f"{number:06d}.json" for number in numbers])
+        return {int(name[:6]): data.decode(errors="replace") for name, data in found.items()}
 
-    @abstractmethod
     def commit(self, number: int, text: str) -> None:
         """Write a manifest, whole or not at all. VersionTaken if that number has another one."""
+        try:
+            with self._translated():
+                self._create(f"{number:06d}.json", text.encode())
+        except VersionsRefused as error:
+            there = self.manifests([number]).get(number)
+            if there is None:
+                raise
+            if there != text:  # else the answer to an earlier try was lost
+                raise VersionTaken(f"{self.place} has another version {number}") from error
 
-    @abstractmethod
     def files(self) -> Mapping[str, int]:
         """The size of each complete file, by its digest."""
+        with self._translated():
+            return self._list(FILES)
 
-    @abstractmethod
     def put(self, digest: str, source: Path) -> None:
         """Copy a file there."""
+        with self._translated():
+            self._put(digest, source)
 
-    @abstractmethod
     def get(self, digest: str, target: Path) -> None:
         """Copy a file from there. The caller checks its digest."""
+        with self._translated():
+            self._get(digest, target)
 
-    @abstractmethod
     def remove(self, digests: Collection[str]) -> None:
         """Delete files; missing ones are ignored."""
+        with self._translated():
+            for digest in digests:  # one by one: a bulk deletion hides which were refused
+                self._delete(digest)
 
-    @abstractmethod
     def check(self) -> None:
         """Raise what writing, reading, deleting, or a second manifest of one number would raise."""
+        with self._translated():
+            self._check()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except VersionsUnavailable:
+            raise
+        except Exception as error:
+            library = type(error).__module__.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore")
+            if not (library or isinstance(error, OSError | ValueError)):
+                raise
+            raise self._meaning(error) from error
+
+    @abstractmethod
+    def _meaning(self, error: Exception) -> VersionsUnavailable: ...
+
+    @abstractmethod
+    def _list(self, folder: str) -> Mapping[str, int]:
+        """Names and sizes."""
+
+    @abstractmethod
+    def _read(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Those of these manifests that are there."""
+
+    @abstractmethod
+    def _create(self, name: str, data: bytes) -> None:
+        """Write a manifest. Its error means VersionsRefused if there is one of this name."""
+
+    @abstractmethod
+    def _put(self, digest: str, source: Path) -> None: ...
+
+    @abstractmethod
+    def _get(self, digest: str, target: Path) -> None: ...
+
+    @abstractmethod
+    def _delete(self, digest: str) -> None: ...
+
+    @abstractmethod
+    def _check(self) -> None: ...
 
 
 def remote_of(settings: VersionsSettings) -> Remote | None:
@@ -147,15 +204,6 @@ def remote_of(settings: VersionsSettings) -> Remote | None:
     return FolderRemote(Path(settings.url).expanduser())
 
 
-def _name(number: int) -> str:
-    return f"{number:06d}.json"
-
-
-def _numbers(names: Iterable[str]) -> list[int]:
-    """The numbers of the manifests among these names; other names are ignored."""
-    return sorted(int(found[1]) for name in names if (found := MANIFEST_NAME.fullmatch(name)))
-
-
 class FolderRemote(Remote):
     """Drafts are flushed, then renamed or linked into place.
 
@@ -165,60 +213,6 @@ class FolderRemote(Remote):
     def __init__(self, root: Path) -> None:
         self._root = root
         self.place = str(root)
-
-    def numbers(self) -> list[int]:
-        with self._translated():
-            return _numbers(os.listdir(self._folder(MANIFESTS)))
-
-    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
-        found = {}
-        with self._translated():
-            folder = self._folder(MANIFESTS)
-            for number in numbers:
-                with suppress(FileNotFoundError):
-                    found[number] = (folder / _name(number)).read_text(errors="replace")
-        return found
-
-    def commit(self, number: int, text: str) -> None:
-        with self._translated(), self._draft() as draft:
-            draft.write_text(text)
-            sync(draft)
-            folder = self._folder(MANIFESTS)
-            try:
-                os.link(draft, folder / _name(number))
-            except FileExistsError as error:
-                if self.manifests([number]).get(number) != text:
-                    raise VersionTaken(f"{self.place} has another version {number}") from error
-            sync(folder)
-
-    def files(self) -> Mapping[str, int]:
-        with self._translated():
-            return {entry.name: entry.stat().st_size for entry in os.scandir(self._folder(FILES))}
-
-    def put(self, digest: str, source: Path) -> None:
-        with self._translated(), self._draft() as draft:
-            shutil.copyfile(source, draft)
-            sync(draft)
-            folder = self._folder(FILES)
-            draft.rename(folder / digest)
-            sync(folder)
-
-    def get(self, digest: str, target: Path) -> None:
-        with self._translated():
-            shutil.copyfile(self._folder(FILES) / digest, target)
-
-    def remove(self, digests: Collection[str]) -> None:
-        with self._translated():
-            for digest in digests:
-                (self._folder(FILES) / digest).unlink(missing_ok=True)
-
-    def check(self) -> None:
-        with self._translated(), self._draft() as first, self._draft() as second:
-            for draft in self._folder(DRAFTS).iterdir():
-                if time.time() - draft.stat().st_mtime > ABANDONED_S:
-                    draft.unlink(missing_ok=True)
-            first.touch()
-            os.link(first, second)
 
     def _folder(self, name: str) -> Path:
         folder = self._root / name
@@ -233,25 +227,59 @@ class FolderRemote(Remote):
         finally:
             draft.unlink(missing_ok=True)
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._meaning(error) from error
+    def _list(self, folder: str) -> Mapping[str, int]:
+        return {entry.name: entry.stat().st_size for entry in os.scandir(self._folder(folder))}
 
-    def _meaning(self, error: OSError) -> VersionsUnavailable:
+    def _read(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        found, folder = dict[str, bytes](), self._folder(MANIFESTS)
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[name] = (folder / name).read_bytes()
+        return found
+
+    def _create(self, name: str, data: bytes) -> None:
+        with self._draft() as draft:
+            draft.write_bytes(data)
+            sync(draft)
+            folder = self._folder(MANIFESTS)
+            os.link(draft, folder / name)
+            sync(folder)
+
+    def _put(self, digest: str, source: Path) -> None:
+        with self._draft() as draft:
+            shutil.copyfile(source, draft)
+            sync(draft)
+            folder = self._folder(FILES)
+            draft.rename(folder / digest)
+            sync(folder)
+
+    def _get(self, digest: str, target: Path) -> None:
+        shutil.copyfile(self._folder(FILES) / digest, target)
+
+    def _delete(self, digest: str) -> None:
+        (self._folder(FILES) / digest).unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        with self._draft() as first, self._draft() as second:
+            for draft in self._folder(DRAFTS).iterdir():
+                if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                    draft.unlink(missing_ok=True)
+            first.touch()
+            os.link(first, second)
+
+    def _meaning(self, error: Exception) -> VersionsUnavailable:
+        number, words = getattr(error, "errno", None), getattr(error, "strerror", None)
         if not self._root.is_dir():
             return VersionsRefused(
                 f"there is no folder {self.place}: mount it or make it, or correct versions.url"
             )
-        if error.errno in (ENOSPC, EDQUOT):
+        if number in (ENOSPC, EDQUOT):
             return VersionsRefused(
-                f"{self.place} has no room ({error.strerror}): make some, or lower learner.keep_versions"
+                f"{self.place} has no room ({words}): make some, or lower learner.keep_versions"
             )
-        if error.errno in (EACCES, EPERM, EROFS):
+        if number in (EACCES, EEXIST, EPERM, EROFS):
             return VersionsRefused(
-                f"{self.place} refuses ({error.strerror}): this user has to write there, hard links included"
+                f"{self.place} refuses ({words}): this user has to write there, hard links included"
             )
         return VersionsUnavailable(f"{self.place} cannot be read or written now ({error})")
 
@@ -282,96 +310,63 @@ class BucketRemote(Remote):
         found.retries = TRIES
         return found
 
-    def numbers(self) -> list[int]:
-        with self._translated():
-            found = self._objects.find(f"{self._root}/{MANIFESTS}")
-        return _numbers(path.rpartition("/")[2] for path in found)
-
-    def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
-        paths = {self._manifest(number): number for number in numbers}
-        texts = {}
-        with self._translated():
-            found = self._objects.cat(list(paths), on_error="return") if paths else {}
-            for path, answer in found.items():
-                if isinstance(answer, FileNotFoundError) and answer.__cause__ is None:
-                    continue  # with a cause it is the server's own answer: there is no bucket
-                if isinstance(answer, Exception):
-                    raise answer
-                texts[paths[path]] = answer.decode(errors="replace")
-        return texts
-
-    def commit(self, number: int, text: str) -> None:
-        try:
-            with self._translated():
-                self._objects.pipe_file(self._manifest(number), text.encode(), mode="create")
-        except VersionsRefused as error:
-            there = self.manifests([number]).get(number)
-            if there is None:
-                raise
-            if there != text:  # else the answer to an earlier try was lost
-                raise VersionTaken(f"{self.place} has another version {number}") from error
-
-    def files(self) -> Mapping[str, int]:
-        with self._translated():
-            found = self._objects.find(f"{self._root}/{FILES}", detail=True)
+    def _list(self, folder: str) -> Mapping[str, int]:
+        found = self._objects.find(f"{self._root}/{folder}", detail=True)
         return {path.rpartition("/")[2]: entry["size"] for path, entry in found.items()}
 
-    def put(self, digest: str, source: Path) -> None:
-        with self._translated():
-            self._objects.put_file(str(source), f"{self._root}/{FILES}/{digest}")
+    def _read(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        paths = {f"{self._root}/{MANIFESTS}/{name}": name for name in names}
+        answers = self._objects.cat(list(paths), on_error="return") if paths else {}
+        found = dict[str, bytes]()
+        for path, answer in answers.items():
+            if isinstance(answer, FileNotFoundError) and answer.__cause__ is None:
+                continue  # with a cause it is the server's own answer: there is no bucket
+            if isinstance(answer, Exception):
+                raise answer
+            found[paths[path]] = answer
+        return found
 
-    def get(self, digest: str, target: Path) -> None:
-        with self._translated():
-            self._objects.get_file(f"{self._root}/{FILES}/{digest}", str(target))
+    def _create(self, name: str, data: bytes) -> None:
+        self._objects.pipe_file(f"{self._root}/{MANIFESTS}/{name}", data, mode="create")
 
-    def remove(self, digests: Collection[str]) -> None:
-        with self._translated():
-            for digest in digests:  # one by one: a bulk deletion hides which were refused
-                self._objects.rm_file(f"{self._root}/{FILES}/{digest}")
+    def _put(self, digest: str, source: Path) -> None:
+        self._objects.put_file(str(source), f"{self._root}/{FILES}/{digest}")
 
-    def check(self) -> None:
+    def _get(self, digest: str, target: Path) -> None:
+        self._objects.get_file(f"{self._root}/{FILES}/{digest}", str(target))
+
+    def _delete(self, digest: str) -> None:
+        self._objects.rm_file(f"{self._root}/{FILES}/{digest}")
+
+    def _check(self) -> None:
         path = f"{self._root}/{DRAFTS}/{uuid4().hex}"
-        with self._translated():
-            self._objects.find(f"{self._root}/{DRAFTS}")
-            self._objects.pipe_file(path, b"1", mode="create")
-            try:
-                self._objects.pipe_file(path, b"2", mode="create")
-            except OSError:
-                with suppress(FileNotFoundError):
-                    self._objects.cat_file(path)
-            else:
-                raise VersionsRefused(
-                    f"{self.place} lets one object be made twice (it ignores If-None-Match), so that two "
-                    "machines could write one version: use a server that knows conditional writes"
-                )
-            finally:
-                self._objects.rm_file(path)
-
-    def _manifest(self, number: int) -> str:
-        return f"{self._root}/{MANIFESTS}/{_name(number)}"
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+        self._objects.find(f"{self._root}/{DRAFTS}")
+        self._objects.pipe_file(path, b"1", mode="create")
         try:
-            yield
-        except Exception as error:
-            library = type(error).__module__.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore")
-            if not (library or isinstance(error, OSError | ValueError)):
-                raise
-            raise bucket_error(self.place, self._endpoint, error) from error
+            self._objects.pipe_file(path, b"2", mode="create")
+        except OSError:
+            with suppress(FileNotFoundError):
+                self._objects.cat_file(path)
+        else:
+            raise VersionsRefused(
+                f"{self.place} lets one object be made twice (it ignores If-None-Match), so that two "
+                "machines could write one version: use a server that knows conditional writes"
+            )
+        finally:
+            self._objects.rm_file(path)
+
+    def _meaning(self, error: Exception) -> VersionsUnavailable:
+        return bucket_error(self.place, self._endpoint, error)
 
 
 def bucket_error(place: str, endpoint: str | None, error: Exception) -> VersionsUnavailable:
     """An error of s3fs or botocore as ours, with its remedy."""
     at = f"{place} at {endpoint}" if endpoint else place
-    answer = _answer(error)
-    if answer is None:
+    if (answer := _answer(error)) is None:
         short = " ".join(str(error).split())[:LONGEST_MESSAGE] or type(error).__name__
         if type(error).__name__ in NO_CREDENTIALS:
-            return VersionsRefused(
-                f"there are no credentials for {at}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-                "AWS_PROFILE"
-            )
+            remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            return VersionsRefused(f"there are no credentials for {at}: {remedy}")
         if isinstance(error, FileNotFoundError):
             return VersionsUnavailable(f"{at} has no {short} any more")
         if isinstance(error, ValueError):
@@ -385,9 +380,8 @@ def bucket_error(place: str, endpoint: str | None, error: Exception) -> Versions
     if code in NO_ROOM or status == 507:
         return VersionsRefused(f"{at} has no room ({words}): make some, or lower learner.keep_versions")
     if code in NO_RIGHTS or status == 403:
-        return VersionsRefused(
-            f"{at} refuses ({words}): the credentials have to list, read, write and delete objects there"
-        )
+        remedy = "the credentials have to list, read, write and delete objects there"
+        return VersionsRefused(f"{at} refuses ({words}): {remedy}")
     if status >= 500 or code in BUSY:
         return VersionsUnavailable(f"{at} cannot take or give anything now ({words})")
     return VersionsRefused(f"{at} refuses ({words})")
