@@ -13,7 +13,7 @@ from afterwit.store.database import marks
 from afterwit.store.moves import TurnState
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.records import Record
-from afterwit.store.rows import columns_of, read, read_flags
+from afterwit.store.rows import columns_of, read
 from afterwit.turn import Waiting, source_of
 from afterwit.verdict import Flag, Verdict
 
@@ -213,12 +213,6 @@ class Leases(Reading):
             (now, now),
         )
         return [
-            read(
-                Waiting,
-                row,
-                source=source_of(row["scope"]),
-                flags=read_flags(row["flags"]),
-                accepted=row["review"] == ACCEPTED,
-            )
+            read(Waiting, row, source=source_of(row["scope"]), accepted=row["review"] == ACCEPTED)
             for row in rows
         ]

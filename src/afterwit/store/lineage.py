@@ -14,13 +14,12 @@ import orjson
 from afterwit.adapters import SHARED
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.suite import SuiteResult
 from afterwit.store.database import ALL, Row, marks
 from afterwit.store.moves import TurnState
 from afterwit.store.orders import Orders
 from afterwit.store.records import LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.rows import read
-from afterwit.version import Effect, Origin, Version
+from afterwit.version import Origin, Version
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.JUDGED: (State.TRAINED,),
@@ -222,12 +221,14 @@ class Lineage(Orders):
     def versions(self, adapter: str | None = None) -> list[VersionRecord]:
         """All versions that are not lost, oldest first; only the base and an adapter's, if it is named."""
         only, named = ("", ()) if adapter is None else (" WHERE v.adapter = ? OR v.number = 0", (adapter,))
-        return [_version(row) for row in self._db.rows(f"{VERSIONS}{only} ORDER BY v.number", named)]
+        rows = self._db.rows(f"{VERSIONS}{only} ORDER BY v.number", named)
+        return [read(VersionRecord, row) for row in rows]
 
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
         """The newest versions that are not lost, the newest first; those before the number `before`."""
         sql = f"{VERSIONS} WHERE v.number < ? ORDER BY v.number DESC LIMIT ?"
-        return [_version(row) for row in self._db.rows(sql, (ALL if before is None else before, limit))]
+        rows = self._db.rows(sql, (ALL if before is None else before, limit))
+        return [read(VersionRecord, row) for row in rows]
 
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
@@ -239,18 +240,5 @@ class Lineage(Orders):
             sql, values = f"{sql} AND version = ?", [version]
         if turns is not None:
             sql, values = f"{sql} AND turn IN ({marks(len(turns))})", [*values, *turns]
-        found = []
-        for row in self._db.rows(f"{sql} ORDER BY version, replayed, turn", values):
-            effect = None if row["effect"] is None else Effect.from_dict(orjson.loads(row["effect"]))
-            found.append(read(LearnedTurn, row, effect=effect))
-        return found
-
-
-def _version(row: Row) -> VersionRecord:
-    return read(
-        VersionRecord,
-        row,
-        reverts=tuple(orjson.loads(row["reverts"])),
-        metrics=orjson.loads(row["metrics"]),
-        suite=None if row["suite"] is None else SuiteResult.from_dict(orjson.loads(row["suite"])),
-    )
+        rows = self._db.rows(f"{sql} ORDER BY version, replayed, turn", values)
+        return [read(LearnedTurn, row) for row in rows]

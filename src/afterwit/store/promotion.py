@@ -14,7 +14,7 @@ from afterwit.promotion.suite import SuiteItem
 from afterwit.store.database import ALL, marks
 from afterwit.store.reading import Reading
 from afterwit.store.records import Record
-from afterwit.store.rows import columns_of, pack_flags, pack_ids, read, unpack_flags, unpack_ids
+from afterwit.store.rows import columns_of, pack_ids, read, unpack_flags, unpack_ids
 
 PROMOTION = "promotion"
 """Held while episodes end: what is decided follows from all that ended before."""
@@ -98,7 +98,7 @@ class Promotion(Reading):
                 packed = {
                     "prompt_ids": pack_ids(item.prompt_ids),
                     "ids": pack_ids(item.ids),
-                    "sure": pack_flags(item.sure),
+                    "sure": bytes(item.sure),
                 }
                 own = {"session": ended.session, "adapter": ended.adapter}
                 self._db.put("suite", columns_of(item) | packed | own, key="turn")

@@ -22,7 +22,7 @@ from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.records import Counts, Filter, Record, SessionLine, SourceLine, TurnLine
-from afterwit.store.rows import read, read_flags, read_turn, unpack_message, unpack_messages
+from afterwit.store.rows import read, read_turn, unpack_message
 from afterwit.teaching.sources import Votes
 from afterwit.turn import source_of
 from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
@@ -299,14 +299,7 @@ class Reading(Part):
         rows = self._db.rows(sql, (ALL if before is None else before, *values, limit))
         trained = self._trained([row["turn"] for row in rows])
         return [
-            read(
-                TurnLine,
-                row,
-                message=unpack_message(row["message"]),
-                hints=tuple(orjson.loads(row["hints"] or b"[]")),
-                trained_in=_versions_of(trained[row["turn"]], replayed=False),
-            )
-            for row in rows
+            read(TurnLine, row, trained_in=_versions_of(trained[row["turn"]], replayed=False)) for row in rows
         ]
 
     def session_lines(self, *, before: int | None = None, limit: int = 30) -> list[SessionLine]:
@@ -378,10 +371,9 @@ def _record(
     next_state = verdict = None
     if row["messages"] is not None or feedback:
         newest = Feedback(reward=feedback[-1]["reward"], text=feedback[-1]["words"]) if feedback else None
-        next_state = NextState(messages=unpack_messages(row["messages"]), feedback=newest)
+        next_state = read(NextState, row, feedback=newest)
     if row["reward"] is not None:
-        hints, cast = tuple(orjson.loads(row["hints"])), tuple(read(Vote, vote) for vote in votes)
-        verdict = read(Verdict, row, hints=hints, votes=cast)
+        verdict = read(Verdict, row, votes=tuple(read(Vote, vote) for vote in votes))
     return read(
         Record,
         row,
@@ -390,7 +382,6 @@ def _record(
         verdict=verdict,
         trained_in=_versions_of(trained, replayed=False),
         replayed_in=_versions_of(trained, replayed=True),
-        flags=read_flags(row["flags"]),
         accepted=None if row["review"] is None else row["review"] == ACCEPTED,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
+import orjson
+
 from afterwit.adapters import SHARED
 from afterwit.binding.request import Shape
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
@@ -14,7 +16,7 @@ from afterwit.store.lookup import ParentLookup
 from afterwit.store.moves import TurnState
 from afterwit.store.prefix_delta import DeltaWriter
 from afterwit.store.records import FeedbackOutcome
-from afterwit.store.rows import content_columns, identity_columns, pack_messages
+from afterwit.store.rows import content_columns, identity_columns
 from afterwit.turn import Kind, RecordedTurn, Turn
 from afterwit.verdict import Feedback
 
@@ -88,7 +90,7 @@ class Recording(ParentLookup):
         A turn that can still learn from it becomes ANSWERED. The same messages a second time change nothing.
         A turn that was trained, or that the learner holds, keeps its state.
         """
-        packed = pack_messages(messages)
+        packed = orjson.dumps([message.to_dict() for message in messages])
         with self._db.transaction():
             current = self._state(turn)
             known = self._db.value("SELECT messages FROM next_states WHERE seq = ?", (current.seq,))

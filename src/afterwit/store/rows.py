@@ -12,27 +12,24 @@ from enum import Enum
 from functools import cache
 from itertools import groupby
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 
 from afterwit.message import Conversation, Message
 from afterwit.store.database import Row
 from afterwit.turn import ImportedTurn, RecordedTurn, Sampled, Sampling, Turn
-from afterwit.verdict import Flag
 
 T = TypeVar("T")
 
-NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced"), b"") | {
-    "basis": ""
-}
-"""Columns of an imported turn."""
+Convert = Callable[[Any], Any]
 
 
 def read(kind: type[T], row: Row, **values: Any) -> T:
     """A data class or named tuple with these values; its other fields are the columns of the same names.
 
-    Columns of booleans and enums are converted.
+    Columns of booleans and enums are converted, and those of tuples, mappings and classes with `from_dict`
+    are read as JSON. A tuple without a value is empty.
     """
     columns = _columns(kind)  # type: ignore[arg-type]  # a class can be hashed
     for name, convert in columns:
@@ -42,21 +39,27 @@ def read(kind: type[T], row: Row, **values: Any) -> T:
 
 
 @cache
-def _columns(kind: Any) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
+def _columns(kind: Any) -> tuple[tuple[str, Convert | None], ...]:
     return tuple((name, _converter(hint)) for name, hint in get_type_hints(kind).items())
 
 
-def _converter(hint: Any) -> Callable[[Any], Any] | None:
+def _converter(hint: Any) -> Convert | None:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     if NoneType in get_args(hint):
-        convert = _converter(*(kind for kind in get_args(hint) if kind is not NoneType))
+        convert = _converter(kinds[0])
         return convert and (lambda value: None if value is None else convert(value))
-    if hint is bool or (isinstance(hint, type) and issubclass(hint, Enum)):
-        return hint
-    return None
+    if get_origin(hint) is tuple:
+        part = getattr(kinds[0], "from_dict", None) or _converter(kinds[0]) or (lambda value: value)
+        return lambda value: tuple(map(part, orjson.loads(value or b"[]")))
+    if get_origin(hint) is Mapping:
+        return orjson.loads
+    if hasattr(hint, "from_dict"):
+        return lambda value: hint.from_dict(orjson.loads(value))
+    return hint if hint is bool or (isinstance(hint, type) and issubclass(hint, Enum)) else None
 
 
 def columns_of(noun: Any, *, but: Sequence[str] = ()) -> dict[str, Any]:
-    """The inverse of `read`: the fields of a data class by name."""
+    """The inverse of `read` for plain columns: the fields of a data class by name."""
     return {each.name: getattr(noun, each.name) for each in fields(noun) if each.name not in but}
 
 
@@ -77,82 +80,51 @@ def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
 def content_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The row of `contents`, without `seq`."""
     conversation = turn.conversation.to_dict()
-    return {
+    row = {
         "model": turn.model,
         # tools first, messages last: turns of a session share their beginnings
         "conversation": orjson.dumps({"tools": conversation.pop("tools"), **conversation}),
-        **(_sampled_columns(turn) if isinstance(turn, Turn) else NOT_SAMPLED),
         "message": orjson.dumps(turn.message.to_dict()),
         "finish": turn.finish.value,
         "teaches": int(turn.teaches),
     }
-
-
-def _sampled_columns(turn: Turn) -> dict[str, Any]:
-    sampled = turn.sampled
-    return {
+    if not isinstance(turn, Turn):
+        return row | dict.fromkeys(("prompt_ids", "sampling", *PACKED), b"") | {"basis": ""}
+    for name, (pack, _) in PACKED.items():
+        row[name] = pack(getattr(turn.sampled, name))
+    return row | {
         "prompt_ids": pack_ids(turn.prompt_ids),
         "sampling": orjson.dumps(turn.sampling),
-        "ids": pack_ids(sampled.ids),
-        "logprobs": pack_floats(sampled.logprobs),
-        "versions": pack_runs(sampled.versions),
-        "forced": pack_flags(sampled.forced),
-        "basis": sampled.basis.value,
-        "cache_version": sampled.cache_version,
+        "basis": turn.sampled.basis.value,
+        "cache_version": turn.sampled.cache_version,
     }
 
 
 def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
     """From a row of `turns` joined with `contents`, and the whole values of the delta columns."""
-    common = {
-        "conversation": Conversation.from_dict(orjson.loads(whole["conversation"])),
-        "message": unpack_message(row["message"]),
-    }
+    conversation = Conversation.from_dict(orjson.loads(whole["conversation"]))
     if row["imported"]:
-        return read(ImportedTurn, row, **common)
-    sampled = read(
-        Sampled,
+        return read(ImportedTurn, row, conversation=conversation)
+    known = orjson.loads(row["sampling"])
+    known |= {name: tuple(known[name]) for name in ("stop", "stop_ids")}
+    known["logit_bias"] = tuple((token, bias) for token, bias in known["logit_bias"])
+    return read(
+        Turn,
         row,
-        ids=unpack_ids(row["ids"]),
-        logprobs=unpack_floats(row["logprobs"]),
-        versions=unpack_runs(row["versions"]),
-        forced=unpack_flags(row["forced"]),
+        conversation=conversation,
+        prompt_ids=unpack_ids(whole["prompt_ids"]),
+        sampling=Sampling(**known),
+        sampled=read(Sampled, row, **{name: unpack(row[name]) for name, (_, unpack) in PACKED.items()}),
     )
-    prompt_ids, sampling = unpack_ids(whole["prompt_ids"]), _read_sampling(row["sampling"])
-    return read(Turn, row, **common, prompt_ids=prompt_ids, sampling=sampling, sampled=sampled)
-
-
-def _read_sampling(data: bytes) -> Sampling:
-    fields = orjson.loads(data)
-    fields["stop"] = tuple(fields["stop"])
-    fields["stop_ids"] = tuple(fields["stop_ids"])
-    fields["logit_bias"] = tuple((token, bias) for token, bias in fields["logit_bias"])
-    return Sampling(**fields)
 
 
 def unpack_message(data: bytes) -> Message:
     return Message.from_dict(orjson.loads(data))
 
 
-def pack_messages(messages: Sequence[Message]) -> bytes:
-    return orjson.dumps([message.to_dict() for message in messages])
-
-
-def unpack_messages(data: bytes | None) -> tuple[Message, ...]:
-    return tuple(Message.from_dict(message) for message in orjson.loads(data or b"[]"))
-
-
-def read_flags(data: str | None) -> tuple[Flag, ...]:
-    return tuple(Flag(flag) for flag in orjson.loads(data or "[]"))
-
-
 def pack_ids(ids: Sequence[int]) -> bytes:
     """4 bytes per id. Raises struct.error past 32 bits."""
-    return _pack("i", ids)
-
-
-def _pack(form: str, values: Sequence[float]) -> bytes:
-    return struct.Struct(f"<{len(values)}{form}").pack(*values)  # `struct.pack` would copy a tuple first
+    return struct.Struct(f"<{len(ids)}i").pack(*ids)  # `struct.pack` would copy a tuple first
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
@@ -161,7 +133,7 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 
 def pack_floats(values: Sequence[float]) -> bytes:
     """4 bytes per value: rounded to float32, which is what engines report."""
-    return _pack("f", values)
+    return struct.Struct(f"<{len(values)}f").pack(*values)
 
 
 def unpack_floats(data: bytes) -> tuple[float, ...]:
@@ -180,10 +152,15 @@ def unpack_runs(data: bytes) -> tuple[int, ...]:
     return tuple(value for value, length in zip(pairs[::2], pairs[1::2], strict=True) for _ in range(length))
 
 
-def pack_flags(flags: Sequence[bool]) -> bytes:
-    """One byte per flag."""
-    return bytes(flags)
-
-
 def unpack_flags(data: bytes) -> tuple[bool, ...]:
+    """One byte per flag, as `bytes` packs them."""
     return tuple(map(bool, data))
+
+
+PACKED: Mapping[str, tuple[Callable[[Any], bytes], Convert]] = {
+    "ids": (pack_ids, unpack_ids),
+    "logprobs": (pack_floats, unpack_floats),
+    "versions": (pack_runs, unpack_runs),
+    "forced": (bytes, unpack_flags),
+}
+"""Columns that hold a value for each sampled token."""
