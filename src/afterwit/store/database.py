@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
-from afterwit.errors import StoreMismatch
+from afterwit.errors import StoreError, StoreMismatch
 
 ALL = 2**62
 """Greater than any `seq`, and more rows than any store has."""
@@ -39,6 +39,8 @@ class Database(ABC):
     """Ends a SELECT of rows that the transaction will change: locks them until it ends."""
     SKIP_LOCKED: ClassVar[str] = ""
     """The same, but leaves out rows that another transaction has locked."""
+    SNAPSHOT: ClassVar[str]
+    """Begins a transaction that only reads, and sees one moment."""
     EACH: ClassVar[str]
     """After `FROM wanted`: joins each of its rows with those of a SELECT that refers to it, as `x`."""
 
@@ -48,10 +50,62 @@ class Database(ABC):
     def __init__(self, place: str) -> None:
         self.place = place
         """Its path or URL, for messages."""
+        self._depth = 0
+        self._ended_by: StoreError | None = None
+        """Why the database itself ended the transaction, as on a full disk."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing. An inner transaction joins the outer one, and fails it."""
+        if self._depth:
+            yield
+            return
+        with self._outermost(self._beginning):
+            yield
+
+    @contextmanager
+    def _outermost(self, beginning: str) -> Iterator[None]:
+        self._begin(beginning)
+        self._depth = 1
+        try:
+            yield
+            if self._ended_by is not None:
+                raise self._ended_by
+            self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._depth, self._ended_by = 0, None
+            self._ended()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads in the body see one moment. No writer waits for it."""
+        self._begin(self.SNAPSHOT)
+        self._depth = 1
+        try:
+            yield
+        finally:
+            self._depth = 0
+            self._roll_back()
+
+    @property
+    @abstractmethod
+    def _beginning(self) -> str:
+        """The statements that begin a transaction that writes."""
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing. An inner transaction joins the outer one, and fails it."""
+    def _begin(self, statements: str) -> None: ...
+
+    @abstractmethod
+    def _commit(self) -> None: ...
+
+    @abstractmethod
+    def _roll_back(self) -> None: ...
+
+    def _ended(self) -> None:
+        """The outermost transaction is over."""
 
     def alone(self) -> AbstractContextManager[None]:
         """A transaction during which no other one writes, so that what it read still holds."""
@@ -107,10 +161,6 @@ class Database(ABC):
 
     def wipe(self) -> None:
         """Make deleted rows unreadable in the files, once the transaction is over."""
-
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
-        """All reads in the body see one moment. No writer waits for it."""
 
     @abstractmethod
     def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

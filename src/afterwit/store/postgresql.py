@@ -205,6 +205,7 @@ class PostgresqlDatabase(Database):
 
     FOR_UPDATE = " FOR UPDATE"
     SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
+    SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     EACH = "CROSS JOIN LATERAL ({}) x"
 
     def __init__(self, url: str) -> None:
@@ -219,10 +220,7 @@ class PostgresqlDatabase(Database):
         self._conninfo = make_conninfo(url, **missing)
         self._places: dict[str, tuple[int, dict[str, int]]] = {}
         """Of each query, how many values a row has, and the position of each name's."""
-        self._depth = 0
         self._alone = self._together = self._notifies = False
-        self._ended_by: StoreError | None = None
-        """Why the server aborted the transaction."""
         self._leads: str | None = None
         """The lock that each new connection takes too."""
         self.number = 0
@@ -269,19 +267,15 @@ class PostgresqlDatabase(Database):
             self._ended_by = self._ended_by or failure
         return failure
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        if self._depth:
-            yield
-            return
-        with self._outermost(f"pg_advisory_xact_lock_shared({self.number}, 0)"):
-            yield
+    @property
+    def _beginning(self) -> str:
+        return f"BEGIN; SELECT pg_advisory_xact_lock_shared({self.number}, 0)"
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         lock = f"pg_advisory_xact_lock({self.number}, 0)"
         if not self._depth:
-            with self._outermost(lock):
+            with self._outermost(f"BEGIN; SELECT {lock}"):
                 self._alone = True
                 yield
             return
@@ -301,36 +295,6 @@ class PostgresqlDatabase(Database):
         finally:
             self._together = False
 
-    @contextmanager
-    def _outermost(self, lock: str) -> Iterator[None]:
-        self._begin(f"BEGIN; SELECT {lock}")
-        self._depth = 1
-        try:
-            yield
-            if self._ended_by is not None:
-                raise self._ended_by
-            with self._translated():
-                done = self._order(f"NOTIFY {self._channel}; COMMIT" if self._notifies else "COMMIT")
-            if done != "COMMIT":
-                raise StoreError(
-                    f"{self.place}: a statement failed within the transaction: nothing of it is stored"
-                )
-        except BaseException:
-            self._roll_back()
-            raise
-        finally:
-            self._depth, self._alone, self._notifies, self._ended_by = 0, False, False, None
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        self._depth = 1
-        try:
-            yield
-        finally:
-            self._depth = 0
-            self._roll_back()
-
     def _begin(self, statements: str) -> None:
         """On a new connection if the old one was lost since the last transaction."""
         try:
@@ -343,9 +307,20 @@ class PostgresqlDatabase(Database):
             with self._translated():
                 self._order(statements)
 
+    def _commit(self) -> None:
+        with self._translated():
+            done = self._order(f"NOTIFY {self._channel}; COMMIT" if self._notifies else "COMMIT")
+        if done != "COMMIT":
+            raise StoreError(
+                f"{self.place}: a statement failed within the transaction: nothing of it is stored"
+            )
+
     def _roll_back(self) -> None:
         with suppress(psycopg.Error):
             self._order("ROLLBACK")
+
+    def _ended(self) -> None:
+        self._alone = self._notifies = False
 
     def hold(self, name: str) -> None:
         """In a transaction of several callers, raise StoreConflict instead of waiting."""

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,52 +80,29 @@ class SqliteDatabase(Database):
     """One transaction writes at a time, from its first statement on, so nothing else has to be locked.
     Stages poll a file: no one is notified."""
 
+    SNAPSHOT = "BEGIN"
     EACH = "JOIN turns x ON x.seq IN ({})"
+    _beginning = "BEGIN IMMEDIATE"
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         super().__init__(str(path))
         self._connection = connection
-        self._depth = 0
-        self._ended_by: StoreError | None = None
-        """Why SQLite itself ended the transaction, as it does on a full disk."""
         self._log_to_empty = False
         self.path = path
         self._opened = _file_at(path)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def _begin(self, statements: str) -> None:
         """Raises StoreUnavailable if the open file was moved or deleted: SQLite would go on writing into it,
         and the next start would not find what was stored."""
-        if self._depth:
-            yield
-            return
         if self._opened is not None and _file_at(self.path) != self._opened:
             raise StoreUnavailable(
                 f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
                 "runs over it and start again"
             )
-        self.execute("BEGIN IMMEDIATE")
-        self._depth += 1
-        try:
-            yield
-            if self._ended_by is not None:
-                raise self._ended_by
-            self.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-        finally:
-            self._depth -= 1
-            self._ended_by = None
-        self._empty_log()
+        self.execute(statements)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        self.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._roll_back()
+    def _commit(self) -> None:
+        self.execute("COMMIT")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -181,9 +158,9 @@ class SqliteDatabase(Database):
         If another process still reads an older state, or the disk is full, a later call does it.
         """
         self._log_to_empty = True
-        self._empty_log()
+        self._ended()
 
-    def _empty_log(self) -> None:
+    def _ended(self) -> None:
         if self._log_to_empty and not self._depth:
             self._log_to_empty = False
             with suppress(StoreUnavailable):
