@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from afterwit.dialects import sse
-from afterwit.dialects.dialect import BodyEncoder, Dialect, Encoder, JsonObject
+from afterwit.dialects.dialect import Dialect, Encoder, JsonObject
 from afterwit.dialects.fields import (
     Item,
     Tool,
@@ -243,17 +243,22 @@ class StreamEncoder:
         return sse.event(_response(self._head, _CHUNK, version, [changed], **usage))
 
 
-class WholeEncoder(BodyEncoder):
+class WholeEncoder:
     """One JSON body for all choices."""
 
+    content_type = "application/json"
+    heartbeat = b""
+
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
-        super().__init__(error_body)
         self._head = head
         self._asked_logprobs = request.logprobs
         self._logprobs: dict[int, list[bytes]] = defaultdict(list)
         """Each as JSON: the objects take ten times the memory, and writing those of many choices at the end
         would block the event loop for seconds."""
         self._ended: list[ChoiceEnd] = []
+
+    def begin(self, version: int) -> bytes:
+        return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         self._logprobs[delta.choice] += map(orjson.dumps, logprob_objects(delta.logprobs))
@@ -277,6 +282,9 @@ class WholeEncoder(BodyEncoder):
                 }
             )
         return orjson.dumps(_response(self._head, "chat.completion", version, choices, usage=_usage(usage)))
+
+    def fail(self, error: RequestError) -> bytes:
+        return orjson.dumps(error_body(error))
 
 
 def _response(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import orjson
-
 from afterwit.dialects.request import ModelRequest, RequestLimits
 from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
 from afterwit.errors import RequestError
@@ -44,22 +42,6 @@ class Encoder(Protocol):
 
     def fail(self, error: RequestError) -> bytes:
         """The last bytes of a response that fails after its first bytes were sent."""
-
-
-class BodyEncoder:
-    """Base of encoders that send one JSON body at the `end`."""
-
-    content_type = "application/json"
-    heartbeat = b""
-
-    def __init__(self, error_body: Callable[[RequestError], JsonObject]) -> None:
-        self._error_body = error_body
-
-    def begin(self, version: int) -> bytes:
-        return b""
-
-    def fail(self, error: RequestError) -> bytes:
-        return orjson.dumps(self._error_body(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from afterwit.dialects import sse
-from afterwit.dialects.dialect import BodyEncoder, Dialect, Encoder, JsonObject, TokenCount
+from afterwit.dialects.dialect import Dialect, JsonObject, TokenCount
 from afterwit.dialects.fields import (
     Item,
     Tool,
@@ -316,78 +316,90 @@ _GROWN_BY: Mapping[str, type[TextDelta | ReasoningDelta]] = {"text": TextDelta, 
 """The events that add text to a type of block; the block's text field has the same name."""
 
 
-class StreamEncoder:
-    """Server-sent events, each named after its type. One block is open at a time."""
-
-    content_type = sse.CONTENT_TYPE
-    heartbeat = sse.named_event(PING)
+class MessageEncoder:
+    """A stream of events, each named after its type, or one JSON body. One block is open at a time."""
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._stream = request.stream
+        self.content_type = sse.CONTENT_TYPE if self._stream else "application/json"
+        self.heartbeat = sse.named_event(PING) if self._stream else b""
         self._head = head
         self._show_reasoning = request.show_reasoning
         self._begun = False
+        self._blocks: list[JsonObject] = []
+        """The blocks so far; the last one may be open. In a stream, each is as it began."""
         self._open = ""
         """The type of the open block."""
-        self._index = -1
-        """The index of the block that was opened last."""
+        self._texts: list[str] = []
+        """The text of the open block, if it is not streamed."""
         self._calls = SentCalls()
         self._frames: dict[int, sse.Frame] = {}
-        """Events that add text to a block, by its index."""
+        """Events that add text to a block, by their number of blocks."""
         self._stop: JsonObject = {}
         self._events: list[bytes] = []
         """To be sent now."""
 
     def begin(self, version: int) -> bytes:
         self._begun = True
+        if not self._stream:
+            return b""
         stop = {"stop_reason": None, "stop_sequence": None}
         message = _message(self._head, [], stop, Usage(prompt=self._head.prompt_tokens, completion=0))
         return sse.named_event({"type": "message_start", "message": message}) + sse.named_event(PING)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         grown_by = _GROWN_BY.get(self._open)
-        if grown_by is not None and len(delta.events) == 1:
-            event = delta.events[0]
-            if isinstance(event, grown_by):
-                frame = self._frames.get(self._index)
-                if frame is None:
-                    self._add(replace(event, text=""))
-                    frame = self._frames[self._index] = sse.Frame.of(self._sent(), self._open)
-                return frame.around(event.text)
+        if grown_by is not None and len(delta.events) == 1 and isinstance(event := delta.events[0], grown_by):
+            if not self._stream:
+                self._texts.append(event.text)
+                return b""
+            frame = self._frames.get(len(self._blocks))
+            if frame is None:
+                self._add(replace(event, text=""))
+                frame = self._frames[len(self._blocks)] = sse.Frame.of(self._sent(), self._open)
+            return frame.around(event.text)
         begun = b"" if self._begun else self.begin(delta.version)
         for event in delta.events:
-            if self._show_reasoning or not isinstance(event, ReasoningDelta):
+            hidden = ReasoningDelta if not self._show_reasoning else ()
+            # a body holds only calls that were completed
+            if not isinstance(event, hidden) and (self._stream or not isinstance(event, CallDelta)):
                 self._add(event)
         return begun + self._sent()
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
-        self._stop = _stop(end)
+        """The reason of the end; the matched string only if it is the reason."""
+        if end.finish is Finish.STOP and end.stop is not None:
+            self._stop = {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
+        else:
+            self._stop = {"stop_reason": STOP_REASONS[end.finish], "stop_sequence": None}
         self._close()
         return self._sent()
 
     def end(self, usage: Usage, version: int) -> bytes:
+        if not self._stream:
+            return orjson.dumps(_message(self._head, self._blocks, self._stop, usage))
         delta = {"type": "message_delta", "delta": self._stop, "usage": _usage(usage)}
         return sse.named_event(delta) + sse.named_event({"type": "message_stop"})
 
     def fail(self, error: RequestError) -> bytes:
-        return sse.named_event(error_body(error))
+        return sse.named_event(error_body(error)) if self._stream else orjson.dumps(error_body(error))
 
     def _add(self, event: ResponseEvent) -> None:
         """Add a response event. A call is a block of its own."""
         if isinstance(event, TextDelta):
             self._enter({"type": "text", "text": ""})
-            self._change({"type": "text_delta", "text": event.text})
+            self._grow("text_delta", "text", event.text)
         elif isinstance(event, ReasoningDelta):
             self._enter({"type": "thinking", "thinking": "", "signature": ""})
-            self._change({"type": "thinking_delta", "thinking": event.text})
+            self._grow("thinking_delta", "thinking", event.text)
         else:
             begins, arguments = self._calls.add(event)
             if begins:
                 self._close()
-                self._enter(
-                    {"type": "tool_use", "id": _call_id(self._head, event), "name": event.name, "input": {}}
-                )
+                id = with_prefix(CALL_PREFIX, self._head.call_id(0, event.index))
+                self._enter({"type": "tool_use", "id": id, "name": event.name, "input": {}})
             for piece in in_pieces(without_halves(arguments)):
-                self._change({"type": "input_json_delta", "partial_json": piece})
+                self._grow("input_json_delta", "partial_json", piece)
             if isinstance(event, ParsedCall):
                 self._close()
 
@@ -395,72 +407,41 @@ class StreamEncoder:
         """Open the block, unless one of its type is open."""
         if self._open != block["type"]:
             self._close()
-            self._open = block["type"]
-            self._index += 1
+            self._open, self._texts = block["type"], []
+            self._blocks.append(block)
             self._send("content_block_start", content_block=block)
 
-    def _change(self, delta: JsonObject) -> None:
-        self._send("content_block_delta", delta=delta)
+    def _grow(self, kind: str, name: str, text: str) -> None:
+        if self._stream:
+            self._send("content_block_delta", delta={"type": kind, name: text})
+        else:
+            self._texts.append(text)
 
     def _close(self) -> None:
         """End the open block, if there is one."""
+        # clients drop thoughts without a signature, or return them as text
+        signature = base64.b64encode(self._head.turn.encode()).decode()
         if self._open == "thinking":
-            self._change({"type": "signature_delta", "signature": _signature(self._head)})
+            self._send("content_block_delta", delta={"type": "signature_delta", "signature": signature})
         if self._open:
             self._send("content_block_stop")
+        if self._open and not self._stream:
+            text = "".join(self._texts)
+            self._blocks[-1] |= {
+                "text": {"text": text},
+                "thinking": {"thinking": text, "signature": signature},
+                "tool_use": {"input": orjson.Fragment(text)},
+            }[self._open]
         self._open = ""
 
     def _send(self, kind: str, **fields: JsonObject) -> None:
-        self._events.append(sse.named_event({"type": kind, "index": self._index, **fields}))
+        if self._stream:
+            event = {"type": kind, "index": len(self._blocks) - 1, **fields}
+            self._events.append(sse.named_event(event))
 
     def _sent(self) -> bytes:
         events, self._events = self._events, []
         return b"".join(events)
-
-
-class WholeEncoder(BodyEncoder):
-    """One JSON body."""
-
-    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
-        super().__init__(error_body)
-        self._head = head
-        self._show_reasoning = request.show_reasoning
-        self._events: list[TextDelta | ReasoningDelta | ParsedCall] = []
-        self._stop: JsonObject = {}
-
-    def delta(self, delta: ChoiceDelta) -> bytes:
-        for event in delta.events:
-            hidden = isinstance(event, ReasoningDelta) and not self._show_reasoning
-            if not hidden and not isinstance(event, CallDelta):
-                self._events.append(event)
-        return b""
-
-    def end_choice(self, end: ChoiceEnd) -> bytes:
-        self._stop = _stop(end)
-        return b""
-
-    def end(self, usage: Usage, version: int) -> bytes:
-        """The blocks that a stream of the same events adds up to, without calls that were not completed."""
-        blocks: list[JsonObject] = []
-        for kind, group in groupby(self._events, type):
-            texts = []
-            for event in group:
-                if isinstance(event, ParsedCall):
-                    id, arguments = _call_id(self._head, event), without_halves(event.arguments)
-                    call = {"type": "tool_use", "id": id, "name": event.name}
-                    blocks.append({**call, "input": orjson.Fragment(arguments)})
-                else:
-                    texts.append(event.text)
-            if kind is TextDelta:
-                blocks.append({"type": "text", "text": "".join(texts)})
-            elif kind is ReasoningDelta:
-                thought = {"type": "thinking", "thinking": "".join(texts)}
-                blocks.append({**thought, "signature": _signature(self._head)})
-        return orjson.dumps(_message(self._head, blocks, self._stop, usage))
-
-
-def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
-    return StreamEncoder(request, head) if request.stream else WholeEncoder(request, head)
 
 
 def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, usage: Usage) -> JsonObject:
@@ -475,13 +456,6 @@ def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, us
     }
 
 
-def _stop(end: ChoiceEnd) -> JsonObject:
-    """The reason of the end; the matched string only if it is the reason."""
-    if end.finish is Finish.STOP and end.stop is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
-    return {"stop_reason": STOP_REASONS[end.finish], "stop_sequence": None}
-
-
 def _usage(usage: Usage) -> JsonObject:
     """The counts. No tokens are reported as cached: the sum of all inputs is the prompt."""
     return {
@@ -490,15 +464,6 @@ def _usage(usage: Usage) -> JsonObject:
         "cache_read_input_tokens": 0,
         "output_tokens": usage.completion,
     }
-
-
-def _call_id(head: ResponseHead, call: CallDelta | ParsedCall) -> str:
-    return with_prefix(CALL_PREFIX, head.call_id(0, call.index))
-
-
-def _signature(head: ResponseHead) -> str:
-    """The signature of a thinking block. Clients drop thoughts without one, or return them as text."""
-    return base64.b64encode(head.turn.encode()).decode()
 
 
 _ERRORS = {
@@ -527,7 +492,7 @@ ANTHROPIC_MESSAGES = Dialect(
     name="anthropic_messages",
     path=PATH,
     parse=parse_request,
-    encoder=encoder,
+    encoder=MessageEncoder,
     error_body=error_body,
     extra_routes=(
         TokenCount(
