@@ -28,36 +28,6 @@ MOST_BYTES = 64 * 2**20
 
 ID_BYTES = struct.calcsize("i")
 
-MOST_CHARACTERS = 100_000
-"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
-
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""The pattern of a tokenizer whose file names none."""
-
-FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
-"""Options of a model that tiktoken lacks."""
-
-OF_A_CATEGORY = 8
-"""Sample characters of each Unicode category."""
-
-AROUND = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
-"""The texts around a sample character."""
-
-CHECKS = 64
-"""Random texts that a tokenizer must pass."""
-
-PARTS = 16
-"""Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
-
-# fmt: off
-FILLING = (
-    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0",
-    "a", "The file", "read_file(", " 42.5e-3", "_", "don't", "\u00dcber", "\u00df", "\ufb01", "\uff1c",
-    "\uff5c", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd",
-    "\u0e2a\u0e27",
-    "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "\ufffd", "<", "|>", "</", "[", "]", '{"name": "',
-)
-
 MARK = "\ufdd0"
 """Follows the first character of a token that is text. Unicode has no such character."""
 
@@ -109,22 +79,14 @@ class Encoder:
         return struct.pack(f"{len(ids)}i", *ids)
 
     def _tokenised(self, text: str) -> list[int]:
-        if MARK not in text or self._control is None:
-            return self._plain(text)
-        return [
-            index
-            for stretch in filter(None, self._control.split(text))
-            for index in (
-                _ids(self._blind, self._literal.unmarked(stretch))
-                if MARK in stretch
-                else self._plain(stretch)
-            )
-        ]
-
-    def _plain(self, text: str) -> list[int]:
-        """Ids of a text without marks."""
-        fast = self._byte_pairs
-        return fast(text) if fast is not None and fast.takes(text) else _ids(self._tokenizer, text)
+        fast, ids = self._byte_pairs, []
+        marked = MARK in text and self._control is not None
+        for stretch in self._control.split(text) if marked and self._control else (text,):
+            if marked and MARK in stretch:
+                ids += _ids(self._blind, self._literal.unmarked(stretch))
+            elif stretch:
+                ids += fast(stretch) if fast and fast.takes(stretch) else _ids(self._tokenizer, stretch)
+        return ids
 
     @cached_property
     def _blind(self) -> Tokenizer:
@@ -141,145 +103,64 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
+class Literal:
+    """Marks the control tokens in values, and takes the marks out."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        longer = [token for token in tokens if len(token) > 1]
+        self._written = pattern_of(longer)
+        self._marked = pattern_of([token[0] + MARK + token[1:] for token in longer])
+
+    def marked(self, value: Any) -> Any:
+        """The JSON value with every control token in its strings marked, in names of fields too."""
+        if isinstance(value, str):
+            written = self._written
+            return written.sub(lambda found: found[0][0] + MARK + found[0][1:], value) if written else value
+        if isinstance(value, dict):
+            return {self.marked(key): self.marked(held) for key, held in value.items()}
+        return [self.marked(held) for held in value] if isinstance(value, list | tuple) else value
+
+    def unmarked(self, text: str) -> str:
+        """The text without marks."""
+        marked = self._marked
+        return marked.sub(lambda found: found[0].replace(MARK, "", 1), text) if marked else text
 
 
+def pattern_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds the longest of the tokens at each place, as its one group; None without tokens."""
+    tree = _tree(tokens)
+    return re.compile(f"({tree})") if tree else None
 
 
-class BytePairs:
-    """Ids of texts by tiktoken, about nine times as fast. Any thread may use it."""
-
-    def __init__(
-        self, encoding: tiktoken.Encoding, ids: Sequence[int], added: Mapping[str, int], raw: Collection[str]
-    ) -> None:
-        """`ids[rank]`: the id of the entry with that rank. `raw`: the added tokens that are found first."""
-        self._encoding, self._ids, self._added = encoding, ids, added
-        self._raw, self._other = pattern_of(raw), pattern_of(set(added) - set(raw))
-
-    @staticmethod
-    def takes(text: str) -> bool:
-        """Whether the text is short enough, and normalised (NFC) already."""
-        return len(text) <= MOST_CHARACTERS and (text.isascii() or unicodedata.is_normalized("NFC", text))
-
-    def __call__(self, text: str) -> list[int]:
-        """Raises UnicodeEncodeError for half a surrogate pair."""
-        text.encode()
-        ids: list[int] = []
-        for stretch, is_token in _split(self._raw, text):
-            for part, is_other in ((stretch, True),) if is_token else _split(self._other, stretch):
-                if is_other:
-                    ids.append(self._added[part])
-                else:
-                    ids += map(self._ids.__getitem__, self._encoding.encode_ordinary(part))
-        return ids
+def _tree(texts: Iterable[str]) -> str:
+    """A pattern of any of the texts as a tree: a thousand tokens may share their beginning."""
+    heads: defaultdict[str, list[str]] = defaultdict(list)
+    ends = False
+    for text in texts:
+        if text:
+            heads[text[0]].append(text[1:])
+        else:
+            ends = True
+    branches = [re.escape(head) + _tree(tails) for head, tails in heads.items()]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")
 
 
-def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it is one of the tokens."""
-    parts = [text] if tokens is None else tokens.split(text)
-    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
+CHECKS = 64
+"""Random texts that a tokenizer must pass."""
 
+PARTS = 16
+"""Parts of each: a token, and before it tokens, beginnings and ends of tokens, and FILLING."""
 
-def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
-    """The same tokenizer in tiktoken; None unless its configuration and samples prove equality."""
-    described = json.loads(tokenizer.to_str())
-    pattern, model = _pattern(described), described["model"]
-    added = tokenizer.get_added_tokens_decoder()
-    if pattern is None or model["type"] != "BPE" or any(model.get(option) for option in FOREIGN):
-        return None
-    if not all(map(_is_simple, added.values())):
-        return None
-    entries = _by_rank(model)
-    if entries is None or not _merge_alone(entries, model):
-        return None
-    ranks = {bytes(map(BYTES.__getitem__, entry)): rank for rank, entry in enumerate(entries)}
-    found = BytePairs(
-        tiktoken.Encoding("model", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}),
-        [model["vocab"][entry] for entry in entries],
-        {token.content: index for index, token in added.items()},
-        [token.content for token in added.values() if not token.normalized],
-    )
-    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
-    agree = all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
-    return found if agree else None
-
-
-def _pattern(described: Mapping[str, Any]) -> str | None:
-    """The pattern of the tokenizer's words; None if it does more than split by one pattern and read bytes."""
-    if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
-        return None
-    splitter = described["pre_tokenizer"] or {}
-    match splitter.get("pretokenizers", [splitter]):
-        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
-            return GPT2
-        case [
-            {"type": "Split", "pattern": {"Regex": str(pattern)}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return pattern
-    return None
-
-
-def _is_simple(token: AddedToken) -> bool:
-    """Whether a token is found wherever its characters are, and takes no space around it."""
-    choosy = token.lstrip or token.rstrip or token.single_word
-    return not choosy and unicodedata.is_normalized("NFC", token.content)
-
-
-def _by_rank(model: Mapping[str, Any]) -> list[str] | None:
-    """The bytes, then the joined entries in the order of their merges.
-
-    None if an entry is missing, or if merges of two entries take turns.
-    """
-    if not all(one in model["vocab"] for one in BYTES):
-        return None
-    merged = ["".join(_pair(written)) for written in model["merges"]]
-    entries = [one for place, one in enumerate(merged) if place == 0 or one != merged[place - 1]]
-    known = [*BYTES, *entries]
-    return known if len(set(known)) == len(known) and set(known) <= set(model["vocab"]) else None
-
-
-def _merge_alone(entries: Sequence[str], model: Mapping[str, Any]) -> bool:
-    """Whether each entry, merged by itself, becomes that entry alone, and no other entry can occur."""
-    if model.get("ignore_merges") and len(entries) != len(model["vocab"]):
-        return False  # a word that is an entry is not merged there, and may be one that no merge makes
-    pairs = list(map(_pair, model["merges"]))
-    merging = models.BPE(vocab=model["vocab"], merges=pairs, cache_capacity=0)
-    return all(len(merging.tokenize(entry)) == 1 for entry in entries)
-
-
-def _pair(written: str | Sequence[str]) -> tuple[str, str]:
-    """A merge: older files join its two parts with a space."""
-    first, second = written.split(" ") if isinstance(written, str) else written
-    return first, second
-
-
-
-
-
-@cache
-def _samples() -> tuple[str, ...]:
-    categories = defaultdict[str, list[str]](list)
-    random = Random(0)
-    for number in (*range(0x800), *random.choices(range(0x800, sys.maxunicode), k=20_000)):
-        categories[unicodedata.category(chr(number))].append(chr(number))
-    categories.pop("Cs", None)
-    chosen = (random.sample(one, min(OF_A_CATEGORY, len(one))) for one in categories.values())
-    texts = (around.format(character) for some in chosen for character in some for around in AROUND)
-    return tuple(text for text in texts if BytePairs.takes(text))
-
-
-def _byte_characters() -> dict[str, int]:
-    """The character of byte-level vocabularies for each byte: itself, if Latin-1 can print it."""
-    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = (byte for byte in range(0x100) if byte not in shown)
-    return {chr(byte): byte for byte in sorted(shown)} | {
-        chr(0x100 + place): byte for place, byte in enumerate(hidden)
-    }
-
-
-BYTES = _byte_characters()
-
-
+# fmt: off
+FILLING = (
+    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2581", "\u0120", "\0",
+    "a", "The file", "read_file(", " 42.5e-3", "_", "don't", "\u00dcber", "\u00df", "\ufb01", "\uff1c",
+    "\uff5c", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u4f60\u597d", "\u05e9\u05dc\u05d5\u05dd",
+    "\u0e2a\u0e27",
+    "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "\ufffd", "<", "|>", "</", "[", "]", '{"name": "',
+)
 
 # fmt: on
 
@@ -346,51 +227,119 @@ def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[s
     yield from (text[begin:end] for begin, end in pairwise([*cuts, len(text)]))
 
 
-class Literal:
-    """Marks the control tokens in values, and takes the marks out."""
+MOST_CHARACTERS = 100_000
+"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
 
-    def __init__(self, tokens: Iterable[str]) -> None:
-        longer = [token for token in tokens if len(token) > 1]
-        self._written = pattern_of(longer)
-        self._marked = pattern_of([token[0] + MARK + token[1:] for token in longer])
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""The pattern of a tokenizer whose file names none."""
 
-    def marked(self, value: Any) -> Any:
-        """The JSON value with every control token in its strings marked, in names of fields too."""
-        if isinstance(value, str):
-            return value if self._written is None else self._written.sub(_mark, value)
-        if isinstance(value, dict):
-            return {self.marked(key): self.marked(held) for key, held in value.items()}
-        return [self.marked(held) for held in value] if isinstance(value, list | tuple) else value
+FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+"""Options of a model that tiktoken lacks."""
 
-    def unmarked(self, text: str) -> str:
-        """The text without marks."""
-        return text if self._marked is None else self._marked.sub(_without_mark, text)
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+BYTES = {chr(byte): byte for byte in _SHOWN} | {
+    chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(0x100)) - set(_SHOWN)))
+}
+"""The character of byte-level vocabularies for each byte: itself, if Latin-1 can print it."""
 
 
-def _mark(found: re.Match[str]) -> str:
-    return found[0][0] + MARK + found[0][1:]
+class BytePairs:
+    """Ids of texts by tiktoken, about nine times as fast. Any thread may use it."""
+
+    def __init__(
+        self, encoding: tiktoken.Encoding, ids: Sequence[int], added: Mapping[str, int], raw: Collection[str]
+    ) -> None:
+        """`ids[rank]`: the id of the entry with that rank. `raw`: the added tokens that are found first."""
+        self._encoding, self._ids, self._added = encoding, ids, added
+        self._raw, self._other = pattern_of(raw), pattern_of(set(added) - set(raw))
+
+    @staticmethod
+    def takes(text: str) -> bool:
+        """Whether the text is short enough, and normalised (NFC) already."""
+        return len(text) <= MOST_CHARACTERS and (text.isascii() or unicodedata.is_normalized("NFC", text))
+
+    def __call__(self, text: str) -> list[int]:
+        """Raises UnicodeEncodeError for half a surrogate pair."""
+        text.encode()
+        ids: list[int] = []
+        for stretch, is_token in _split(self._raw, text):
+            for part, is_other in ((stretch, True),) if is_token else _split(self._other, stretch):
+                if is_other:
+                    ids.append(self._added[part])
+                else:
+                    ids += map(self._ids.__getitem__, self._encoding.encode_ordinary(part))
+        return ids
 
 
-def _without_mark(found: re.Match[str]) -> str:
-    return found[0].replace(MARK, "", 1)
+def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it is one of the tokens."""
+    parts = [text] if tokens is None else tokens.split(text)
+    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
 
 
-def pattern_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds the longest of the tokens at each place, as its one group; None without tokens."""
-    tree = _tree(tokens)
-    return re.compile(f"({tree})") if tree else None
+def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
+    """The same tokenizer in tiktoken; None unless its configuration and samples prove equality."""
+    described = json.loads(tokenizer.to_str())
+    pattern, model = _pattern(described), described["model"]
+    added = tokenizer.get_added_tokens_decoder()
+    if pattern is None or model["type"] != "BPE" or any(model.get(option) for option in FOREIGN):
+        return None
+    for (
+        token
+    ) in added.values():  # each must be found wherever its characters are, and take no space around it
+        choosy = token.lstrip or token.rstrip or token.single_word
+        if choosy or not unicodedata.is_normalized("NFC", token.content):
+            return None
+    # the bytes, then the joined entries in the order of their merges; those of two entries may not take turns
+    merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
+    merged = ["".join(pair) for pair in merges]
+    entries = [*BYTES, *(one for at, one in enumerate(merged) if at == 0 or one != merged[at - 1])]
+    if len(set(entries)) < len(entries) or not set(entries) <= set(model["vocab"]):
+        return None
+    if model.get("ignore_merges") and len(entries) != len(model["vocab"]):
+        return None  # a word that is an entry is not merged there, and may be one that no merge makes
+    merging = models.BPE(
+        vocab=model["vocab"], merges=[(one, other) for one, other in merges], cache_capacity=0
+    )
+    if not all(len(merging.tokenize(entry)) == 1 for entry in entries):
+        return None  # an entry that its own bytes never become
+    ranks = {bytes(map(BYTES.__getitem__, entry)): rank for rank, entry in enumerate(entries)}
+    found = BytePairs(
+        tiktoken.Encoding("model", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}),
+        [model["vocab"][entry] for entry in entries],
+        {token.content: index for index, token in added.items()},
+        [token.content for token in added.values() if not token.normalized],
+    )
+    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
+    agree = all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
+    return found if agree else None
 
 
-def _tree(texts: Iterable[str]) -> str:
-    """A pattern of any of the texts as a tree: a thousand tokens may share their beginning."""
-    heads: defaultdict[str, list[str]] = defaultdict(list)
-    ends = False
-    for text in texts:
-        if text:
-            heads[text[0]].append(text[1:])
-        else:
-            ends = True
-    branches = [re.escape(head) + _tree(tails) for head, tails in heads.items()]
-    if not branches:
-        return ""
-    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")
+def _pattern(described: Mapping[str, Any]) -> str | None:
+    """The pattern of the tokenizer's words; None if it does more than split by one pattern and read bytes."""
+    if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
+        return None
+    splitter = described["pre_tokenizer"] or {}
+    match splitter.get("pretokenizers", [splitter]):
+        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
+            return GPT2
+        case [
+            {"type": "Split", "pattern": {"Regex": str(pattern)}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
+            return pattern
+    return None
+
+
+@cache
+def _samples() -> tuple[str, ...]:
+    """Eight characters of each Unicode category, each in several surroundings."""
+    categories = defaultdict[str, list[str]](list)
+    random = Random(0)
+    for number in (*range(0x800), *random.choices(range(0x800, sys.maxunicode), k=20_000)):
+        categories[unicodedata.category(chr(number))].append(chr(number))
+    categories.pop("Cs", None)
+    chosen = (random.sample(one, min(8, len(one))) for one in categories.values())
+    around = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
+    texts = (form.format(character) for some in chosen for character in some for form in around)
+    return tuple(text for text in texts if BytePairs.takes(text))

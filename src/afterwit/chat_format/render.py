@@ -64,7 +64,10 @@ class Renderer:
         named = [token for name, token in special_tokens.items() if name in sources]
         self._encoder = Encoder(tokenizer, (sources, *named), byte_pairs=byte_pairs_of(tokenizer))
         self._templates = {name: Template(source) for name, source in templates.items()}
-        self._rules = {name: self._rules_of(template) for name, template in self._templates.items()}
+        self._rules = {
+            name: rules_of(partial(self._render, template), template.source)
+            for name, template in self._templates.items()
+        }
         self.convention: Convention = convention_of(self.template_source, tool_call_parser)
         """How responses write reasoning and tool calls."""
         self.end_ids = end_ids
@@ -115,7 +118,7 @@ class Renderer:
     @property
     def template_source(self) -> str:
         """The template that serves requests with tools."""
-        return self._template(has_tools=True).source
+        return self._templates[self._name(has_tools=True)].source
 
     @property
     def rules_with_tools(self) -> TemplateRules:
@@ -127,7 +130,7 @@ class Renderer:
 
         The turn stores the result, so that it renders the same on any later day.
         """
-        if CLOCK not in self._template(has_tools=bool(conversation.tools)).source:
+        if CLOCK not in self._templates[self._name(has_tools=bool(conversation.tools))].source:
             return conversation
         return replace(conversation, template_args={**conversation.template_args, CLOCK: now})
 
@@ -139,13 +142,13 @@ class Renderer:
         name = self._name(has_tools=bool(conversation.tools))
         rules = self._rules[name]
         try:
-            variables = self._variables(
+            return self._render(
+                self._templates[name],
                 [self._template_message(message, rules) for message in folded(conversation.messages, rules)],
-                tools=[self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
+                [self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
                 arguments=conversation.template_args,
                 generation_prompt=generation_prompt,
             )
-            return self._templates[name].render(variables)
         except Exception as error:  # a template is foreign code and may raise anything
             message = f"The chat template refuses these messages: {error}"
             raise RequestError(400, "template_error", message, param=Field.MESSAGES) from error
@@ -183,42 +186,33 @@ class Renderer:
             for name, value in data.items()
         }
 
-    def _variables(
+    def _render(
         self,
+        template: Template,
         messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] = (),
         arguments: Mapping[str, Any] = MappingProxyType({}),
         generation_prompt: bool = True,
-    ) -> dict[str, Any]:
-        """The variables that transformers passes to a template."""
+    ) -> str:
+        """The template's text, with the variables that transformers passes to a template."""
         thinks = next((arguments[name] for name in THINKING if name in arguments), None)
-        return {
-            **self._special_tokens,
-            **({} if thinks is None else dict.fromkeys(THINKING, thinks)),
-            **arguments,
-            CLOCK: partial(_strftime, float(arguments.get(CLOCK, 0))),
-            "messages": messages,
-            "tools": list(tools) or None,
-            "documents": None,
-            "add_generation_prompt": generation_prompt,
-        }
-
-    def _rules_of(self, template: Template) -> TemplateRules:
-        def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-            return template.render(self._variables(messages, tools=tools))
-
-        return rules_of(render, template.source)
-
-    def _template(self, *, has_tools: bool) -> Template:
-        return self._templates[self._name(has_tools=has_tools)]
+        now = datetime.fromtimestamp(float(arguments.get(CLOCK, 0)), UTC)
+        return template.render(
+            {
+                **self._special_tokens,
+                **({} if thinks is None else dict.fromkeys(THINKING, thinks)),
+                **arguments,
+                CLOCK: now.strftime,
+                "messages": messages,
+                "tools": list(tools) or None,
+                "documents": None,
+                "add_generation_prompt": generation_prompt,
+            }
+        )
 
     def _name(self, *, has_tools: bool) -> str:
         return "tool_use" if has_tools and "tool_use" in self._templates else "default"
-
-
-def _strftime(seconds: float, form: str) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime(form)
 
 
 def tokenizer_hash(folder: Path) -> str:

@@ -1,11 +1,13 @@
-"""A chat template, compiled and run as transformers runs it."""
+"""A chat template: run as transformers runs it, and the messages folded into what it accepts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -34,13 +36,6 @@ JOINT = "\n\n"
 SHORT_ID = 9
 """Letters and digits."""
 
-_BARE = {"type": "function", "function": {"name": "Fa"}}
-_NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
-_TOOL = {
-    "type": "function",
-    "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
-}
-
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Each template reads one of these."""
 
@@ -60,23 +55,6 @@ class _Generation(Extension):
 
     def _whole(self, caller: Any) -> Any:
         return caller()
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON without the HTML escapes of Jinja's own filter."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -101,22 +79,35 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
-
-
 class Template:
     """One template. Raises jinja2.TemplateSyntaxError if it does not parse."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._compiled = _environment().from_string(source)
+        environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        self._compiled = environment.from_string(source)
 
     def render(self, variables: Mapping[str, Any]) -> str:
         return self._compiled.render(variables)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the HTML escapes of Jinja's own filter."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
@@ -124,7 +115,19 @@ def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[st
 
     Raises SettingError if there is none.
     """
-    named = _from_files(folder) or _from_value(tokenizer_config.get("chat_template"))
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    named = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    sources: list[Mapping[str, Any]] = [tokenizer_config]
+    if (folder / "chat_template.json").is_file():
+        sources.insert(0, json.loads((folder / "chat_template.json").read_text(encoding="utf-8")))
+    for source in sources:
+        value = source.get("chat_template")
+        if not named and isinstance(value, str):
+            named = {"default": value}
+        elif not named and isinstance(value, list):
+            named = {entry["name"]: entry["template"] for entry in value}
     if "default" not in named:
         raise SettingError(
             f"{folder} has no chat template: a base model cannot be talked to, take its chat version"
@@ -132,63 +135,26 @@ def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[st
     return named
 
 
-def _from_files(folder: Path) -> dict[str, str]:
-    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    if (folder / "chat_template.jinja").is_file():
-        files["default"] = folder / "chat_template.jinja"
-    if files:
-        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    if (folder / "chat_template.json").is_file():
-        data = json.loads((folder / "chat_template.json").read_text(encoding="utf-8"))
-        return _from_value(data.get("chat_template"))
-    return {}
-
-
-def _from_value(value: Any) -> dict[str, str]:
-    """`chat_template` is one template or a list of named ones."""
-    if isinstance(value, str):
-        return {"default": value}
-    if isinstance(value, list):
-        return {entry["name"]: entry["template"] for entry in value}
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRules:
     """The messages that a template accepts. By default it accepts everything."""
 
-    parts: bool = False
-    """Accepts a content only as a list of parts."""
-    developer: bool = True
-    """Accepts the role `developer`."""
-    system: bool = True
-    """Accepts a system message at the beginning."""
-    systems: bool = True
-    """Accepts several system messages there."""
-    late_system: bool = True
-    """Accepts a system message later on."""
-    repeats: bool = True
-    """Accepts two messages of the user, or of the model, in a row."""
-    user_after_tool: bool = True
-    """Accepts a user message directly after a tool's result."""
-    many_calls: bool = True
-    """Accepts several calls in one message."""
-    thought_beside_text: bool = True
-    """Accepts reasoning and content next to a call."""
-    text_arguments: bool = False
-    """Accepts the arguments of a call as JSON text, not as an object."""
-    short_ids: bool = False
-    """Accepts ids of tool calls only if they are nine letters and digits."""
-    bare_tools: bool = True
-    """Accepts tools without a description or parameters."""
-    person_first: bool = False
-    """Accepts a reply, a call or a system message only after a user message."""
-    results: bool = True
-    """Accepts the result of a tool."""
-    lone_results: bool = True
-    """Accepts the result of a call that is not in the conversation."""
-    named_ids: bool = False
-    """Prints a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
+    parts: bool = False  # only lists of parts as content
+    developer: bool = True  # the role `developer`
+    system: bool = True  # a system message at the beginning
+    systems: bool = True  # several system messages there
+    late_system: bool = True  # a system message later on
+    repeats: bool = True  # two messages of the user, or of the model, in a row
+    user_after_tool: bool = True  # a user message directly after a tool's result
+    many_calls: bool = True  # several calls in one message
+    thought_beside_text: bool = True  # reasoning and content next to a call
+    text_arguments: bool = False  # only JSON text, not an object, as the arguments of a call
+    short_ids: bool = False  # only ids of nine letters and digits for tool calls
+    bare_tools: bool = True  # tools without a description or parameters
+    person_first: bool = False  # a reply, a call or a system message only after a user message
+    results: bool = True  # the result of a tool
+    lone_results: bool = True  # the result of a call that is not in the conversation
+    named_ids: bool = False  # prints only a call's id, which must hold its name, as `functions.read:0`
 
 
 def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
@@ -197,10 +163,8 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
     if not rules.developer:
         found = [replace(one, role="system") if one.role == "developer" else one for one in found]
     found = _instructed(found, rules)
-    if not rules.results:
-        found = [_in_words(message) for message in found]
-    elif not rules.lone_results:
-        found = list(_lone_results_in_words(found))
+    if not (rules.results and rules.lone_results):
+        found = list(_in_words(found, all_results=not rules.results))
     if rules.person_first:
         begin = len(_leading(found))
         if not (found[begin:] and found[begin].role == "user"):
@@ -211,8 +175,13 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
         found = list(_answered_tools(found))
     if not rules.repeats:
         found = _merged(found, lambda one, other: one.role == other.role != "tool" and not one.tool_calls)
-    if not rules.thought_beside_text:
-        found = [_thought_alone(message) for message in found]
+    if not rules.thought_beside_text:  # content next to reasoning and calls becomes a part of the reasoning
+        found = [
+            replace(one, reasoning=_joined(one.reasoning, one.content), content=None)
+            if one.tool_calls and one.content and one.reasoning
+            else one
+            for one in found
+        ]
     if rules.short_ids:
         return _with_ids(found, short_id)
     if rules.named_ids:
@@ -262,22 +231,20 @@ def _instructed(messages: list[Message], rules: TemplateRules) -> list[Message]:
     return _merged([*leading, *later[:1]], lambda one, other: one.role == other.role == "user") + later[1:]
 
 
-def _in_words(message: Message) -> Message:
-    """Calls in the model's words, and their results in the user's."""
-    if message.role == "tool":
-        head = f"Result of {message.name}:\n" if message.name else ""
-        return Message(role="user", content=head + (message.content or ""))
-    calls = (f"Called {call.name}: {call.arguments}" for call in message.tool_calls)
-    content = JOINT.join(text for text in (message.content, *calls) if text)
-    return replace(message, content=content, tool_calls=()) if message.tool_calls else message
-
-
-def _lone_results_in_words(messages: Sequence[Message]) -> Iterator[Message]:
+def _in_words(messages: Sequence[Message], *, all_results: bool) -> Iterator[Message]:
+    """Results in the user's words: all, with their calls in the model's, or those without a call before."""
     called: set[str | None] = set()
     for message in messages:
         called.update(call.id for call in message.tool_calls)
-        lone = message.role == "tool" and message.tool_call_id not in called
-        yield _in_words(message) if lone else message
+        if message.role == "tool" and (all_results or message.tool_call_id not in called):
+            head = f"Result of {message.name}:\n" if message.name else ""
+            yield Message(role="user", content=head + (message.content or ""))
+        elif message.tool_calls and all_results:
+            calls = (f"Called {call.name}: {call.arguments}" for call in message.tool_calls)
+            content = JOINT.join(text for text in (message.content, *calls) if text)
+            yield replace(message, content=content, tool_calls=())
+        else:
+            yield message
 
 
 def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
@@ -326,13 +293,6 @@ def _merged(messages: Sequence[Message], belong: Callable[[Message, Message], bo
     return merged
 
 
-def _thought_alone(message: Message) -> Message:
-    """Content next to reasoning and calls as a part of the reasoning."""
-    if not (message.tool_calls and message.content and message.reasoning):
-        return message
-    return replace(message, reasoning=_joined(message.reasoning, message.content), content=None)
-
-
 def _joined(one: str | None, other: str | None) -> str | None:
     return JOINT.join(text for text in (one, other) if text) or (one if one is not None else other)
 
@@ -356,6 +316,16 @@ def short_id(id: str) -> str:
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:SHORT_ID]
 
 
+_USER: dict[str, Any] = {"role": "user", "content": "Ub"}
+_REPLY: dict[str, Any] = {"role": "assistant", "content": "Ab"}
+_SYSTEM: dict[str, Any] = {"role": "system", "content": "Qa"}
+_TOOL = {"type": "function", "function": {"name": "Fa", **DEFAULT_FIELDS, "description": "Da"}}
+_BARE_TOOLS = (
+    {"type": "function", "function": {"name": "Fa"}},
+    {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}},
+)
+
+
 def rules_of(render: Render, source: str) -> TemplateRules:
     """The rules of the template with this source, found by rendering small conversations."""
 
@@ -369,80 +339,66 @@ def rules_of(render: Render, source: str) -> TemplateRules:
             return False
         return all(part in text for part in shown)
 
-    developer = "developer" in source
     if not takes(_USER, shown=("Ub",)):
         if not takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
-            return TemplateRules(developer=developer)
+            return TemplateRules(developer="developer" in source)
 
         def render_parts(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
             return render([{**one, "content": in_parts(one["content"])} for one in messages], tools)
 
         return replace(rules_of(render_parts, source), parts=True)
-    calls = _CallProbe(takes)
-    system = _says("system", "Qa")
-    has_system = takes(system, _USER, shown=("Qa",))
+    short = text = calls = False
+    for short, text in product((False, True), repeat=2):  # the first form of a call that it renders
+        made = partial(_made, short=short, text=text)
+        shown = ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
+        calls = takes(*made("c"), shown=shown) and not takes(*made("c"), shown=("{'Kc'",))
+        if calls:
+            break
+    else:
+        made = partial(_made, short=False, text=False)
+    called = made("c")
+    system = takes(_SYSTEM, _USER, shown=("Qa",))
     begins = (
         takes(_REPLY, _USER, shown=("Ab", "Ub"))
-        and (not calls.works or takes(*calls.made("c")[1:], shown=("Kb",)))
-        and (not has_system or (takes(system, tools=[_TOOL], shown=("Qa",)) and takes(system, shown=("Qa",))))
+        and (not calls or takes(*called[1:], shown=("Kb",)))
+        and (not system or (takes(_SYSTEM, tools=[_TOOL], shown=("Qa",)) and takes(_SYSTEM, shown=("Qa",))))
     )
     return TemplateRules(
-        developer=developer,
-        system=has_system,
-        systems=takes(system, _says("system", "Qb"), _USER, shown=("Qa", "Qb")),
-        late_system=takes(_USER, _REPLY, system, _USER, shown=("Qa",)),
+        developer="developer" in source,
+        system=system,
+        systems=takes(_SYSTEM, {**_SYSTEM, "content": "Qb"}, _USER, shown=("Qa", "Qb")),
+        late_system=takes(_USER, _REPLY, _SYSTEM, _USER, shown=("Qa",)),
         repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
-        user_after_tool=not calls.works or takes(*calls.made("c"), _USER, shown=("Kb",)),
-        many_calls=not calls.works or takes(*calls.made("c", "d"), shown=("Kc", "Kd")),
-        thought_beside_text=not calls.works or takes(*calls.made("c", thought=True)),
-        text_arguments=calls.text,
-        short_ids=calls.short,
-        bare_tools=takes(_USER, tools=[_BARE]) and takes(_USER, tools=[_NULL]),
+        user_after_tool=not calls or takes(*called, _USER, shown=("Kb",)),
+        many_calls=not calls or takes(*made("c", "d"), shown=("Kc", "Kd")),
+        thought_beside_text=not calls or takes(*made("c", thought=True)),
+        text_arguments=calls and text,
+        short_ids=calls and short,
+        bare_tools=all(takes(_USER, tools=[tool]) for tool in _BARE_TOOLS),
         person_first=not begins,
-        results=takes(*calls.made("c"), shown=("Kb",)),
-        lone_results=takes(_USER, calls.made("c")[-1], _USER, shown=("Kb",)),
-        named_ids=calls.works and takes(*calls.made("c"), shown=(calls.id_of("c"),)) and not calls.shows_name,
+        results=takes(*called, shown=("Kb",)),
+        lone_results=takes(_USER, called[-1], _USER, shown=("Kb",)),
+        named_ids=calls
+        and takes(*called, shown=(called[-1]["tool_call_id"],))
+        and not takes(*called[:2], shown=("Fc",)),
     )
 
 
-def _says(role: str, content: str) -> dict[str, Any]:
-    return {"role": role, "content": content}
-
-
-_USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
-
-
-class _CallProbe:
-    """The first of the known forms of a call that the template renders."""
-
-    def __init__(self, takes: Callable[..., bool]) -> None:
-        self.works = self.shows_name = False
-        for self.short, self.text in product((False, True), repeat=2):
-            shown = ('{"Kc": "Vc"}',) if self.text else ("Kc", "Vc")
-            if takes(*self.made("c"), shown=shown) and not takes(*self.made("c"), shown=("{'Kc'",)):
-                self.works = True
-                self.shows_name = takes(*self.made("c")[:2], shown=("Fc",))
-                return
-        self.text = self.short = False
-
-    def made(self, *names: str, thought: bool = False) -> list[dict[str, Any]]:
-        """A request, a message with these calls, and their results."""
-        calls = []
-        for name in names:
-            arguments = f'{{"K{name}": "V{name}"}}' if self.text else {f"K{name}": f"V{name}"}
-            function = {"name": f"F{name}", "arguments": arguments}
-            calls.append({"id": self.id_of(name), "type": "function", "function": function})
-        message = {"role": "assistant", "content": "Ab" if thought else "", "tool_calls": calls}
-        if thought:
-            message |= dict.fromkeys(REASONING_KEYS, "Tb")
-        results = [
-            {"role": "tool", "content": "Kb", "name": f"F{name}", "tool_call_id": self.id_of(name)}
-            for name in names
-        ]
-        return [_USER, message, *results]
-
-    def id_of(self, name: str) -> str:
-        return name * SHORT_ID if self.short else f"call_{name}_1"
+def _made(*names: str, short: bool, text: bool, thought: bool = False) -> list[dict[str, Any]]:
+    """A request, a message with these calls, and their results."""
+    ids = {name: name * SHORT_ID if short else f"call_{name}_1" for name in names}
+    calls = []
+    for name, id in ids.items():
+        arguments = f'{{"K{name}": "V{name}"}}' if text else {f"K{name}": f"V{name}"}
+        function = {"name": f"F{name}", "arguments": arguments}
+        calls.append({"id": id, "type": "function", "function": function})
+    message = {"role": "assistant", "content": "Ab" if thought else "", "tool_calls": calls}
+    if thought:
+        message |= dict.fromkeys(REASONING_KEYS, "Tb")
+    results = [
+        {"role": "tool", "content": "Kb", "name": f"F{name}", "tool_call_id": id} for name, id in ids.items()
+    ]
+    return [_USER, message, *results]
 
 
 def in_parts(text: str) -> list[dict[str, str]]:
@@ -451,29 +407,24 @@ def in_parts(text: str) -> list[dict[str, str]]:
 
 
 def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
-    """A message in the form of templates: call arguments as an object or text, `content` never null."""
+    """A message in the form of templates: call arguments as an object or text, `content` never null.
+
+    Templates iterate over arguments by name: anything but an object, such as the text of a `custom` call,
+    becomes the one argument `input`. JSON text has one spacing.
+    """
     data = message.to_dict()
     data["content"] = in_parts(message.content or "") if rules.parts else message.content or ""
     if message.reasoning is not None:
         data |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     for call in data.get("tool_calls", ()):
-        call["function"]["arguments"] = _arguments(call["function"]["arguments"], rules)
+        arguments = call["function"]["arguments"]
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(without_halves(arguments))
+        if not isinstance(arguments, dict):
+            arguments = {"input": arguments}
+        text = rules.text_arguments
+        call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False) if text else arguments
     return data
-
-
-def _arguments(text: str, rules: TemplateRules) -> Any:
-    """The arguments as an object, or as JSON text with one spacing.
-
-    Templates iterate over them by name: anything but an object, such as the text of a `custom` call, becomes
-    the one argument `input`.
-    """
-    try:
-        parsed = json.loads(without_halves(text))
-    except (ValueError, RecursionError):
-        parsed = text
-    if not isinstance(parsed, dict):
-        parsed = {"input": parsed}
-    return json.dumps(parsed, ensure_ascii=False) if rules.text_arguments else parsed
 
 
 def template_tool(tool: Mapping[str, Any], rules: TemplateRules) -> dict[str, Any]:
