@@ -427,11 +427,12 @@ class MessageEncoder:
             self._send("content_block_stop")
         if self._open and not self._stream:
             text = "".join(self._texts)
-            self._blocks[-1] |= {
+            added: dict[str, JsonObject] = {
                 "text": {"text": text},
                 "thinking": {"thinking": text, "signature": signature},
                 "tool_use": {"input": orjson.Fragment(text)},
-            }[self._open]
+            }
+            self._blocks[-1] |= added[self._open]
         self._open = ""
 
     def _send(self, kind: str, **fields: JsonObject) -> None:

@@ -7,14 +7,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from afterwit import ids
-from afterwit.dialects import sse
+from afterwit.dialects import chat, sse
+from afterwit.dialects.chat import (
+    custom_arguments,
+    logprob_objects,
+    parse_tool_choice,
+    parse_top_logprobs,
+    text_of,
+)
 from afterwit.dialects.dialect import (
     Dialect,
     EarlierTurns,
@@ -38,14 +44,6 @@ from afterwit.dialects.fields import (
     text,
     wrong_type,
     wrong_value,
-)
-from afterwit.dialects.openai import (
-    custom_arguments,
-    error_form,
-    logprob_objects,
-    parse_tool_choice,
-    parse_top_logprobs,
-    text_of,
 )
 from afterwit.dialects.request import (
     Field,
@@ -273,16 +271,21 @@ _READERS: Mapping[str, Callable[[Item], Message | None]] = {
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
     """The parts of each reply as one message: a response is sent as several items."""
     reply: list[Message] = []
-    for part in parts:
-        if reply and not _belongs(part, reply[-1]):
-            yield _whole(reply)
+    for part in (*parts, None):
+        if reply and (part is None or not _belongs(part, reply[-1])):
+            texts = [one.content for one in reply if one.content is not None]
+            thoughts = [one.reasoning for one in reply if one.reasoning is not None]
+            yield Message(
+                role="assistant",
+                content="".join(texts) if texts else None,
+                reasoning="\n\n".join(thoughts) if thoughts else None,
+                tool_calls=tuple(call for one in reply for call in one.tool_calls),
+            )
             reply = []
-        if part.role == "assistant":
+        if part is not None and part.role == "assistant":
             reply.append(part)
-        else:
+        elif part is not None:
             yield part
-    if reply:
-        yield _whole(reply)
 
 
 def _belongs(part: Message, last: Message) -> bool:
@@ -292,17 +295,6 @@ def _belongs(part: Message, last: Message) -> bool:
     if part.reasoning is not None:
         return last.reasoning is not None
     return part.content is None or last.content is None
-
-
-def _whole(reply: list[Message]) -> Message:
-    texts = [part.content for part in reply if part.content is not None]
-    thoughts = [part.reasoning for part in reply if part.reasoning is not None]
-    return Message(
-        role="assistant",
-        content="".join(texts) if texts else None,
-        reasoning="\n\n".join(thoughts) if thoughts else None,
-        tool_calls=tuple(call for part in reply for call in part.tool_calls),
-    )
 
 
 def references_of(body: Mapping[str, Any]) -> References:
@@ -347,57 +339,31 @@ def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -
     return Message(role="assistant", content=response.content or "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TextForm:
-    """The JSON of an item that consists of text, in one part that grows."""
+class _Form(NamedTuple):
+    """The names in the JSON of an item."""
 
     kind: str
-    grown_by: type[TextDelta] | type[ReasoningDelta]
-    type: str
-    role: JsonObject
-    parts: str
-    """The item's field for its parts."""
-    part_event: str
-    text_event: str
-    """The prefixes of the events of the part and of its text."""
-    part_type: str
-    has_logprobs: bool
-
-    def part(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> JsonObject:
-        more = {"annotations": [], **self.tokens(logprobs)} if self.has_logprobs else {}
-        return {"type": self.part_type, "text": text, **more}
-
-    def tokens(self, logprobs: Sequence[TokenLogprob]) -> JsonObject:
-        return {"logprobs": logprob_objects(logprobs)} if self.has_logprobs else {}
-
-    def item(self, identifier: str, status: str, *parts: JsonObject) -> JsonObject:
-        return {"id": identifier, "type": self.type, "status": status, **self.role, self.parts: list(parts)}
+    item_type: str
+    grown_by: type[TextDelta] | type[ReasoningDelta] | tuple[()]
+    """The events that only add text to it."""
+    parts: str = ""
+    """The item's field for its one part, which grows; empty for calls."""
+    part_type: str = ""
+    part_event: str = ""
+    text_event: str = ""
 
 
-_MESSAGE = _TextForm(
-    kind=MESSAGE,
-    grown_by=TextDelta,
-    type="message",
-    role={"role": "assistant"},
-    parts="content",
+_MESSAGE = _Form(
+    *(MESSAGE, "message", TextDelta, "content", "output_text"),
     part_event="response.content_part",
     text_event="response.output_text",
-    part_type="output_text",
-    has_logprobs=True,
 )
-
-_REASONING = _TextForm(
-    kind=REASONING,
-    grown_by=ReasoningDelta,
-    type="reasoning",
-    role={},
-    parts="summary",
+_REASONING = _Form(  # as a summary, because clients display and return summaries
+    *(REASONING, "reasoning", ReasoningDelta, "summary", "summary_text"),
     part_event="response.reasoning_summary_part",
     text_event="response.reasoning_summary_text",
-    part_type="summary_text",
-    has_logprobs=False,
 )
-"""As a summary, because clients display and return summaries."""
+_CALL = _Form(CALL, "function_call", ())
 
 STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
 """The status of a response that was cut; any other is completed."""
@@ -422,14 +388,12 @@ class ResponseEncoder:
         """The complete ones."""
         self._counted: Counter[str] = Counter()
         """Items of each kind."""
-        self._form: _TextForm | None = None
-        """The form of the text item that is not complete yet."""
-        self._identifier = ""
+        self._form: _Form | None = None
+        """The form of the item that is not complete yet."""
+        self._item: JsonObject = {}
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprob] = []
-        """The id of that item, and its text and log-probs so far."""
-        self._call: JsonObject | None = None
-        """The call that is not complete yet, with its arguments so far in a list."""
+        """That item as it began, and its text or arguments and log-probs so far."""
         self._calls = SentCalls()
         self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
         """Events that add text to an item, by its index: the bytes before the number, and around the text."""
@@ -462,10 +426,9 @@ class ResponseEncoder:
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         self._finish = end.finish
-        if self._form is not None and self._form.has_logprobs:
+        if self._form is _MESSAGE:
             self._logprobs += end.logprobs
         if not (self._counted[MESSAGE] or self._counted[CALL]):  # without text and calls: an empty message
-            self._close("completed")
             self._open(_MESSAGE)
         self._close("incomplete" if end.finish is Finish.LENGTH else "completed")
         return self._sent()
@@ -514,26 +477,32 @@ class ResponseEncoder:
             **self._echoed,
         }
 
-    def _open(self, form: _TextForm) -> None:
-        self._form, self._identifier = form, self._next_id(form.kind)
-        self._texts, self._logprobs = [], []
-        self._send_item("added", form.item(self._identifier, "in_progress"))
-        self._send_text(f"{form.part_event}.added", form, part=form.part(""))
+    def _open(self, form: _Form, **fields: Any) -> None:
+        """Begin an item, after the one before."""
+        self._close("completed")
+        self._form, self._texts, self._logprobs = form, [], []
+        identifier = f"{form.kind}_{self._turn}{self._counted[form.kind]}"
+        self._counted[form.kind] += 1
+        self._item = {"id": identifier, "type": form.item_type, "status": "in_progress", **fields}
+        if form is not _CALL:
+            self._item |= {"role": "assistant", form.parts: []} if form is _MESSAGE else {form.parts: []}
+        self._send("response.output_item.added", output_index=len(self._items), item=self._item)
+        if form is not _CALL:
+            self._send_part(form, f"{form.part_event}.added", part=_part(form, "", ()))
 
-    def _add_text(self, form: _TextForm, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+    def _add_text(self, form: _Form, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         if self._form is not form:
-            self._close("completed")
             self._open(form)
         self._texts.append(text)
         self._logprobs += logprobs
-        self._send_text(f"{form.text_event}.delta", form, delta=text, **form.tokens(logprobs))
+        self._send_part(form, f"{form.text_event}.delta", delta=text, **_tokens(form, logprobs))
 
-    def _framed(self, text: str, form: _TextForm) -> bytes:
+    def _framed(self, text: str, form: _Form) -> bytes:
         """The event that adds text to the open item."""
         number, self._number = self._number, 0
         found = self._frames.get(len(self._items))
         if found is None:
-            self._send_text(f"{form.text_event}.delta", form, delta="", **form.tokens(()))
+            self._send_part(form, f"{form.text_event}.delta", delta="", **_tokens(form, ()))
             whole = sse.Frame.of(self._sent(), "delta")
             before, key, after = whole.before.partition(b'"sequence_number":')
             found = before + key, sse.Frame(after.removeprefix(b"0"), whole.after)
@@ -544,59 +513,37 @@ class ResponseEncoder:
     def _add_call(self, call: CallDelta | ParsedCall) -> None:
         begins, arguments = self._calls.add(call)
         if begins:
-            self._close("completed")
-            begun = {
-                "id": self._next_id(CALL),
-                "type": "function_call",
-                "status": "in_progress",
-                "call_id": ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index)),
-                "name": call.name,
-                "arguments": "",
-            }
-            self._call = {**begun, "arguments": []}
-            self._send_item("added", begun)
-        assert self._call is not None, "a call is begun before it goes on"
+            id = ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index))
+            self._open(_CALL, call_id=id, name=call.name, arguments="")
         if arguments:
-            self._call["arguments"].append(arguments)
-            self._send_arguments("delta", self._call["id"], delta=arguments)
+            self._texts.append(arguments)
+            self._send_part(_CALL, "response.function_call_arguments.delta", delta=arguments)
         if isinstance(call, ParsedCall):
-            self._end_call("completed")
+            self._close("completed", parsed=True)
 
-    def _end_call(self, status: str) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            item = {**call, "status": status, "arguments": "".join(call["arguments"])}
-            self._send_arguments("done", item["id"], name=item["name"], arguments=item["arguments"])
-            self._complete(item)
-
-    def _close(self, status: str) -> None:
-        """Complete the open text item. An open call was not completed: it is incomplete."""
-        self._end_call("incomplete")
+    def _close(self, status: str, *, parsed: bool = False) -> None:
+        """Complete the open item. A call that is not `parsed` was not completed: it is incomplete."""
         form, self._form = self._form, None
-        if form is not None:
-            text, logprobs = "".join(self._texts), self._logprobs
-            part = form.part(text, logprobs)
-            self._send_text(f"{form.text_event}.done", form, text=text, **form.tokens(logprobs))
-            self._send_text(f"{form.part_event}.done", form, part=part)
-            self._complete(form.item(self._identifier, status, part))
-
-    def _complete(self, item: JsonObject) -> None:
-        self._send_item("done", item)
+        if form is None:
+            return
+        text = "".join(self._texts)
+        if form is _CALL:
+            item = {**self._item, "status": "completed" if parsed else "incomplete", "arguments": text}
+            done = {"name": item["name"], "arguments": text}
+            self._send_part(form, "response.function_call_arguments.done", **done)
+        else:
+            part = _part(form, text, self._logprobs)
+            item = {**self._item, "status": status, form.parts: [part]}
+            tokens = _tokens(form, self._logprobs)
+            self._send_part(form, f"{form.text_event}.done", text=text, **tokens)
+            self._send_part(form, f"{form.part_event}.done", part=part)
+        self._send("response.output_item.done", output_index=len(self._items), item=item)
         self._items.append(item)
 
-    def _next_id(self, kind: str) -> str:
-        self._counted[kind] += 1
-        return f"{kind}_{self._turn}{self._counted[kind] - 1}"
-
-    def _send_item(self, what: str, item: JsonObject) -> None:
-        self._send(f"response.output_item.{what}", output_index=len(self._items), item=item)
-
-    def _send_arguments(self, what: str, identifier: str, **fields: Any) -> None:
-        kind = f"response.function_call_arguments.{what}"
-        self._send(kind, item_id=identifier, output_index=len(self._items), **fields)
-
-    def _send_text(self, kind: str, form: _TextForm, **fields: Any) -> None:
-        place = {"item_id": self._identifier, "output_index": len(self._items), f"{form.parts}_index": 0}
+    def _send_part(self, form: _Form, kind: str, **fields: Any) -> None:
+        """An event of the open item's part, or of its arguments."""
+        place = {"item_id": self._item["id"], "output_index": len(self._items)}
+        place |= {f"{form.parts}_index": 0} if form.parts else {}
         self._send(kind, **place, **fields)
 
     def _send(self, kind: str, **fields: Any) -> None:
@@ -607,6 +554,15 @@ class ResponseEncoder:
     def _sent(self) -> bytes:
         events, self._events = self._events, []
         return b"".join(events)
+
+
+def _tokens(form: _Form, logprobs: Sequence[TokenLogprob]) -> JsonObject:
+    return {"logprobs": logprob_objects(logprobs)} if form is _MESSAGE else {}
+
+
+def _part(form: _Form, text: str, logprobs: Sequence[TokenLogprob]) -> JsonObject:
+    more = {"annotations": [], **_tokens(form, logprobs)} if form is _MESSAGE else {}
+    return {"type": form.part_type, "text": text, **more}
 
 
 def encoder(request: ModelRequest, head: ResponseHead) -> ResponseEncoder:
@@ -636,7 +592,7 @@ def stored_body(turn: Turn) -> JsonObject:
 
 
 def error_body(error: RequestError) -> JsonObject:
-    return error_form(error, {Field.MESSAGES: "input", Field.FORMAT: "text.format"})
+    return chat.error_body(error, {Field.MESSAGES: "input", Field.FORMAT: "text.format"})
 
 
 PARSE = ReferringParser(references=references_of, parse=parse_request)
