@@ -85,36 +85,52 @@ class ServerClient:
 
     async def get(self, path: str, *, within_s: float | None = None) -> Answer:
         """The answer to a GET; `within_s` bounds the whole of it."""
-        return await self._whole("GET", path, None, within_s)
+        return _checked(path, await self._answer("GET", path, None, within_s))
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None = None, *, within_s: float | None = None
     ) -> Answer:
         """The answer to a POST of JSON; `within_s` bounds the whole of it."""
-        return await self._whole("POST", path, body, within_s)
+        return _checked(path, await self._answer("POST", path, body, within_s))
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         """As `get` and `post`, but returns an answer of any status, to probe the server's features."""
         try:
-            return await self._whole(method, path, body, None)
+            return _checked(path, await self._answer(method, path, body, None))
         except Refused as error:
             return error.answer
+
+    async def _answer(
+        self, method: str, path: str, body: Mapping[str, Any] | None, within_s: float | None
+    ) -> Answer:
+        data = None if body is None else orjson.dumps(body)
+        more: dict[str, Any] = {} if within_s is None else {"timeout": aiohttp.ClientTimeout(total=within_s)}
+        try:
+            async with self._session.request(method, self.url + path, data=data, **more) as response:
+                return Answer(status=response.status, body=await response.read())
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            raise self._unreachable(error) from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
         """The JSON of the `data:` events of a streamed answer, in lists of those that arrived together.
 
         Closing the generator closes the connection.
         """
+
+        def parsed(lines: Sequence[bytes]) -> list[Any]:
+            found = (line[len(DATA) :].strip() for line in lines if line.startswith(DATA))
+            return [orjson.loads(data) for data in found if data != LAST]
+
         try:
             async with self._session.post(self.url + path, data=orjson.dumps(body)) as response:
                 if response.status != 200:
-                    raise _fault(path, Answer(status=response.status, body=await response.read()))
+                    _checked(path, Answer(status=response.status, body=await response.read()))
                 begun = b""
                 async for read in response.content.iter_any():
                     *lines, begun = (begun + read).split(b"\n")
-                    if events := _events(lines):
+                    if events := parsed(lines):
                         yield events
-                if events := _events([begun]):
+                if events := parsed([begun]):
                     yield events
         except (aiohttp.ClientError, OSError, RuntimeError, orjson.JSONDecodeError) as error:
             raise self._unreachable(error) from error
@@ -122,20 +138,6 @@ class ServerClient:
     async def close(self) -> None:
         """End every request; waiting ones get EngineUnavailable."""
         await self._session.close()
-
-    async def _whole(
-        self, method: str, path: str, body: Mapping[str, Any] | None, within_s: float | None
-    ) -> Answer:
-        data = None if body is None else orjson.dumps(body)
-        more: dict[str, Any] = {} if within_s is None else {"timeout": aiohttp.ClientTimeout(total=within_s)}
-        try:
-            async with self._session.request(method, self.url + path, data=data, **more) as response:
-                answer = Answer(status=response.status, body=await response.read())
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            raise self._unreachable(error) from error
-        if answer.status != 200:
-            raise _fault(path, answer)
-        return answer
 
     def _unreachable(self, error: Exception) -> EngineUnavailable:
         if self._session.closed:
@@ -147,18 +149,12 @@ class ServerClient:
         )
 
 
-def _events(lines: Sequence[bytes]) -> list[Any]:
-    return [
-        orjson.loads(data)
-        for line in lines
-        if line.startswith(DATA) and (data := line[len(DATA) :].strip()) != LAST
-    ]
-
-
-def _fault(path: str, answer: Answer) -> EngineError:
+def _checked(path: str, answer: Answer) -> Answer:
+    if answer.status == 200:
+        return answer
     if answer.status in (502, 503, 504):
-        return EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.message}")
-    return ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)
+        raise EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.message}")
+    raise ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)
 
 
 def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:

@@ -17,7 +17,6 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from afterwit.adapters import SHARED
@@ -26,7 +25,7 @@ from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, gone
 from afterwit.engines.server.response import ServedResponse
-from afterwit.engines.server.server import CUT, Server, StreamChunk
+from afterwit.engines.server.server import CUT, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -94,38 +93,10 @@ class Loaded:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The use of weights by one response. `cut`: the weights were withdrawn."""
+    """The use of weights by one response. `cut`: the server takes other weights, and ends the response."""
 
     of: Loaded
     cut: bool = False
-    _waiting: asyncio.Task[Any] | None = None
-    """The task that waits for the next chunk."""
-
-    def end(self) -> None:
-        """Withdraw the weights: no chunk comes any more, and a pending read is cancelled."""
-        if not self.cut and self._waiting is not None:
-            self._waiting.cancel()
-        self.cut = True
-
-    async def next(self, stream: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
-        """The next chunk; None if the weights are withdrawn before. EngineUnavailable if the stream ends."""
-        if self.cut:
-            return None
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine runs in a task"
-        self._waiting, cancelled_before = task, task.cancelling()
-        try:
-            return await anext(stream)
-        except StopAsyncIteration as error:
-            raise EngineUnavailable(BROKEN_OFF) from error
-        except asyncio.CancelledError:
-            if not self.cut or task.cancelling() > cancelled_before + 1:
-                raise
-            return None
-        finally:
-            self._waiting = None
-            if self.cut:
-                task.uncancel()
 
 
 class Replica(ABC):
@@ -294,14 +265,21 @@ class Replica(ABC):
                     turns = True
                     while turns:
                         async with aclosing(self._server.sample(response.rest(name))) as stream:
-                            while (chunk := await lease.next(stream)) is not None:
+                            async for chunk in stream:
+                                if lease.cut:
+                                    return
                                 if (step := response.take(chunk, version)) is not None:
                                     yield step
                                 if chunk.ended == CUT and not (lease.cut or response.turns):
                                     raise EngineUnavailable(BROKEN_OFF)
                                 if chunk.ended or response.turns:
                                     break
+                            else:
+                                raise EngineUnavailable(BROKEN_OFF)
                         turns = response.turns and not lease.cut
+                except EngineUnavailable:
+                    if not lease.cut:
+                        raise
                 except (LookupError, TypeError, AttributeError, ValueError) as error:
                     raise EngineError("the server answered in an unknown form") from error
 
@@ -347,12 +325,10 @@ class Replica(ABC):
         self._retire(self._live.pop(adapter, None))
 
     async def close(self) -> None:
-        """End all responses, and leave nothing of ours on the server."""
+        """Leave nothing of ours on the server. Running responses get EngineUnavailable."""
         if self._closed:
             return
         self._closed = True
-        for lease in self._leases:
-            lease.end()
         staged = () if self.staged is None else (self.staged,)
         names = {each.name for each in (*self._live.values(), *self._retired, *staged)}
         await asyncio.gather(*self._unloading, *(self._forget(name) for name in names if name))
@@ -475,7 +451,7 @@ class WholeReplica(Replica):
             return
         self._reasons[SWAP] = f"the server takes the weights of version {loaded.version}"
         for lease in self._leases:
-            lease.end()
+            lease.cut = True
         self._on_server = self._label = None
         live, label = self._live.get(SHARED, self._base), f"{OURS}{loaded.version}"
         try:
