@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.engines.port import Constraint, TopLogprobs
-from afterwit.engines.server.response import BARRED, Form, ServedResponse, begins_json
+from afterwit.engines.server.response import BARRED, ServedResponse, begins_json
 from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk
 from afterwit.errors import RequestRefused
 from tests.engines.server.pretend import FACTS
@@ -152,7 +152,7 @@ def test_alternatives_travel_with_what_is_held_and_what_was_ruled_out_is_none():
 
 def test_what_is_no_schema_is_refused():
     with pytest.raises(RequestRefused, match="cheese") as refused:
-        Form(Constraint(schema='{"type": "cheese"}'), text_of, frozenset())
+        responded(Constraint(schema='{"type": "cheese"}'))
     assert refused.value.field == "constraint"
 
 

@@ -41,38 +41,40 @@ TEXT = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 �
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A server that is fit for the model."""
+    """A server that is fit for the model, and what it can do."""
 
     server: Server
-    capabilities: Capabilities
+    swap: Swap | None
+    """None: no new weights will come."""
+    basis: Basis
     context_length: int
     dtype: str | None
     """Precision of its computation; None: it does not report it."""
-    scores_given: bool = False
+    scored_ids: int
+    constraint: bool
+    scores_given: bool
     """Implements `Server.logprobs_at`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of an engine over it."""
+        return Capabilities(
+            basis=self.basis,
+            base_weights=self.swap != "whole",
+            forced_prefix=True,
+            whole_weights=self.swap == "whole",
+            adapters=self.swap == "adapters",
+            own_adapters=self.swap == "adapters",
+            constraint=self.constraint,
+            top_logprobs=min(self.scored_ids, MOST_ALTERNATIVES),
+            scored_ids=self.scored_ids,
+            longest_probe=self.context_length - 1,
+            remedies=REMEDIES,
+        )
 
 
 Inspect = Callable[[ServerClient, Path, Swap | None], Awaitable[Fit]]
 """(client, model folder, swap) to the server. SettingError lists everything that is missing."""
-
-
-def capabilities_of(
-    swap: Swap | None, *, basis: Basis, context_length: int, scored_ids: int, constraint: bool
-) -> Capabilities:
-    """The capabilities of an engine over a server. `swap` is None if no new weights will come."""
-    return Capabilities(
-        basis=basis,
-        base_weights=swap != "whole",
-        forced_prefix=True,
-        whole_weights=swap == "whole",
-        adapters=swap == "adapters",
-        own_adapters=swap == "adapters",
-        constraint=constraint,
-        top_logprobs=min(scored_ids, MOST_ALTERNATIVES),
-        scored_ids=scored_ids,
-        longest_probe=context_length - 1,
-        remedies=REMEDIES,
-    )
 
 
 async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:

@@ -1,4 +1,7 @@
-"""The state of a response on a server: its ids so far, when it ends, and the request for the rest. No I/O."""
+"""The state of a response on a server: its ids so far, when it ends, and the request for the rest. No I/O.
+
+A server constrains an answer as a whole or not at all: a response with a constraint is requested in parts.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from afterwit.engines.port import (
     LONGEST_MARK,
     MOST_SPACES,
     OPTIONS,
-    Constraint,
     Facts,
     Generate,
     Step,
@@ -32,6 +34,16 @@ LITERALS = ("true", "false", "null")
 TextOf = Callable[[Sequence[int]], str]
 
 
+class _State(Enum):
+    FREE = auto()
+    REASONING = auto()
+    """Free until the reasoning ends. End ids are barred: no JSON would follow."""
+    START = auto()
+    """Free for a look: after a marker the response goes on freely, anything else is dropped for JSON."""
+    JSON = auto()
+    """Constrained to the schema, and held back until it is whole: a server cannot continue JSON."""
+
+
 class ServedResponse:
     """A request and its response so far.
 
@@ -40,20 +52,33 @@ class ServedResponse:
     """
 
     def __init__(self, request: Generate, facts: Facts, text_of: TextOf) -> None:
-        """The request fits the model. RequestRefused for a constraint that cannot be followed."""
-        self._request = request
-        sampling = request.sampling
+        """The request fits the model. RequestRefused for a constraint that is no JSON schema."""
+        sampling, constraint = request.sampling, request.constraint
+        self._request, self._facts, self._text_of = request, facts, text_of
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
-        self._vocabulary = facts.vocabulary
         self._ids: list[int] = []
-        constraint = request.constraint
-        self._form = None if constraint is None else Form(constraint, text_of, facts.end_ids)
-
-    @property
-    def turns(self) -> bool:
-        """Whether the rest needs a new request, because a part with another constraint begins."""
-        return self._form is not None and self._form.turns
+        self._held = NOTHING
+        """Sampled ids that are not part of the response yet."""
+        self.turns = False
+        """The rest needs a new request, because a part with another constraint begins."""
+        self._state = _State.FREE
+        if constraint is None:
+            return
+        schema = guided_schema(constraint.schema, lenient=constraint.lenient)
+        try:
+            jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            raise schema_refused(str(getattr(error, "message", error))) from error
+        self._schema = json.dumps(schema)
+        openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
+        self._marks = [(begin, end) for begin, end in openings if begin and not begins_json(begin)]
+        """Texts that the response may begin with, and the end of the reasoning that each opens; "": it is
+        free."""
+        self._reasoned: tuple[int, ...] = ()
+        self._end = constraint.starts_after
+        """Of the reasoning."""
+        self._state = _State.REASONING if self._end else self._start()
 
     def forced(self, version: int) -> Step | None:
         """The forced ids, cut at an end id or at the limit; None if the response has begun.
@@ -70,28 +95,40 @@ class ServedResponse:
         return self._step(StreamChunk(ids=ids, logprobs=(0.0,) * len(ids), ended=ended), version, forced=True)
 
     def rest(self, weights: str | None) -> SampleRequest:
-        """The request for the rest."""
-        sampling = self._request.sampling
+        """The request for the rest, or for its next part."""
+        self.turns, self._held = False, NOTHING
+        request, sampling = self._request, self._request.sampling
         seed = None if sampling.seed is None else (sampling.seed + len(self._ids)) % SEEDS
-        request = SampleRequest(
-            prompt_ids=(*self._request.prompt_ids, *self._ids),
-            sampling=replace(sampling, max_tokens=self._limit - len(self._ids), seed=seed),
+        sampling = replace(sampling, max_tokens=self._limit - len(self._ids), seed=seed)
+        if self._state is _State.REASONING:
+            bars = tuple((token, BARRED) for token in sorted(self._facts.end_ids))
+            sampling = replace(sampling, logit_bias=(*sampling.logit_bias, *bars))
+        return SampleRequest(
+            prompt_ids=(*request.prompt_ids, *self._ids),
+            sampling=sampling,
             end_ids=self._ends,
             weights=weights,
-            background=self._request.background,
-            top=self._request.top_logprobs,
+            background=request.background,
+            schema=self._schema if self._state is _State.JSON else None,
+            top=request.top_logprobs,
         )
-        return request if self._form is None else self._form.request(request)
 
     def take(self, chunk: StreamChunk, version: int) -> Step | None:
-        """The step of a chunk that `version` sampled; None if it adds nothing and ends nothing.
+        """The step of a chunk that `version` sampled; None if it adds nothing and ends nothing. `turns` may
+        change.
 
         Raises EngineError for a chunk that no model can have sampled: it would be recorded, and trained on.
         """
         self._check(chunk)
-        forced = False
-        if self._form is not None:
-            chunk, forced = self._form.take(chunk)
+        forced = self._state is _State.JSON
+        match self._state:
+            case _State.REASONING:
+                chunk = self._reason(chunk)
+            case _State.START:
+                chunk = self._look(chunk)
+            case _State.JSON:
+                self._held += chunk
+                chunk = self._held if chunk.ended in ("stop", "length") else NOTHING
         ended = chunk.ended if chunk.ended != CUT else None
         if ended is None and len(self._ids) + len(chunk.ids) >= self._limit:
             ended = "length"
@@ -113,87 +150,16 @@ class ServedResponse:
 
     def _check(self, chunk: StreamChunk) -> None:
         ids, logprobs = chunk.ids, chunk.logprobs
-        left = self._limit - len(self._ids) - (0 if self._form is None else self._form.holds)
+        left = self._limit - len(self._ids) - len(self._held.ids)
         if not len(ids) == len(logprobs) <= left:
             counts = f"{len(ids)} ids and {len(logprobs)} log-probs where {left} were left to sample"
             raise EngineError(f"the server answered {counts}")
-        if not all(type(token) is int and 0 <= token < self._vocabulary for token in ids):
+        if not all(type(token) is int and 0 <= token < self._facts.vocabulary for token in ids):
             raise EngineError("the server answered ids that the model does not have")
         if not all(isinstance(logprob, int | float) and isfinite(logprob) for logprob in logprobs):
             raise EngineError("the server answered log-probs that are no finite numbers")
         if len(chunk.tops) != (0 if self._request.top_logprobs is None else len(ids)):
             raise EngineError(f"the server answered alternatives of {len(chunk.tops)} of {len(ids)} ids")
-
-
-def _possible(top: TopLogprobs) -> TopLogprobs:
-    """Without alternatives that truncation ruled out."""
-    likely = sum(value > -inf for value in top.logprobs)
-    return TopLogprobs(top.sampled, top.ids[:likely], top.logprobs[:likely])
-
-
-class _State(Enum):
-    REASONING = auto()
-    """Free until the reasoning ends. End ids are barred: no JSON would follow."""
-    START = auto()
-    """Free for a look: after a marker the response goes on freely, anything else is dropped for JSON."""
-    JSON = auto()
-    """Constrained to the schema, and held back until it is whole: a server cannot continue JSON."""
-    FREE = auto()
-
-
-class Form:
-    """Splits a constrained response into parts: `request` makes the next request, `take` reads the answer.
-
-    A server constrains an answer as a whole or not at all.
-    """
-
-    def __init__(self, constraint: Constraint, text_of: TextOf, end_ids: frozenset[int]) -> None:
-        """Raises RequestRefused if the schema is not a JSON schema."""
-        schema = guided_schema(constraint.schema, lenient=constraint.lenient)
-        try:
-            jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
-        except (jsonschema_rs.ValidationError, ValueError) as error:
-            raise schema_refused(str(getattr(error, "message", error))) from error
-        self._schema = json.dumps(schema)
-        self._text_of, self._bars = text_of, tuple((token, BARRED) for token in sorted(end_ids))
-        self._end = constraint.starts_after
-        openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
-        self._marks = [(begin, end) for begin, end in openings if begin and not begins_json(begin)]
-        """Texts that the response may begin with, and the end of the reasoning that each opens; "": it is
-        free."""
-        self._state = _State.REASONING if self._end else self._start()
-        self._reasoned: tuple[int, ...] = ()
-        self._held = NOTHING
-        self.turns = False
-        """The rest needs a new request: another part begins."""
-
-    @property
-    def holds(self) -> int:
-        """Sampled ids that are not part of the response yet."""
-        return len(self._held.ids)
-
-    def request(self, rest: SampleRequest) -> SampleRequest:
-        """The request for the next part, of a request for all that is left."""
-        self.turns, self._held = False, NOTHING
-        if self._state is _State.JSON:
-            return replace(rest, schema=self._schema)
-        if self._state is _State.REASONING:
-            bias = (*rest.sampling.logit_bias, *self._bars)
-            return replace(rest, sampling=replace(rest.sampling, logit_bias=bias))
-        return rest
-
-    def take(self, chunk: StreamChunk) -> tuple[StreamChunk, bool]:
-        """The ids that a chunk adds to the response, none while they are held back; and whether the server
-        constrained them. `turns` may change."""
-        match self._state:
-            case _State.REASONING:
-                return self._reason(chunk), False
-            case _State.START:
-                return self._look(chunk), False
-            case _State.JSON:
-                self._held += chunk
-                return (self._held if chunk.ended in ("stop", "length") else NOTHING), True
-        return chunk, False
 
     def _start(self) -> _State:
         return _State.START if self._marks else _State.JSON
@@ -210,8 +176,8 @@ class Form:
 
     def _look(self, chunk: StreamChunk) -> StreamChunk:
         """All ids so far, once they are a marker."""
-        before, self._held = self.holds, self._held + chunk
-        for count in range(before + 1, self.holds + 1):
+        before, self._held = len(self._held.ids), self._held + chunk
+        for count in range(before + 1, len(self._held.ids) + 1):
             text = self._text_of(self._held.ids[:count]).lstrip()
             found = next((end for begin, end in self._marks if text.startswith(begin)), None)
             if found == "":
@@ -220,15 +186,20 @@ class Form:
             if found is not None:
                 self._state, self._end, self._reasoned, self.turns = _State.REASONING, found, (), True
                 return replace(self._held.first(count), ended=None)
-            if (not text and count > MOST_SPACES) or not any(
-                begin.startswith(text) for begin, _ in self._marks
-            ):
+            possible = any(begin.startswith(text) for begin, _ in self._marks)
+            if not possible or (not text and count > MOST_SPACES):
                 return self._drop()
         return self._drop() if chunk.ended else NOTHING
 
     def _drop(self) -> StreamChunk:
         self._state, self._held, self.turns = _State.JSON, NOTHING, True
         return NOTHING
+
+
+def _possible(top: TopLogprobs) -> TopLogprobs:
+    """Without alternatives that truncation ruled out."""
+    likely = sum(value > -inf for value in top.logprobs)
+    return TopLogprobs(top.sampled, top.ids[:likely], top.logprobs[:likely])
 
 
 def begins_json(mark: str) -> bool:

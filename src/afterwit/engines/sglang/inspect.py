@@ -18,7 +18,6 @@ from afterwit.engines.server.inspect import (
     Fit,
     adapted_modules,
     basis_of,
-    capabilities_of,
     dtype_of,
     require_same_model,
     require_version,
@@ -78,14 +77,11 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     )
     return Fit(
         server=SglangServer(client, traits),
-        capabilities=capabilities_of(
-            swap,
-            basis=await basis_of(top_at),
-            context_length=server["max_req_input_len"],
-            scored_ids=WIDEST,
-            constraint=server.get("grammar_backend") not in (None, "none"),
-        ),
+        swap=swap,
+        basis=await basis_of(top_at),
         context_length=server["max_req_input_len"],
+        scored_ids=WIDEST,
+        constraint=server.get("grammar_backend") not in (None, "none"),
         dtype=None if server["dtype"] == "auto" else server["dtype"],
         scores_given=True,
     )

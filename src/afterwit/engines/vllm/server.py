@@ -109,7 +109,7 @@ class VllmServer:
             "stream": True,
         }
         if request.schema is not None:
-            body["reasoning_ended"] = True  # `Form` samples it apart: the schema holds from the first id on
+            body["reasoning_ended"] = True  # a part of its own: the schema holds from the first id on
         if self._priorities and request.background:
             body["priority"] = BACKGROUND
         try:
