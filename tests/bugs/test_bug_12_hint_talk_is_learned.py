@@ -11,15 +11,7 @@ import pytest
 
 from afterwit.config import Settings
 from afterwit.demo.world import Task
-from afterwit.judging.voting import (
-    Accept,
-    Answer,
-    VoteRules,
-    parse_evaluation,
-    parse_hint,
-    speaks_of_hints,
-    tally,
-)
+from afterwit.judging.voting import Accept, Answer, VoteRules, speaks_of_hints, tally
 from afterwit.message import Message
 from afterwit.running.serve import Runtime
 from afterwit.store import Record
@@ -27,7 +19,7 @@ from afterwit.terms import Reads
 from afterwit.verdict import Question, Source, Verdict
 from experiments.pretrain.hints import TOOLS as HINTS
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
-from tests.fakes.judge import asks_for_hint
+from tests.fakes.judge import asks_for_hint, parse_evaluation, parse_hint
 from tests.journey.conftest import client, until
 
 CLEAN = "Read the file before you write about it."

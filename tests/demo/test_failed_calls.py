@@ -19,7 +19,7 @@ from experiments.pretrain.mistakes import mistaken
 
 WORLD = WORLDS["tools"]
 VERDICTS = (r"\boxed{-1}", r"\boxed{0}", r"\boxed{1}")
-TALKS = 24
+TALKS = 12
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("world", [TOOLS, CHAT], ids=["tools", "chat"])
 @BOTH
 def test_it_is_right_on_held_out_wordings(world: World) -> None:
     found = accuracy(
-        lambda prompts: [world.judge(prompt) for prompt in prompts], world, world.cases("fresh", 300, 0)
+        lambda prompts: [world.judge(prompt) for prompt in prompts], world, world.cases("fresh", 150, 0)
     )
     assert found["reward all"] > 0.95
     assert found["hint all"] > 0.95

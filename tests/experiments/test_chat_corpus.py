@@ -6,10 +6,10 @@ from statistics import fmean
 
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import SYSTEM, joined
-from afterwit.judging.voting import parse_evaluation, parse_hint
 from experiments.pretrain import chat_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example
 from experiments.pretrain.hints import CHAT
+from tests.fakes.judge import parse_evaluation, parse_hint
 
 
 def _drawn(number: int, seed: int = 0) -> list[Example]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import pytest
 
 from afterwit.demo.worlds import WORLDS
-from afterwit.judging.voting import Answer, parse_evaluation, parse_hint
+from afterwit.judging.voting import Answer
 from afterwit.message import Message
 from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan
 from experiments.simulation.weak_judge import WeakJudge, weakened
+from tests.fakes.judge import parse_evaluation, parse_hint
 
 WORLD = WORLDS["tools"]
 RULE = next(iter(WORLD.rules))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from afterwit.judging.voting import Answer
+from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.message import Message
+from afterwit.verdict import Vote
 
 HINT_MARK = "[HINT_START]"
 HINT_WORDS = "Read the file before you edit it."
@@ -52,3 +53,13 @@ class FakeJudge:
         if isinstance(said, Exception):
             raise said
         return Answer(words=said) if isinstance(said, str) else said
+
+
+def parse_evaluation(words: str) -> Vote:
+    """The vote of a whole answer."""
+    return evaluation_vote(Answer(words=words))
+
+
+def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
+    """The vote of a whole answer."""
+    return hint_vote(Answer(words=words), said, quote_words=quote_words)

@@ -13,18 +13,16 @@ from afterwit.judging.voting import (
     CUT,
     Accept,
     Answer,
-    Decided,
     Verify,
     VoteRules,
     evaluation_vote,
     hint_vote,
-    parse_evaluation,
-    parse_hint,
     reward,
     tally,
 )
 from afterwit.text import outside_thoughts
 from afterwit.verdict import Question, Source, Vote
+from tests.fakes.judge import parse_evaluation, parse_hint
 
 RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)
 ANY = VoteRules(votes=3, accept=Accept.ANY, max_candidates=3, quote_words=8)
@@ -232,7 +230,7 @@ def test_each_question_counts_its_own_votes():
 
 def test_a_decided_reward_counts_against_every_vote():
     votes = [evaluation(1), evaluation(1), voted_hint(1, "Look before you leap.")]
-    verdict = tally(votes, RULES, Decided(reward=-1, source=Source.FEEDBACK))
+    verdict = tally(votes, RULES, (-1, Source.FEEDBACK))
     assert (verdict.reward, verdict.source) == (-1, Source.FEEDBACK)
     assert verdict.hints == ("Look before you leap.",)
 
@@ -299,4 +297,4 @@ def test_a_persons_thumb_and_a_hint_may_stand_together():
         votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8, verify=Verify.CONSISTENT
     )
     votes = [read_hint(rf"\boxed{{1}} {HINT}")] * 3
-    assert tally(votes, rules, Decided(reward=1, source=Source.FEEDBACK)).hints
+    assert tally(votes, rules, (1, Source.FEEDBACK)).hints

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from afterwit.judging.prompts import short_prompts
-from afterwit.judging.voting import parse_evaluation, parse_hint
+from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 
 if TYPE_CHECKING:
     from afterwit.demo.world import LabelledCase, World
@@ -86,10 +86,12 @@ def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> d
     rewards, hints = answers([pair[0] for pair in asked]), answers([pair[1] for pair in asked])
     right: defaultdict[str, list[bool]] = defaultdict(list)
     for case, said, hinted in zip(judged, rewards, hints, strict=True):
-        vote = parse_hint(hinted, [message["content"] for message in case.following], quote_words=8)
+        vote = hint_vote(
+            Answer(words=hinted), [message["content"] for message in case.following], quote_words=8
+        )
         named = world.rules_named_in(vote.hint) if vote.hint is not None else set()
         is_valid = vote.hint is not None or vote.value == -1
         for kind in (case.kind, "all"):
-            right[f"reward {kind}"].append(parse_evaluation(said).value == case.reward)
+            right[f"reward {kind}"].append(evaluation_vote(Answer(words=said)).value == case.reward)
             right[f"hint {kind}"].append(is_valid and named == set(case.rules))
     return {name: fmean(answers) for name, answers in sorted(right.items())}

@@ -112,11 +112,11 @@ def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | No
     made = {(call.name, call.arguments) for call in response.tool_calls}
     decided, blind = None, None
     if feedback is not None and feedback.reward is not None:
-        decided = Decided(reward=feedback.reward, source=Source.FEEDBACK)
+        decided = (feedback.reward, Source.FEEDBACK)
         if reactions(next_state.messages):
             blind = view_of(conversation, response, replace(next_state, feedback=None))
     elif schema_error is not None:
-        decided = Decided(reward=-1, source=Source.SCHEMA)
+        decided = (-1, Source.SCHEMA)
     return JudgeCase(
         view=view_of(conversation, response, next_state),
         decided=decided,

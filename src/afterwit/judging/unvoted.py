@@ -17,7 +17,6 @@ from dataclasses import replace
 from afterwit.ids import plain_id
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, reactions
-from afterwit.judging.voting import Decided
 from afterwit.message import Message
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 
@@ -67,17 +66,14 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
     """
     words = own_words(next_state)
     if case.decided is not None:
-        found = case.decided
+        reward, source = case.decided
     elif words and reading.value:
-        found = Decided(reward=reading.value, source=Source.READ)
-    elif failed_call(next_state.messages):
-        found = Decided(reward=-1, source=Source.TOOL)
+        reward, source = reading.value, Source.READ
     else:
-        found = Decided(reward=0, source=Source.READ)
+        reward, source = (-1, Source.TOOL) if failed_call(next_state.messages) else (0, Source.READ)
     feedback = next_state.feedback.reward if next_state.feedback is not None else None
     complains = feedback == -1 or (feedback is None and reading.hint)
-    verdict = Verdict(reward=found.reward, source=found.source)
-    return with_own_words(verdict, words, reading, teach=complains)
+    return with_own_words(Verdict(reward=reward, source=source), words, reading, teach=complains)
 
 
 def with_own_words(verdict: Verdict, words: str, reading: Reading, *, teach: bool = True) -> Verdict:

@@ -70,12 +70,8 @@ class VoteRules:
         at_least(self, 1, "votes", "max_candidates", "quote_words")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """A reward that needs no vote, and what decided it."""
-
-    reward: int
-    source: Source
+Decided = tuple[int, Source]
+"""A reward that needs no vote, and what decided it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,43 +84,37 @@ class Answer:
 
 
 def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) -> Vote:
-    """`parse_evaluation` of an answer that came to its end; else an invalid vote."""
+    """The last `\\boxed{..}` outside thoughts, if it holds 1, -1 or 0 and closes an answer that came to its
+    end; else an invalid vote."""
     if not answer.finished:
         return Vote(question=question, words=answer.words, value=None, rejected=CUT)
-    return parse_evaluation(answer.words, question)
+    said = outside_thoughts(answer.words)
+    boxed = list(_BOX.finditer(said))
+    return Vote(question=question, words=answer.words, value=_boxed(boxed[-1], said) if boxed else None)
 
 
 def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
-    """`parse_hint` of an answer that came to its end; else an invalid vote."""
-    if not answer.finished:
-        return Vote(question=Question.HINT, words=answer.words, value=None, rejected=CUT)
-    return parse_hint(answer.words, said, quote_words=quote_words)
-
-
-def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vote:
-    """The last `\\boxed{..}` outside thoughts, if it holds 1, -1 or 0 and closes the answer; else an invalid
-    vote."""
-    said = outside_thoughts(words)
-    boxed = list(_BOX.finditer(said))
-    return Vote(question=question, words=words, value=_boxed(boxed[-1], said) if boxed else None)
-
-
-def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
     """Exactly one box, 1 or -1, and with 1 a hint between its marks. `said` are the next state's texts.
 
-    A hint with a fault makes the vote invalid, with the fault as the reason.
+    A hint with a fault makes the vote invalid, with the fault as the reason; so does an answer that did not
+    come to its end.
     """
-    told = outside_thoughts(words)
+
+    def vote(value: int | None, hint: str | None = None, rejected: str | None = None) -> Vote:
+        words = answer.words
+        return Vote(question=Question.HINT, words=words, value=value, hint=hint, rejected=rejected)
+
+    if not answer.finished:
+        return vote(None, rejected=CUT)
+    told = outside_thoughts(answer.words)
     bare = _HINT.sub("\n", told)
     boxed = list(_BOX.finditer(bare))
     value = _boxed(boxed[0], bare) if len(boxed) == len(_BOX.findall(told)) == 1 else None
     if value != 1:
-        return Vote(question=Question.HINT, words=words, value=value or None)
+        return vote(value or None)
     hint = (_HINT.findall(told) or [""])[-1].strip()
     fault = hint_fault(hint, said, quote_words=quote_words)
-    if fault is not None:
-        return Vote(question=Question.HINT, words=words, value=None, rejected=fault)
-    return Vote(question=Question.HINT, words=words, value=1, hint=hint)
+    return vote(1, hint) if fault is None else vote(None, rejected=fault)
 
 
 def _boxed(box: re.Match[str], answer: str) -> int | None:
@@ -177,14 +167,11 @@ def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = Non
     is_doubtful = rules.verify is Verify.UNANIMOUS or (
         rules.verify is Verify.CONSISTENT and found * faults >= 0
     )
-    voted = Decided(reward=0 if is_split and is_doubtful else found, source=Source.VOTES)
+    voted = 0 if is_split and is_doubtful else found
+    decided_reward, source = decided or (voted, Source.VOTES)
     praised = rules.verify is Verify.CONSISTENT and found == 1 and faults <= 0
-    return Verdict(
-        reward=(decided or voted).reward,
-        source=(decided or voted).source,
-        hints=() if praised and decided is None else hints(votes, rules),
-        votes=tuple(votes),
-    )
+    accepted = () if praised and decided is None else hints(votes, rules)
+    return Verdict(reward=decided_reward, source=source, hints=accepted, votes=tuple(votes))
 
 
 MIN_CHARS = 11
