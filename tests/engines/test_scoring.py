@@ -66,6 +66,15 @@ def test_a_model_that_cannot_be_packed_is_scored_row_by_row(qwen: Path) -> None:
         compare(found, qwen, row, 1e-10)
 
 
+def test_packing_is_tested_on_no_module_that_may_be_decoding_meanwhile(qwen: Path) -> None:
+    """The defect: within the test, weights in half precision were wide for the worker's thread as well."""
+    module, ran = load_module(qwen, CPU, torch.bfloat16), list[torch.nn.Module]()
+    module.model.layers[0].mlp.register_forward_pre_hook(lambda layer, given: ran.append(layer))
+    assert len(passes(module, ROWS, 10_000)) == 1
+    assert ran
+    assert module.model.layers[0].mlp not in ran
+
+
 def test_a_head_that_is_more_than_a_linear_layer_is_run_by_the_model_itself(qwen: Path) -> None:
     module = load_module(qwen, CPU, torch.float64)
     assert linear_head(module) is not None

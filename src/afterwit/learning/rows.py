@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from afterwit.learning.settings import LearnerSettings
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, groups, ratio
-from afterwit.weights.widened import widened
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class Packing:
         """Allowed if the setting and every model permit it. A model that does not is logged once."""
         if settings.packing == "off":
             return NEVER
-        unsupported = (unsupported_reason(model, widened=widened) for model in models if model is not None)
+        unsupported = (unsupported_reason(model) for model in models if model is not None)
         reasons = [reason for reason in unsupported if reason]
         for reason in reasons:
             _log_once(f"rows are not packed, but run one sequence each: {reason}")

@@ -5,8 +5,7 @@ A model whose attention is set to `NAME` attends as with `sdpa` unless it is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,12 +19,12 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from afterwit.agreement import MULTIPLE
 from afterwit.packing.flash import Inputs, Kernel, kernel_for, precise
 from afterwit.packing.pack import Block, Path, inputs, pack
+from afterwit.weights.widened import widened
 
 NAME = "afterwit_tree"
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Options of attention that some models use, and this one does not have."""
 
-Widened = Callable[[PreTrainedModel], AbstractContextManager[None]]
 ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
 """A trunk, a branch, a branch on it, one next to it, and another tree."""
 BY_LENGTH = ("dynamic", "longrope")
@@ -129,16 +128,13 @@ class _Attention(Function):
         return *(gradient.to(query.dtype) for gradient in (d_query, d_key, d_value)), None
 
 
-def unsupported_reason(
-    model: PreTrainedModel, attention: str = NAME, *, widened: Widened = nullcontext
-) -> str | None:
+def unsupported_reason(model: PreTrainedModel, attention: str = NAME) -> str | None:
     """Why the model cannot run packed rows. None if it can; its attention is then set up for them.
 
-    `attention` is the name of one that takes `tree=`. Within `widened` the model computes without rounding:
-    packed rows of a model in half precision may be as far from that as single ones are, three times over.
+    `attention` is the name of one that takes `tree=`.
     """
     if model not in _known:
-        _known[model] = _reason_in_config(model) or _reason_in_test(model, attention, widened)
+        _known[model] = _reason_in_config(model) or _reason_in_test(model, attention)
     return _known[model]
 
 
@@ -159,9 +155,11 @@ def _reason_in_config(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _reason_in_test(model: PreTrainedModel, attention: str, widened: Widened) -> str | None:
-    """How packing changes the logits of `ROWS`; None if by no more than rounding: three times the error of
-    single rows, if that was measured."""
+def _reason_in_test(model: PreTrainedModel, attention: str) -> str | None:
+    """How packing changes the logits of `ROWS`; None if by no more than rounding.
+
+    In half precision that is three times the distance of single rows from what the model computes in float32.
+    """
     before = model.config._attn_implementation
     alone = _alone(model)
     with widened(model):
