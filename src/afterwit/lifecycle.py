@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from afterwit.errors import IllegalMove
 
@@ -43,69 +44,67 @@ class ReasonClass(StrEnum):
     """`requeue` may put it back."""
 
 
+NOTHING, UNFIT, FAILED = ReasonClass.NOTHING_TO_LEARN, ReasonClass.NOT_TRAINABLE, ReasonClass.FAILED
+
+
 class Reason(StrEnum):
-    """Why a turn was skipped. The value is what the store holds and the metrics count."""
+    """Why a turn was skipped. The value is what the store holds and the metrics count.
 
-    NO_NEXT_STATE = "no_next_state"
-    NO_SIGNAL = "no_signal"
-    ALREADY_GOOD = "already_good"
-    ALREADY_CONFIDENT = "already_confident"
-    EMPTY_RESPONSE = "empty_response"
-    SUPERSEDED = "superseded"
-    REVERTED = "reverted"
-    FORGOTTEN = "forgotten"
-    CLIENT_LEFT = "client_left"
-    SIDE_TURN = "side_turn"
-    UNKNOWN_BRANCH = "unknown_branch"
-    AMBIGUOUS_PARENT = "ambiguous_parent"
-    KEY_DOES_NOT_TEACH = "key_does_not_teach"
-    NOT_SAMPLED_HERE = "not_sampled_here"
-    PENALTIES = "penalties"
-    GREEDY_WITHOUT_HINT = "greedy_without_hint"
-    TRUNCATED_SAMPLING_WITHOUT_HINT = "truncated_sampling_without_hint"
-    CUT_AT_LENGTH = "cut_at_length"
-    ALL_FORCED = "all_forced"
-    RENDER_MISMATCH = "render_mismatch"
-    TOO_LONG = "too_long"
-    STALE = "stale"
-    NOT_FINITE = "not_finite"
-    HELD_BACK = "held_back"
-    REVIEW_REFUSED = "review_refused"
-    EXCLUDED = "excluded"
-    HOLDS_SECRET = "holds_secret"
-    DOUBTFUL_HINT = "doubtful_hint"
-    INVALID_VOTES = "invalid_votes"
-    JUDGE_FAILED = "judge_failed"
-    TEACHER_FAILED = "teacher_failed"
-    LEARNER_FAILED = "learner_failed"
+    `words` is the reason for people. `reopened`: the end depends on the next state, so a new one, or
+    feedback, makes the turn ANSWERED again.
+    """
 
+    kind: ReasonClass
+    words: str
+    reopened: bool
 
-CLASS_OF: dict[Reason, ReasonClass] = {
-    **dict.fromkeys(Reason, ReasonClass.NOT_TRAINABLE),
-    **dict.fromkeys(
-        (
-            *(Reason.NO_NEXT_STATE, Reason.NO_SIGNAL, Reason.EMPTY_RESPONSE),
-            *(Reason.ALREADY_GOOD, Reason.ALREADY_CONFIDENT, Reason.DOUBTFUL_HINT),
-        ),
-        ReasonClass.NOTHING_TO_LEARN,
-    ),
-    **dict.fromkeys(
-        (
-            *(Reason.NOT_FINITE, Reason.HELD_BACK, Reason.INVALID_VOTES),
-            *(Reason.JUDGE_FAILED, Reason.TEACHER_FAILED, Reason.LEARNER_FAILED),
-        ),
-        ReasonClass.FAILED,
-    ),
-}
+    def __new__(cls, value: str, kind: ReasonClass = UNFIT, words: str = "", reopened: bool = False) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.kind, member.words, member.reopened = kind, words, reopened
+        return member
 
-REOPENED_BY_NEXT_STATE = frozenset(
-    (
-        *(Reason.NO_NEXT_STATE, Reason.NO_SIGNAL, Reason.ALREADY_GOOD, Reason.ALREADY_CONFIDENT),
-        *(Reason.GREEDY_WITHOUT_HINT, Reason.TRUNCATED_SAMPLING_WITHOUT_HINT, Reason.CUT_AT_LENGTH),
-        *(Reason.INVALID_VOTES, Reason.JUDGE_FAILED),
+    NO_NEXT_STATE = "no_next_state", NOTHING, "nothing followed", True
+    NO_SIGNAL = "no_signal", NOTHING, "what followed said neither good nor bad", True
+    ALREADY_GOOD = "already_good", NOTHING, "it was good already", True
+    ALREADY_CONFIDENT = "already_confident", NOTHING, "the model was sure of it already", True
+    EMPTY_RESPONSE = "empty_response", NOTHING, "the response was empty"
+    SUPERSEDED = "superseded", UNFIT, "it was asked for again"
+    REVERTED = "reverted", UNFIT, "what it taught was taken back"
+    FORGOTTEN = "forgotten", UNFIT, "its conversation was forgotten"
+    CLIENT_LEFT = "client_left", UNFIT, "the client left"
+    SIDE_TURN = "side_turn", UNFIT, "a title, a summary or a review beside the conversation"
+    UNKNOWN_BRANCH = "unknown_branch", UNFIT, "nobody knows yet which branch went on"
+    AMBIGUOUS_PARENT = "ambiguous_parent", UNFIT, "several turns may be the one before it"
+    KEY_DOES_NOT_TEACH = "key_does_not_teach", UNFIT, "its key may not teach"
+    NOT_SAMPLED_HERE = "not_sampled_here", UNFIT, "it was recorded elsewhere"
+    PENALTIES = "penalties", UNFIT, "it was sampled with penalties"
+    GREEDY_WITHOUT_HINT = "greedy_without_hint", UNFIT, "it was sampled greedily, and there was no hint", True
+    TRUNCATED_SAMPLING_WITHOUT_HINT = (
+        "truncated_sampling_without_hint",
+        UNFIT,
+        "its sampling was truncated, and there was no hint",
+        True,
     )
-)
-"""Ends that depend on the next state: a new one, or feedback, makes the turn ANSWERED again."""
+    CUT_AT_LENGTH = "cut_at_length", UNFIT, "it was cut at its length", True
+    ALL_FORCED = "all_forced", UNFIT, "all its tokens were forced"
+    RENDER_MISMATCH = "render_mismatch", UNFIT, "its prompt could not be rendered again as it was"
+    TOO_LONG = "too_long", UNFIT, "it is too long to train on"
+    STALE = "stale", UNFIT, "it is too old for the present weights"
+    NOT_FINITE = "not_finite", FAILED, "its numbers were not finite"
+    HELD_BACK = "held_back", FAILED, "its update would have lost what people approved"
+    REVIEW_REFUSED = "review_refused", UNFIT, "a person refused it"
+    EXCLUDED = "excluded", UNFIT, "its session teaches nothing"
+    HOLDS_SECRET = "holds_secret", UNFIT, "it holds a secret"
+    DOUBTFUL_HINT = "doubtful_hint", NOTHING, "its hint may be what a tool's words planted"
+    INVALID_VOTES = "invalid_votes", FAILED, "the judge's answers could not be read", True
+    JUDGE_FAILED = "judge_failed", FAILED, "the judge did not answer", True
+    TEACHER_FAILED = "teacher_failed", FAILED, "the teacher did not answer"
+    LEARNER_FAILED = "learner_failed", FAILED, "the learner failed"
+
+
+CLASS_OF = {reason: reason.kind for reason in Reason}
+REOPENED_BY_NEXT_STATE = frozenset(reason for reason in Reason if reason.reopened)
 REOPENED_ON_MAIN_LINE = frozenset((Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN))
 """Ends of turns off the main line. One that is on it after all is ANSWERED if its next state is known."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from afterwit.message import Message
 
@@ -109,19 +110,22 @@ class Verdict:
 
 
 class Flag(StrEnum):
-    """Why a person may want to look at a turn before it trains. The value is what the store holds."""
+    """Why a person may want to look at a turn before it trains: the value, as stored, and `words`."""
 
-    TOOL_WORDS = "tool_words"
-    """The hint comes from what tools returned: no person spoke."""
-    LINK = "link"
-    """The hint names an address that no person named."""
-    COMMAND = "command"
-    """The hint holds a shell command that no person named."""
-    STANDING_ORDER = "standing_order"
-    """The hint orders something for other conversations or people, or against the model's instructions."""
-    UNRELATED = "unrelated"
-    """The hint names something that nothing in the conversation names."""
-    TOOLS_CONTRADICT = "tools_contradict"
-    """The reward is against what several other sources approved, and only tools spoke: a call failed."""
-    CONTRADICTS = "contradicts"
-    """The reward contradicts several other sources, or its source rejected what they approved."""
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+    TOOL_WORDS = "tool_words", "the hint comes from what tools returned; no person spoke"
+    LINK = "link", "the hint names an address that no person named"
+    COMMAND = "command", "the hint holds a command that no person named"
+    STANDING_ORDER = "standing_order", "the hint orders something for other conversations or people"
+    UNRELATED = "unrelated", "the hint names something that nothing in the conversation names"
+    TOOLS_CONTRADICT = "tools_contradict", "a call failed of a kind that several other sources approved"
+    CONTRADICTS = (
+        "contradicts",
+        "it is against what several other sources said, or its source has been before",
+    )

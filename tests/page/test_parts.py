@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from afterwit.lifecycle import Reason, State
+from afterwit.lifecycle import State
 from afterwit.page import html as words
 from afterwit.page import plot
 from afterwit.page.lists import tokens_of
@@ -138,6 +138,5 @@ def test_the_numbers_of_updates_come_by_weight_and_have_names_for_people():
     assert titles == ["loss", "norm of the gradient", "z"]
 
 
-def test_every_state_and_reason_has_words():
+def test_every_state_has_words():
     assert set(words.STATES) == set(State)
-    assert set(words.REASONS) == set(Reason)

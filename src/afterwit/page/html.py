@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
-from afterwit.lifecycle import Reason, State
+from afterwit.lifecycle import State
 from afterwit.message import one_line
 
 HERE = Path(__file__).parent
@@ -40,41 +40,6 @@ STATES: Mapping[State, str] = {
     State.JUDGED: "waits to be learned from",
     State.TRAINED: "learned",
     State.SKIPPED: "not learned",
-}
-
-REASONS: Mapping[Reason, str] = {
-    Reason.NO_NEXT_STATE: "nothing followed",
-    Reason.NO_SIGNAL: "what followed said neither good nor bad",
-    Reason.ALREADY_GOOD: "it was good already",
-    Reason.ALREADY_CONFIDENT: "the model was sure of it already",
-    Reason.EMPTY_RESPONSE: "the response was empty",
-    Reason.DOUBTFUL_HINT: "its hint may be what a tool's words planted",
-    Reason.SUPERSEDED: "it was asked for again",
-    Reason.REVERTED: "what it taught was taken back",
-    Reason.FORGOTTEN: "its conversation was forgotten",
-    Reason.CLIENT_LEFT: "the client left",
-    Reason.SIDE_TURN: "a title, a summary or a review beside the conversation",
-    Reason.UNKNOWN_BRANCH: "nobody knows yet which branch went on",
-    Reason.AMBIGUOUS_PARENT: "several turns may be the one before it",
-    Reason.KEY_DOES_NOT_TEACH: "its key may not teach",
-    Reason.NOT_SAMPLED_HERE: "it was recorded elsewhere",
-    Reason.PENALTIES: "it was sampled with penalties",
-    Reason.GREEDY_WITHOUT_HINT: "it was sampled greedily, and there was no hint",
-    Reason.TRUNCATED_SAMPLING_WITHOUT_HINT: "its sampling was truncated, and there was no hint",
-    Reason.CUT_AT_LENGTH: "it was cut at its length",
-    Reason.ALL_FORCED: "all its tokens were forced",
-    Reason.RENDER_MISMATCH: "its prompt could not be rendered again as it was",
-    Reason.TOO_LONG: "it is too long to train on",
-    Reason.REVIEW_REFUSED: "a person refused it",
-    Reason.EXCLUDED: "its session teaches nothing",
-    Reason.HOLDS_SECRET: "it holds a secret",
-    Reason.STALE: "it is too old for the present weights",
-    Reason.NOT_FINITE: "its numbers were not finite",
-    Reason.HELD_BACK: "its update would have lost what people approved",
-    Reason.INVALID_VOTES: "the judge's answers could not be read",
-    Reason.JUDGE_FAILED: "the judge did not answer",
-    Reason.TEACHER_FAILED: "the teacher did not answer",
-    Reason.LEARNER_FAILED: "the learner failed",
 }
 
 
@@ -120,7 +85,6 @@ def _templates() -> Environment:
         "when": when,
         "plain": plain,
         "state_words": STATES.__getitem__,
-        "reason_words": REASONS.__getitem__,
         "signed": {None: "", -1: "\u22121", 0: "0", 1: "+1"}.__getitem__,
         "count": count,
         "one_line": partial(one_line, width=160),

@@ -22,7 +22,7 @@ from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, ReviewOutcome, Store, VersionRecord
-from afterwit.teaching.review import WHY, WORDS, waiting_for_review
+from afterwit.teaching.review import WHY, waiting_for_review
 from afterwit.turn import Kind, Sampled, Turn
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -117,7 +117,6 @@ def review(request: Request, gateway: Gateway, store: Store) -> Facts:
     return {
         "records": found[:PAGE_ROWS],
         "more": len(found) > PAGE_ROWS,
-        "why": WORDS,
         "rule": rule.review.value,
         "outcome": None if outcome is None else WHY[outcome],
     }

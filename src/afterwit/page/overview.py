@@ -11,7 +11,7 @@ from starlette.requests import Request
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.status import stages_of
 from afterwit.judging.checks import Judged
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
@@ -121,9 +121,7 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
         ReasonClass.NOT_TRAINABLE: "It cannot train",
     }
     ordered = sorted(counts.reasons.items(), key=lambda pair: -pair[1])
-    classes = [
-        (title, [pair for pair in ordered if CLASS_OF[pair[0]] is kind]) for kind, title in titles.items()
-    ]
+    classes = [(title, [pair for pair in ordered if pair[0].kind is kind]) for kind, title in titles.items()]
     return [(title, reasons) for title, reasons in classes if reasons]
 
 

@@ -16,12 +16,11 @@ from afterwit.build import store_of_home
 from afterwit.config import Settings, load
 from afterwit.errors import SettingError
 from afterwit.ids import turn_of_response
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.message import Message, one_line
 from afterwit.printing.ledger import became
 from afterwit.printing.terminal import WIDE, Terminal, moment, write_json
 from afterwit.store import Filter, Record, Store, summary
-from afterwit.teaching.review import WORDS
 from afterwit.turn import ImportedTurn, JudgedTurn, Kind, Turn
 from afterwit.verdict import Verdict
 
@@ -45,7 +44,7 @@ WIDTH = 200
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
 NEW_SEGMENT = (
-    "goes on in its session without a parent: behind a compaction, as another choice, or in the place of a"
+    "goes on in its session without a parent: after a compaction, as another choice, or in the place of a"
     " turn that began it"
 )
 ASIDE = "is beside a conversation (a title, a summary, a review){}: it is served and never trained on"
@@ -130,7 +129,7 @@ def _state(record: Record) -> Text:
         words += f" in {', '.join(map(str, record.trained_in))}"
     elif record.error is not None:
         words += f", waiting: {record.error}"
-    failed = record.reason is not None and CLASS_OF[record.reason] is ReasonClass.FAILED
+    failed = record.reason is not None and record.reason.kind is ReasonClass.FAILED
     return Text(words, style="red" if failed else COLOUR[record.state])
 
 
@@ -143,7 +142,7 @@ def review_lines(record: Record) -> Iterator[str]:
     for hint in () if verdict is None else verdict.hints:
         yield f"  hint      {' '.join(hint.split())}"
     for flag in record.flags:
-        yield f"  why       {WORDS[flag]}"
+        yield f"  why       {flag.words}"
 
 
 def review_json(record: Record) -> dict[str, Any]:

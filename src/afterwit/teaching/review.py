@@ -12,15 +12,6 @@ from afterwit.verdict import Flag
 AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
 """Flags that wait for a person under every kind of review."""
 
-WORDS: Mapping[Flag, str] = {
-    Flag.TOOL_WORDS: "the hint comes from what tools returned; no person spoke",
-    Flag.LINK: "the hint names an address that no person named",
-    Flag.COMMAND: "the hint holds a command that no person named",
-    Flag.STANDING_ORDER: "the hint orders something for other conversations or people",
-    Flag.UNRELATED: "the hint names something that nothing in the conversation names",
-    Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
-    Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
-}
 WHY: Mapping[ReviewOutcome, str] = {
     ReviewOutcome.ACCEPTED: "accepted: it may train",
     ReviewOutcome.REFUSED: "refused: it does not train",
