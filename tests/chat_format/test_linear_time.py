@@ -16,7 +16,7 @@ from afterwit.text import without_halves
 from tests.chat_format.families.transcripts import TOOLS, golden
 from tests.timing import check_linear
 
-SIZE = 5_000
+SIZE = 3_000
 """Characters of the smaller text."""
 TOKEN = 3
 """Characters of a streamed piece."""
@@ -27,7 +27,7 @@ PIECES = (" ", "a ", "{", '"', "[", ",", "<")
 def each() -> Iterator[Any]:
     """Each convention, streamed and whole; one for each way of reading is fast."""
     for convention in (*CONVENTIONS, NO_CALLS):
-        for how, token in (("streamed", TOKEN), ("whole", 10 * SIZE)):
+        for how, token in (("streamed", TOKEN), ("whole", 16 * SIZE)):
             marks = () if how == "streamed" and convention.name in QUICK else (pytest.mark.slow,)
             yield pytest.param(convention, token, id=f"{convention.name}-{how}", marks=marks)
 
@@ -73,4 +73,4 @@ def test_escapes_and_nested_json_are_read_in_linear_time(piece: str) -> None:
             for call in convention.calls:
                 call.quotes_end(text)
 
-    check_linear(read, lambda size: piece * (size // len(piece)), 10 * SIZE)
+    check_linear(read, lambda size: piece * (size // len(piece)), 4 * SIZE)
