@@ -289,7 +289,6 @@ class _PythonReader:
         self._next()
 
     def _take(self, kind: str, token: str | None = None) -> str:
-        """The current token, which must be this one."""
         found = self._token
         if self._kind != kind or (token is not None and found != token):
             raise ValueError(found)

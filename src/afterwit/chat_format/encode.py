@@ -201,7 +201,6 @@ def joins(tokenizer: Tokenizer, tokens: Sequence[str]) -> bool:
 
 
 def _random_texts(tokenizer: Tokenizer, tokens: Sequence[str]) -> Iterator[str]:
-    """Texts for the check, in which every added token occurs."""
     random = Random(0)
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     left = iter(random.sample(added, len(added)))

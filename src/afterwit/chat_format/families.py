@@ -285,7 +285,6 @@ def channel(header: str) -> str:
 
 
 def _read_message(text: str, schemas: Schemas) -> list[WrittenCall]:
-    """The call that a whole message is, its header included."""
     header, _, body = text.partition(MESSAGE)
     return written(recipient(header) or "", object_text(body or "{}"))
 
@@ -338,7 +337,6 @@ def _gemma_json(parts: list[str]) -> str:
 
 
 def _begun_gemma(text: str, schemas: Schemas) -> WrittenCall | None:
-    """The beginning of a call that ends with a quote mark."""
     named = _GEMMA_CALL.match(text)
     return WrittenCall(named[1], _gemma_json(text[named.end() :].split(_QUOTE)[:-1])) if named else None
 

@@ -166,7 +166,6 @@ class ResponseParser:
         raise EndOfResponse
 
     def _answer(self, text: str, *, trim: bool) -> Reading[None]:
-        """Content, and calls between marks."""
         begins = {call.begin: call for call in self._convention.calls}
         marks = (*begins, *self._convention.wrappers)
         while True:
@@ -211,7 +210,6 @@ class ResponseParser:
             raise
 
     def _messages(self) -> Reading[None]:
-        """Messages in channels (harmony)."""
         header, text = "", ""
         while True:
             header, text = yield from self._header(header + text)

@@ -213,7 +213,6 @@ def _named(messages: Sequence[Message]) -> list[Message]:
 
 
 def _leading(messages: Sequence[Message]) -> list[Message]:
-    """The system messages at the beginning."""
     return list(takewhile(lambda message: message.role in SYSTEM, messages))
 
 
@@ -277,7 +276,6 @@ def _answered_tools(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _merged(messages: Sequence[Message], belong: Callable[[Message, Message], bool]) -> list[Message]:
-    """Neighbours that belong together as one message."""
     merged: list[Message] = []
     for message in messages:
         if merged and belong(merged[-1], message):

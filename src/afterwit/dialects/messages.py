@@ -111,7 +111,6 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
 
 
 def _form(data: Mapping[str, Any]) -> JsonForm | None:
-    """The required form, in the current field or in the beta's."""
     config = data.get("output_config")
     config = {} if config is None else as_object(config, "output_config")
     forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
@@ -292,7 +291,6 @@ def _texts_of(blocks: Iterable[Block]) -> list[str]:
 
 
 def _document(block: Block) -> str:
-    """A document's text, or the placeholder of a file."""
     source = block.item("source")
     match source.get("type"):
         case "text":
@@ -404,7 +402,6 @@ class MessageEncoder:
                 self._close()
 
     def _enter(self, block: JsonObject) -> None:
-        """Open the block, unless one of its type is open."""
         if self._open != block["type"]:
             self._close()
             self._open, self._texts = block["type"], []
@@ -418,7 +415,6 @@ class MessageEncoder:
             self._texts.append(text)
 
     def _close(self) -> None:
-        """End the open block, if there is one."""
         # clients drop thoughts without a signature, or return them as text
         signature = base64.b64encode(self._head.turn.encode()).decode()
         if self._open == "thinking":

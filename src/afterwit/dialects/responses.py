@@ -193,7 +193,6 @@ def _messages(
 
 
 def _function(tool: Item) -> Tool | None:
-    """A function in chat's form."""
     storable(tool.data, tool.where)
     if tool.text("type") != "function":
         return None
@@ -478,7 +477,6 @@ class ResponseEncoder:
         }
 
     def _open(self, form: _Form, **fields: Any) -> None:
-        """Begin an item, after the one before."""
         self._close("completed")
         self._form, self._texts, self._logprobs = form, [], []
         identifier = f"{form.kind}_{self._turn}{self._counted[form.kind]}"
@@ -498,7 +496,6 @@ class ResponseEncoder:
         self._send_part(form, f"{form.text_event}.delta", delta=text, **_tokens(form, logprobs))
 
     def _framed(self, text: str, form: _Form) -> bytes:
-        """The event that adds text to the open item."""
         number, self._number = self._number, 0
         found = self._frames.get(len(self._items))
         if found is None:
