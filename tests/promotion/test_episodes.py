@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from afterwit.message import Message
-from afterwit.promotion.episodes import BadEnd, Step, closes, episode, without_end
+from afterwit.promotion.episodes import BadEnd, Step, closes, episode
 from afterwit.turn import Finish, Sampled, Sampling
 from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.binding.test_client_text import OPENCLAW
@@ -102,5 +102,6 @@ def test_an_episode_belongs_to_the_version_that_sampled_most_of_it(steps, versio
 
 def test_an_agent_that_never_came_back_made_a_bad_episode():
     turn = a_turn("a")
-    assert without_end(turn).bad is BadEnd.NO_END
-    assert (without_end(turn).session, without_end(turn).source) == (turn.session, turn.source)
+    found = episode([Step(turn=turn, verdict=None)], ended=False)
+    assert found.bad is BadEnd.NO_END
+    assert (found.session, found.source) == (turn.session, turn.source)

@@ -43,39 +43,46 @@ def approved(number: int, ids: tuple[int, ...]) -> SuiteItem:
     )
 
 
-def chosen(place: Place, prompt: tuple[int, ...]) -> tuple[int, ...]:
-    """What the newest version would say: its likeliest tokens."""
-    model, ids = place.trainer().policy().model, list(prompt)
+@pytest.fixture
+def model(place: Place) -> torch.nn.Module:
+    """The base, which serves before the first update."""
+    return place.trainer().policy().model
+
+
+def chosen(model: torch.nn.Module, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """What the model would say: its likeliest tokens."""
+    ids = list(prompt)
     with torch.no_grad():
         for _ in range(WORDS):
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
     return tuple(ids[len(prompt) :])
 
 
-def least_sure(place: Place, prompt: tuple[int, ...], ids: tuple[int, ...]) -> float:
-    """The least probability that the newest version gives one of these tokens."""
-    model = place.trainer().policy().model
+def least_sure(model: torch.nn.Module, prompt: tuple[int, ...], ids: tuple[int, ...]) -> float:
+    """The least probability that the model gives one of these tokens."""
     with torch.no_grad():
         given = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].softmax(dim=-1)
     return float(given[range(len(ids)), list(ids)].min())
 
 
-def contradicting(place: Place, renderer: Renderer, samples: Iterable[JudgedTurn]) -> list[JudgedTurn]:
+def contradicting(
+    model: torch.nn.Module, renderer: Renderer, samples: Iterable[JudgedTurn]
+) -> list[JudgedTurn]:
     """The first five whose likeliest response the model is sure of, and would not give after the hint."""
 
     def contradicts(sample: JudgedTurn) -> bool:
         ((_, hinted),), _ = hinted_prompts(sample.turn, HINTS[:1], renderer, Placement.LAST_USER, 512)
-        ids = chosen(place, sample.turn.prompt_ids)
-        sure = least_sure(place, sample.turn.prompt_ids, ids)
-        return sure > 0.7 and least_sure(place, hinted, ids) < 0.3
+        ids = chosen(model, sample.turn.prompt_ids)
+        sure = least_sure(model, sample.turn.prompt_ids, ids)
+        return sure > 0.7 and least_sure(model, hinted, ids) < 0.3
 
     return list(islice(filter(contradicts, samples), 5))
 
 
-def approve(place: Place, store: Store, count: int = 5) -> None:
+def approve(model: torch.nn.Module, store: Store, count: int = 5) -> None:
     """People approved what the model says anyway."""
     for number in range(count):
-        keep(store, approved(number, chosen(place, (5 + number, 6, 7))))
+        keep(store, approved(number, chosen(model, (5 + number, 6, 7))))
 
 
 def keep(store: Store, item: SuiteItem) -> None:
@@ -92,10 +99,12 @@ def keep(store: Store, item: SuiteItem) -> None:
     store.end_episode(ended, [item], steps=[item.turn], now=item.since)
 
 
-def thank(place: Place, store: Store, samples: list[JudgedTurn], *, source: str, since: float = 10.0) -> None:
+def thank(
+    model: torch.nn.Module, store: Store, samples: list[JudgedTurn], *, source: str, since: float = 10.0
+) -> None:
     """A person approved what the model says anyway, in turns that the store holds."""
     for sample in samples:
-        ids = chosen(place, sample.turn.prompt_ids)
+        ids = chosen(model, sample.turn.prompt_ids)
         sure = Sampled(
             ids=ids, logprobs=(-0.01,) * len(ids), versions=(0,) * len(ids), forced=(False,) * len(ids)
         )
@@ -113,11 +122,11 @@ def thank(place: Place, store: Store, samples: list[JudgedTurn], *, source: str,
         keep(store, SuiteItem.of(turn, since=since))
 
 
-def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place):
+def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place, model):
     trainer = place.trainer()
     policy = trainer.policy()
-    same = approved(1, chosen(place, (6, 6, 7)))
-    other = approved(2, tuple((id + 1) % 400 for id in chosen(place, (7, 6, 7))))
+    same = approved(1, chosen(model, (6, 6, 7)))
+    other = approved(2, tuple((id + 1) % 400 for id in chosen(model, (7, 6, 7))))
     assert trainer.kept(policy, [same, other]) == [(same, True), (other, False)]
     assert trainer.kept(policy, []) == []
 
@@ -128,12 +137,12 @@ def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place):
     ids=["what they complain of now", "what others approved", "what they approved after that complaint"],
 )
 def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing_else(
-    place, samples, renderer, source, since, held
+    place, model, samples, renderer, source, since, held
 ):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        thanked = contradicting(place, renderer, samples(*range(50, 90)))
-        thank(place, store, thanked, source=source, since=since)
+        thanked = contradicting(model, renderer, samples(*range(50, 90)))
+        thank(model, store, thanked, source=source, since=since)
     fill(place, samples(*range(4)))
     place.drain()
     assert set(states(place).values()) == {State.OPEN, Reason.HELD_BACK if held else State.TRAINED}
@@ -143,10 +152,12 @@ def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing
 
 
 @pytest.mark.parametrize("hints", [(), HINTS], ids=["no hint", "a hint about another kind"])
-def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(place, samples, renderer, hints):
+def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(
+    place, model, samples, renderer, hints
+):
     place = place.but(lr=1e-6)
     with place.store() as store:
-        thank(place, store, contradicting(place, renderer, samples(*range(50, 90))), source="test")
+        thank(model, store, contradicting(model, renderer, samples(*range(50, 90))), source="test")
     call = Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", name="run", arguments="{}"),))
     said = {"message": call} if hints else {}
     fill(place, [replace(each, turn=replace(each.turn, **said)) for each in samples(*range(4), hints=hints)])
@@ -156,24 +167,24 @@ def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(plac
         assert len(store.suite()) == 5
 
 
-def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, samples, renderer):
+def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, model, samples, renderer):
     with place.store() as store:
-        thank(place, store, contradicting(place, renderer, samples(*range(50, 90)))[:1], source="test")
+        thank(model, store, contradicting(model, renderer, samples(*range(50, 90)))[:1], source="test")
         (item,) = store.suite()
         turn = store.turn(item.turn).sampled_turn
     trainer = place.trainer()
     suspect = Suspect(item=item, turn=turn, hint=HINTS[0])
     assert trainer.contradicted([suspect]) == {item.turn}
     lost = replace(item, ids=tuple((id + 1) % 400 for id in item.ids))
-    assert trainer.contradicted([replace(suspect, item=lost)]) == frozenset()
+    assert trainer.contradicted([suspect._replace(item=lost)]) == frozenset()
     elsewhere = replace(turn, prompt_ids=(1, *turn.prompt_ids))
-    assert trainer.contradicted([replace(suspect, turn=elsewhere)]) == frozenset()
+    assert trainer.contradicted([suspect._replace(turn=elsewhere)]) == frozenset()
 
 
-def test_an_update_that_loses_what_was_approved_becomes_no_version(place, samples):
+def test_an_update_that_loses_what_was_approved_becomes_no_version(place, model, samples):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        approve(place, store)
+        approve(model, store)
     fill(place, samples(*range(4)))
     place.drain()
     assert place.versions.newest() == 0
@@ -187,10 +198,10 @@ def test_an_update_that_loses_what_was_approved_becomes_no_version(place, sample
     assert "held back" in said.message
 
 
-def test_held_turns_go_back_on_request(place, samples):
+def test_held_turns_go_back_on_request(place, model, samples):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        approve(place, store)
+        approve(model, store)
     fill(place, samples(*range(4)))
     place.drain()
     with place.store() as store:
@@ -198,10 +209,10 @@ def test_held_turns_go_back_on_request(place, samples):
     assert set(states(place).values()) == {State.JUDGED}
 
 
-def test_the_manifest_of_a_gentle_update_says_that_it_lost_nothing(place, samples):
+def test_the_manifest_of_a_gentle_update_says_that_it_lost_nothing(place, model, samples):
     place = place.but(lr=1e-6)
     with place.store() as store:
-        approve(place, store)
+        approve(model, store)
     fill(place, samples(*range(4)))
     place.drain()
     suite = place.versions.all()[-1].suite
@@ -209,10 +220,10 @@ def test_the_manifest_of_a_gentle_update_says_that_it_lost_nothing(place, sample
     assert suite.lost == {"text": (0, 5)}
 
 
-def test_switched_off_every_finite_update_is_served(place, samples):
+def test_switched_off_every_finite_update_is_served(place, model, samples):
     place = replace(place.but(lr=RUIN), promotion=PromotionSettings(enabled=False))
     with place.store() as store:
-        approve(place, store)
+        approve(model, store)
     fill(place, samples(*range(4)))
     place.drain()
     assert place.versions.newest() == 1
@@ -220,10 +231,10 @@ def test_switched_off_every_finite_update_is_served(place, samples):
 
 
 @pytest.mark.parametrize("phase", [Phase.SCORING, Phase.STEPPED])
-def test_a_kill_before_a_hold_leaves_the_turns_waiting(place, samples, processes, phase):
+def test_a_kill_before_a_hold_leaves_the_turns_waiting(place, model, samples, processes, phase):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        approve(place, store)
+        approve(model, store)
     fill(place, samples(*range(4)))
     child = processes.Process(target=learn_and_die, args=(place, phase, 1))
     child.start()

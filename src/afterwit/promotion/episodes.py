@@ -7,9 +7,10 @@ or feedback follow it; the episode holds the turns before it, back to the one th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from afterwit.adapters import SHARED
 from afterwit.judging.questions import reactions
@@ -32,8 +33,7 @@ class BadEnd(StrEnum):
     """A response did not come to its end, though the client had asked for no shorter one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """A turn of an episode with its verdict; None: it has none."""
 
     turn: RecordedTurn
@@ -74,87 +74,52 @@ def closes(next_state: NextState | None) -> bool:
     return any(message.role == "user" for message in reactions(next_state.messages))
 
 
-def episode(steps: Sequence[Step]) -> Episode:
-    """The episode of these turns, oldest first; the last one closed it."""
-    last = steps[-1]
-    bad = _bad_end(steps)
-    return Episode(
-        turn=last.turn.id,
-        session=last.turn.session,
-        source=last.turn.source,
-        version=_version(step.turn for step in steps),
-        bad=bad,
-        complaint=last.verdict is not None and last.verdict.reward == -1,
-        kind=_kind(steps),
-        approved=() if bad else tuple(step.turn.id for step in _approved(steps)),
-        adapter=_adapter(last.turn),
-    )
+def episode(steps: Sequence[Step], *, ended: bool = True) -> Episode:
+    """The episode of these turns, oldest first; the last one closed it.
 
-
-def without_end(turn: RecordedTurn) -> Episode:
-    """The episode of an agent that called a tool and never came back."""
-    return Episode(
-        turn=turn.id,
-        session=turn.session,
-        source=turn.source,
-        version=_version([turn]),
-        bad=BadEnd.NO_END,
-        complaint=False,
-        kind=stratum_of(turn.message),
-        approved=(),
-        adapter=_adapter(turn),
-    )
-
-
-def _kind(steps: Sequence[Step]) -> str:
-    called = (step.turn.message for step in steps if step.turn.message.tool_calls)
-    return stratum_of(next(called, steps[-1].turn.message))
-
-
-def _version(turns: Iterable[RecordedTurn]) -> int:
-    """Of two that sampled as much, the newer one."""
+    `ended`: False for an agent that called a tool and never came back.
+    """
+    turns, last = [step.turn for step in steps], steps[-1].turn
+    bad = _bad_end(steps) if ended else BadEnd.NO_END
+    called = next((turn for turn in turns if turn.message.tool_calls), last)
     tokens = Counter(each for turn in turns if isinstance(turn, Turn) for each in turn.sampled.versions)
-    return max(tokens, key=lambda version: (tokens[version], version), default=0)
-
-
-def _adapter(turn: RecordedTurn) -> str:
-    return turn.adapter if isinstance(turn, Turn) else SHARED
+    return Episode(
+        turn=last.id,
+        session=last.session,
+        source=last.source,
+        # of two that sampled as much, the newer one
+        version=max(tokens, key=lambda version: (tokens[version], version), default=0),
+        bad=bad,
+        complaint=steps[-1].verdict is not None and steps[-1].verdict.reward == -1,
+        kind=stratum_of(called.message),
+        approved=() if bad else _approved(steps),
+        adapter=last.adapter if isinstance(last, Turn) else SHARED,
+    )
 
 
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
-    verdict = steps[-1].verdict
-    found = {
-        BadEnd.DISPLEASED: verdict is not None
-        and verdict.reward == -1
-        and verdict.undivided
-        and not verdict.hints,
-        BadEnd.REPEATED_CALL: any(
-            step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps
-        ),
-        BadEnd.CUT_AT_LENGTH: any(_cut(step.turn) for step in steps),
-    }
-    return next((reason for reason, holds in found.items() if holds), None)
+    last = steps[-1].verdict
+    if last is not None and last.reward == -1 and last.undivided and not last.hints:
+        return BadEnd.DISPLEASED
+    if any(step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps):
+        return BadEnd.REPEATED_CALL
+    for step in steps:
+        turn = step.turn
+        if turn.finish is Finish.LENGTH and not (
+            isinstance(turn, Turn)  # else the client's own wish may have ended it
+            and turn.sampling.limit_asked
+            and len(turn.sampled.ids) >= turn.sampling.max_tokens
+        ):
+            return BadEnd.CUT_AT_LENGTH
+    return None
 
 
-def _cut(turn: RecordedTurn) -> bool:
-    """Whether something else than the client's own wish ended the response."""
-    if turn.finish is not Finish.LENGTH:
-        return False
-    if not isinstance(turn, Turn):
-        return True
-    return not turn.sampling.limit_asked or len(turn.sampled.ids) < turn.sampling.max_tokens
-
-
-def _approved(steps: Sequence[Step]) -> Sequence[Step]:
+def _approved(steps: Sequence[Step]) -> tuple[str, ...]:
     *before, last = steps
     if last.verdict is None or last.verdict.reward == 0 or not last.verdict.undivided:
         return ()
-    good = [step for step in before if _surely_good(step.verdict)]
     if last.verdict.reward == -1:
-        return good
-    kept = [step for step in before if step.verdict is None or step.verdict.reward >= 0]
-    return [*kept, last]
-
-
-def _surely_good(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.reward == 1 and verdict.undivided
+        surely = (step for step in before if step.verdict is not None and step.verdict.undivided)
+        return tuple(step.turn.id for step in surely if step.verdict and step.verdict.reward == 1)
+    kept = (step for step in before if step.verdict is None or step.verdict.reward >= 0)
+    return (*(step.turn.id for step in kept), last.turn.id)

@@ -79,35 +79,37 @@ class Gate:
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
         """Store that an update was held. Call it in the transaction that ends the update's turns."""
-        version = self._versions.newest()
-        self._store.decided(
-            Event(
-                kind=EventKind.HOLD,
-                at=now,
-                version=version,
-                evidence=evidence,
-                words=words,
-                adapter=self._adapter,
-            )
+        event = Event(
+            kind=EventKind.HOLD,
+            at=now,
+            version=self._versions.newest(),
+            evidence=evidence,
+            words=words,
+            adapter=self._adapter,
         )
+        self._store.decided(event)
 
     def suspects(self, complaints: Sequence[Complaint], *, work: int) -> list[Suspect]:
         """The approved turns that those who approved them may want otherwise by now, because they complain of
         a response of the same kind in an update of `work` tokens."""
         if not self._settings.enabled or not complaints:
             return []
-        return suspects(self._store.suite(self._adapter), complaints, self._turn, tokens=self._budget(work))
+
+        def turn_of(id: str) -> Turn | None:
+            try:
+                return self._store.turn(id).sampled_turn
+            except TurnNotFound:  # its content is gone
+                return None
+
+        return suspects(self._store.suite(self._adapter), complaints, turn_of, tokens=self._budget(work))
 
     def withdraw(self, turns: Collection[str]) -> None:
         """Remove these turns from the suite, because their approver has changed their mind."""
         if turns:
             self._store.withdraw(sorted(turns))
             were = "response is" if len(turns) == 1 else "responses are"
-            log.info(
-                "promotion: %d approved %s no longer asked for: their source now asks for something else",
-                len(turns),
-                were,
-            )
+            words = "promotion: %d approved %s no longer asked for: their source now asks for something else"
+            log.info(words, len(turns), were)
 
     def backed_off(
         self, learner: LearnerSettings, objective: ObjectiveSettings
@@ -144,13 +146,6 @@ class Gate:
         safe = confirmed(self._store.events(self._adapter))
         row = good_row(self._store.episodes(self._adapter, after=safe))
         return frozenset({safe, *(episode.version for episode in row[-self._settings.confirm_after :])})
-
-    def _turn(self, id: str) -> Turn | None:
-        """The turn if its content is still there."""
-        try:
-            return self._store.turn(id).sampled_turn
-        except TurnNotFound:
-            return None
 
     def _budget(self, work: int) -> int:
         return max(LEAST_TOKENS, int(self._settings.share_of_update * work))

@@ -11,7 +11,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
 
 from afterwit.message import Message
 from afterwit.promotion.evidence import e_value
@@ -171,43 +172,31 @@ def chosen_items(
     With `tokens`, the strata give one item each in rounds, while the next one fits. `turn` chooses the first
     stratum, so that none is always left out. `shared`: a beginning that several items share is read once.
     """
-    found = _newest(items, settings, without)
-    return found if tokens is None else _within(found, tokens, turn, shared)
-
-
-def _newest(
-    items: Iterable[SuiteItem], settings: PromotionSettings, without: Collection[str]
-) -> list[SuiteItem]:
     left = sorted(
         (item for item in items if item.turn not in without), key=lambda item: (-item.since, item.turn)
     )
     sources = Counter(stratum for stratum, _ in {(item.stratum, item.source) for item in left})
-    of_stratum: Counter[str] = Counter()
     of_source: Counter[tuple[str, str]] = Counter()
-    found = []
-    for item in left:
-        place = (item.stratum, item.source)
-        most = max(settings.per_source, math.ceil(settings.per_kind / sources[item.stratum]))
-        if of_stratum[item.stratum] < settings.per_kind and of_source[place] < most:
-            of_stratum[item.stratum] += 1
-            of_source[place] += 1
-            found.append(item)
-    return found
-
-
-def _within(items: Sequence[SuiteItem], tokens: int, turn: int, shared: bool) -> list[SuiteItem]:
     strata: dict[str, list[SuiteItem]] = defaultdict(list)
-    for item in items:
-        strata[item.stratum].append(item)
+    newest = []
+    for item in left:
+        place, stratum = (item.stratum, item.source), strata[item.stratum]
+        most = max(settings.per_source, math.ceil(settings.per_kind / sources[item.stratum]))
+        if len(stratum) < settings.per_kind and of_source[place] < most:
+            of_source[place] += 1
+            stratum.append(item)
+            newest.append(item)
+    if tokens is None or not newest:
+        return newest
     names = sorted(strata)
-    names = names[turn % len(names) :] + names[: turn % len(names)] if names else []
-    rounds = (strata[name][at] for at in range(len(items)) for name in names if at < len(strata[name]))
-    found, left, read = [], tokens, set[int]()
-    for item in rounds:
+    first = turn % len(names)
+    rounds = zip_longest(*(strata[name] for name in names[first:] + names[:first]))
+    found, read = [], set[int]()
+    for item in (each for each in chain.from_iterable(rounds) if each is not None):
         beginnings = _beginnings(item) if shared else []
         cost = len(item) - BLOCK * sum(beginning in read for beginning in beginnings)
-        if cost <= left:
-            left -= cost
+        if cost <= tokens:
+            tokens -= cost
             read.update(beginnings)
             found.append(item)
     return found
@@ -221,16 +210,14 @@ def _beginnings(item: SuiteItem) -> list[int]:
     return found[1:]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complaint:
+class Complaint(NamedTuple):
     """A turn that drew a complaint with a hint."""
 
     turn: Turn
     hint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
+class Suspect(NamedTuple):
     """An approved turn that its source may want otherwise by now."""
 
     item: SuiteItem
@@ -256,9 +243,8 @@ def suspects(
         about = complaint.turn
         for item in items:
             same = (item.source, item.stratum) == (about.source, stratum_of(about.message))
-            if not same or item.since >= about.created or item.turn == about.id or 2 * len(item) > left:
-                continue
-            if (turn := turn_of(item.turn)) is not None:
+            later = same and item.since < about.created and item.turn != about.id
+            if later and 2 * len(item) <= left and (turn := turn_of(item.turn)) is not None:
                 left -= 2 * len(item)
-                found.append(Suspect(item=item, turn=turn, hint=complaint.hint))
+                found.append(Suspect(item, turn, complaint.hint))
     return found

@@ -8,16 +8,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason
 from afterwit.progress import PersonRequest
-from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
+from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode
 from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirmed
 from afterwit.promotion.evidence import confirming, may_end_badly, watch_evidence
 from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import SuiteItem
-from afterwit.store import Record, Store, VersionRecord
+from afterwit.store import Record, Store
 from afterwit.turn import Turn
 from afterwit.verdict import Flag, Source, Verdict
 
@@ -50,47 +51,43 @@ class WatchOver:
         line = store.line(turn)
         if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):
             return
-        steps = _episode_of(line)
-        ended = episode([Step(turn=record.turn, verdict=_known(record)) for record in steps])
+        before = list(takewhile(lambda record: not closes(record.next_state), reversed(line[:-1])))
+        steps = [*reversed(before), line[-1]]
+        ended = episode([Step(record.turn, _known(record)) for record in steps])
         if steps[-1].verdict is None and ended.bad is None:
             return
         others = store.ended_choices(turn)
         if others and ended.bad is not None:
             return
-        self._end(store, ended, steps, instead_of=others, now=now)
-        store.review(_tool_hints_approved(ended, steps), accept=True, now=now)
+        self._end(store, ended, steps, others, now=now)
+        if turn in ended.approved:  # hints that come from tool results alone may teach now
+            tool_hints = (record.turn.id for record in steps[:-1] if record.flags == (Flag.TOOL_WORDS,))
+            store.review([each for each in tool_hints if each in ended.approved], accept=True, now=now)
 
     def sweep(self, store: Store, *, now: float) -> int:
         """End the episodes of agents that called a tool and never came back; returns how many."""
         with store.transaction():
             found = store.unended(before=now - self._settings.no_end_s)
             for record in found:
-                self._end(store, without_end(record.turn), [record], now=now)
+                ended = episode([Step(record.turn, None)], ended=False)
+                self._end(store, ended, [record], (), now=now)
         return len(found)
 
     def _end(
-        self,
-        store: Store,
-        ended: Episode,
-        steps: Sequence[Record],
-        *,
-        instead_of: Sequence[str] = (),
-        now: float,
+        self, store: Store, ended: Episode, steps: Sequence[Record], others: Sequence[str], *, now: float
     ) -> None:
-        approved = [
-            record.turn
+        """Store an episode, and decide for its adapter; other adapters' requests do not count."""
+        items = [
+            SuiteItem.of(record.turn, since=now)
             for record in steps
             if record.turn.id in ended.approved and record.reason is not Reason.HOLDS_SECRET
+            if isinstance(record.turn, Turn)
         ]
-        items = [SuiteItem.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
-        replaced = [*(record.turn.id for record in steps), *instead_of]
-        store.end_episode(ended, items, steps=replaced, now=now)
-        if self._settings.enabled:
-            self._decide(store, ended.adapter, now=now)
-
-    def _decide(self, store: Store, adapter: str, *, now: float) -> None:
-        """Of one adapter: other adapters' requests do not count."""
-        settings, safe = self._settings, confirmed(store.events(adapter))
+        store.end_episode(ended, items, steps=[*(record.turn.id for record in steps), *others], now=now)
+        settings, adapter = self._settings, ended.adapter
+        if not settings.enabled:
+            return
+        safe = confirmed(store.events(adapter))
         episodes = store.episodes(adapter, after=safe)
         bound = may_end_badly(
             settings.may_end_badly,
@@ -99,61 +96,46 @@ class WatchOver:
         )
         evidence = watch_evidence(episodes, bound=bound)
         if evidence >= settings.alarm_at:
-            self._alarm(store, adapter, episodes, evidence, safe, now=now)
-        elif (first := confirming(episodes, after=settings.confirm_after, bound=bound)) is not None:
-            self._confirm(store, adapter, first.version, now=now)
-
-    def _alarm(
-        self,
-        store: Store,
-        adapter: str,
-        episodes: Sequence[Episode],
-        evidence: float,
-        safe: int,
-        *,
-        now: float,
-    ) -> None:
-        versions = store.versions(adapter)
-        if not _learned_since(safe, versions):
+            _alarm(store, adapter, episodes, evidence, safe, now=now)
             return
-        newest = episodes[-TOLD:]
-        ends = Counter(ENDS[each.bad] for each in newest if each.bad is not None)
-        counted = ", ".join(f"{count} {end}" for end, count in ends.most_common())
-        where = f"version {safe}, the last confirmed one" if safe else "the model as it came"
-        words = f"of the last {len(newest)} requests, these ended badly: {counted}; back to {where}"
-        log.warning("promotion: %s", words)
-        store.decided(
-            Event(
-                kind=EventKind.ALARM,
-                at=now,
-                version=versions[-1].number,
-                evidence=evidence,
-                words=words,
-                adapter=adapter,
+        first = confirming(episodes, after=settings.confirm_after, bound=bound)
+        if first is not None and first.version > safe:
+            words = (
+                f"version {first.version} is confirmed: since it came, {settings.confirm_after} requests"
+                " ended well and none badly"
             )
-        )
-        alarms = alarms_in_a_row(store.events(adapter))
-        if alarms % PAUSE_AFTER_ALARMS == 0:
-            why = (
-                f"{alarms} times in a row more requests ended badly than before, and what had been learned"
-                " was taken back: look at `afterwit versions` and `afterwit turns`, lower learner.lr or raise"
-                " objective.beta, then `afterwit resume`"
+            confirm, version = EventKind.CONFIRM, first.version
+            store.decided(
+                Event(kind=confirm, at=now, version=version, evidence=0.0, words=words, adapter=adapter)
             )
-            store.pause(why, now=now, adapter=None if adapter == SHARED else adapter)
+            suite = next((each.suite for each in store.versions() if each.number == version), None)
+            if suite is not None and suite.lost_turns:
+                store.retire(suite.lost_turns)
 
-    def _confirm(self, store: Store, adapter: str, version: int, *, now: float) -> None:
-        if version <= confirmed(store.events(adapter)):
-            return
-        words = (
-            f"version {version} is confirmed: since it came, {self._settings.confirm_after} requests ended"
-            " well and none badly"
+
+def _alarm(
+    store: Store, adapter: str, episodes: Sequence[Episode], evidence: float, safe: int, *, now: float
+) -> None:
+    """Take back what was learned after the safe version, if the newest one holds any of it."""
+    versions = store.versions(adapter)
+    if not versions or versions[-1].number <= safe or versions[-1].restores == safe:
+        return
+    newest = episodes[-TOLD:]
+    ends = Counter(ENDS[each.bad] for each in newest if each.bad is not None)
+    counted = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+    where = f"version {safe}, the last confirmed one" if safe else "the model as it came"
+    words = f"of the last {len(newest)} requests, these ended badly: {counted}; back to {where}"
+    log.warning("promotion: %s", words)
+    alarm, version = EventKind.ALARM, versions[-1].number
+    store.decided(Event(kind=alarm, at=now, version=version, evidence=evidence, words=words, adapter=adapter))
+    alarms = alarms_in_a_row(store.events(adapter))
+    if alarms % PAUSE_AFTER_ALARMS == 0:
+        why = (
+            f"{alarms} times in a row more requests ended badly than before, and what had been learned"
+            " was taken back: look at `afterwit versions` and `afterwit turns`, lower learner.lr or raise"
+            " objective.beta, then `afterwit resume`"
         )
-        store.decided(
-            Event(kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words, adapter=adapter)
-        )
-        suite = next((each.suite for each in store.versions() if each.number == version), None)
-        if suite is not None and suite.lost_turns:
-            store.retire(suite.lost_turns)
+        store.pause(why, now=now, adapter=None if adapter == SHARED else adapter)
 
 
 def requests_of(episodes: Iterable[Episode]) -> list[PersonRequest]:
@@ -177,32 +159,3 @@ def _known(record: Record) -> Verdict | None:
     if record.verdict is None and feedback is not None and feedback.reward == -1:
         return Verdict(reward=-1, source=Source.FEEDBACK)
     return record.verdict
-
-
-def _episode_of(line: Sequence[Record]) -> list[Record]:
-    """The last turn of a line with those before it, back to the one that closed the episode before."""
-    steps = [line[-1]]
-    for record in reversed(line[:-1]):
-        if closes(record.next_state):
-            break
-        steps.insert(0, record)
-    return steps
-
-
-def _tool_hints_approved(ended: Episode, steps: Sequence[Record]) -> list[str]:
-    """The steps before a person's approval whose hints come from tool results alone: they may teach now."""
-    if steps[-1].turn.id not in ended.approved:
-        return []
-    return [
-        record.turn.id
-        for record in steps[:-1]
-        if record.turn.id in ended.approved and record.flags == (Flag.TOOL_WORDS,)
-    ]
-
-
-def _learned_since(safe: int, versions: Sequence[VersionRecord]) -> bool:
-    """Whether the newest version holds anything that was learned after the safe one."""
-    if not versions:
-        return False
-    newest = versions[-1]
-    return newest.number > safe and newest.restores != safe

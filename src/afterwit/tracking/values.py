@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from afterwit.judging.checks import Judged
 from afterwit.progress import PersonRequest
+from afterwit.promotion.episodes import Episode
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Store, VersionRecord
 from afterwit.version import Origin
@@ -39,14 +40,14 @@ def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None
     if len(found) < 2:
         return None
     version, before = found
-    since, until = before.committed_at, version.committed_at
-    outcomes = _between(store.judged_turns(limit=MOST), since, until)
-    episodes = _between(store.all_episodes(limit=MOST), since, until)
-    return version, {
-        **of_version(version),
-        **({} if outcomes is None else of_judge(outcomes)),
-        **({} if episodes is None else of_people(requests_of(episodes))),
-    }
+    values = of_version(version)
+    judged = _between(store.judged_turns(limit=MOST), before.committed_at, version.committed_at)
+    episodes = _between(store.all_episodes(limit=MOST), before.committed_at, version.committed_at)
+    if judged is not None:
+        values |= of_judge(judged)
+    if episodes is not None:
+        values |= of_people(requests_of(episodes))
+    return version, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +65,9 @@ def newest(store: Store) -> Newest:
     """Takes a time that does not depend on the store's size."""
     versions = store.newest_versions(limit=NEWEST_VERSIONS)
     update = next((each for each in versions if each.origin is Origin.UPDATE), None)
-    values = {
-        **({} if update is None else of_version(update)),
-        **of_judge(store.judged_turns(limit=NEWEST_TURNS)),
-        **of_people(requests_of(store.all_episodes(limit=NEWEST_TURNS))),
-    }
+    values = {} if update is None else of_version(update)
+    values |= of_judge(store.judged_turns(limit=NEWEST_TURNS))
+    values |= of_people(requests_of(store.all_episodes(limit=NEWEST_TURNS)))
     if not versions:
         return Newest(values=values)
     return Newest(version=versions[0].number, committed_at=versions[0].committed_at, values=values)
@@ -76,14 +75,11 @@ def newest(store: Store) -> Newest:
 
 def of_version(version: VersionRecord) -> dict[str, float]:
     """The groups `version`, `learner`, `time` and `suite`. Unmeasured and non-finite values are left out."""
-    metrics = {
-        name: value
-        for name, value in version.metrics.items()
-        if value is not None and math.isfinite(value)  # the store returns None for what is not finite
-    }
     found = {"version/trained": float(version.trained), "version/replayed": float(version.replayed)}
     if version.restores is not None:
         found["version/restores"] = float(version.restores)
+    # the store returns None for what is not finite
+    metrics = {n: v for n, v in version.metrics.items() if v is not None and math.isfinite(v)}
     for name, value in metrics.items():
         is_time = name.startswith(SECONDS)
         found[f"time/{name.removeprefix(SECONDS)}" if is_time else f"learner/{name}"] = value
@@ -103,31 +99,25 @@ def of_version(version: VersionRecord) -> dict[str, float]:
 
 def of_judge(outcomes: Sequence[Judged]) -> dict[str, float]:
     """The group `judge`: the number of judged turns, and shares of them."""
-    return {"judge/turns": float(len(outcomes))} | _shares(
-        {
-            "judge/hint_rate": [each.hinted for each in outcomes],
-            "judge/good": [each.reward == 1 for each in outcomes],
-            "judge/bad": [each.reward == -1 for each in outcomes],
-        }
-    )
+    flags = {
+        "judge/hint_rate": [each.hinted for each in outcomes],
+        "judge/good": [each.reward == 1 for each in outcomes],
+        "judge/bad": [each.reward == -1 for each in outcomes],
+    }
+    return {"judge/turns": float(len(outcomes)), **_shares(flags)}
 
 
 def of_people(requests: Sequence[PersonRequest]) -> dict[str, float]:
     """The group `people`: the number of requests, and the share that drew a complaint."""
-    complaints = {"people/complaint_rate": [each.complaint for each in requests]}
-    return {"people/requests": float(len(requests))} | _shares(complaints)
+    flags = {"people/complaint_rate": [each.complaint for each in requests]}
+    return {"people/requests": float(len(requests)), **_shares(flags)}
 
 
-def _shares(found: dict[str, list[bool]]) -> dict[str, float]:
-    return {name: sum(each) / len(each) for name, each in found.items() if each}
+def _shares(flags: dict[str, list[bool]]) -> dict[str, float]:
+    return {name: sum(each) / len(each) for name, each in flags.items() if each}
 
 
-class _Timed(Protocol):
-    @property
-    def at(self) -> float: ...
-
-
-Timed = TypeVar("Timed", bound=_Timed)
+Timed = TypeVar("Timed", Judged, Episode)
 
 
 def _between(found: Sequence[Timed], since: float, until: float) -> list[Timed] | None:
