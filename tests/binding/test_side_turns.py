@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.binding.request import ClientSession, IncomingRequest, Shape, read_request, shape_of
-from afterwit.binding.side_turns import Patterns, classify, differs, known_patterns
+from afterwit.binding.side_turns import classify, differs, known_patterns
 from afterwit.message import Conversation
 from afterwit.turn import Kind
 from tests.binding.bindings import recorded, says
@@ -141,11 +141,6 @@ def test_a_pattern_counts_only_in_its_place():
 def test_the_open_messages_are_those_after_the_last_answer():
     assert read(HI, says("assistant", "a"), says("tool", "b"), HI).open == 2
     assert read(HI).open == 0
-
-
-def test_patterns_of_another_version_are_refused():
-    with pytest.raises(ValueError, match="version 2"):
-        Patterns.read({"version": 2, "patterns": []})
 
 
 def test_every_known_pattern_is_long_enough_to_be_no_coincidence():

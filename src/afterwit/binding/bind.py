@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from afterwit.binding.evidence import Candidate, Evidence, Recent, evidence_of, latest, paraphrased
+from afterwit.binding.evidence import Candidate, Recent, Relation, latest, paraphrased, relation_of
 from afterwit.binding.next_state import reaction, with_our_ids
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
@@ -36,30 +36,6 @@ class Binding:
     after it, or a person continues after it although it seemed to be apart from another session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Relation:
-    """The relation to a stored turn. Without one, a request begins a session or continues `session`."""
-
-    session: str | None = None
-    parent: str | None = None
-    relative: Candidate | None = None
-    """The turn whose session shows the usual signature of requests."""
-    answers: str | None = None
-    after: int = 0
-    """Index of the first message that answers."""
-    rest: tuple[Message, ...] = ()
-    """The part of an earlier message that already answers."""
-    retry_of: str | None = None
-    rejects: str | None = None
-    reason: Reason | None = None
-    confirms: str | None = None
-
-    @property
-    def begins(self) -> bool:
-        """Whether the request begins a conversation, or a new segment of one."""
-        return not (self.parent or self.retry_of or self.rejects or self.reason)
-
-
 def bind(
     incoming: IncomingRequest,
     candidates: Sequence[Candidate],
@@ -74,7 +50,7 @@ def bind(
     """
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
     known = known_patterns() if patterns is None else patterns
-    relation = _relation(incoming, others, evidence_of(incoming, others, recent))
+    relation = relation_of(incoming, others, recent)
     relative, session = relation.relative, relation.session
     about = _about(incoming, recent, relation)
     on_side = relative is not None and relative.kind is Kind.SIDE
@@ -123,64 +99,7 @@ def bind(
     )
 
 
-def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate], found: Evidence) -> _Relation:
-    """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
-    same, summary, rejected = found.same, found.summary, found.rejected
-    parent = found.parents[0] if len(found.parents) == 1 else None
-    following = _Relation()
-    if parent is not None:
-        turn = parent.candidate
-        following = _Relation(
-            session=turn.session,
-            parent=turn.turn,
-            relative=turn,
-            answers=turn.turn,
-            after=parent.after,
-            rest=parent.rest,
-        )
-        if same is not None and turn.turn == same.turn:
-            return following
-    if same is not None and (not same.arrived or (same.parent is not None and len(found.parents) < 2)):
-        return replace(
-            following,
-            session=same.session,
-            parent=same.parent,
-            answers=same.parent if following.parent == same.parent else None,
-            retry_of=None if same.arrived else same.turn,
-        )
-    if len(found.parents) > 1:
-        return _Relation(reason=Reason.AMBIGUOUS_PARENT)
-    if summary is not None and (parent is None or summary.after > parent.after):
-        relation = _continuing(summary.candidate.session, candidates, summary.after, summary.rest)
-        last = relation.relative
-        if last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent:
-            relation = replace(relation, confirms=last.turn)
-        return relation
-    if rejected is not None:
-        return _Relation(
-            session=rejected.session,
-            parent=rejected.parent,
-            relative=rejected,
-            answers=None if rejected.answered else rejected.turn,
-            after=incoming.message_after(rejected.depth),
-            rejects=rejected.turn,
-        )
-    if parent is None and found.kept_words is not None:
-        return _continuing(found.kept_words, candidates, len(incoming.messages))
-    return following
-
-
-def _continuing(
-    session: str, candidates: Sequence[Candidate], after: int, rest: tuple[Message, ...] = ()
-) -> _Relation:
-    """A new segment of a session. Its messages answer the session's last reply, if nothing did."""
-    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
-    waits = main is not None and not (main.answered or main.calls or main.children)
-    answers = main.turn if main is not None and waits else None
-    return _Relation(session=session, relative=main, answers=answers, after=after, rest=rest)
-
-
-def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relation) -> str | None:
+def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relation) -> str | None:
     """The session that a request without a parent is about, "" if there are several; None: about none.
 
     One that continues a session may contain the messages since its last summary, under other instructions.
@@ -195,7 +114,7 @@ def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relat
     return auxiliary_session(incoming, recent) if relation.session is None else None
 
 
-def _resumes(incoming: IncomingRequest, relation: _Relation, recent: Sequence[Recent]) -> bool:
+def _resumes(incoming: IncomingRequest, relation: Relation, recent: Sequence[Recent]) -> bool:
     """Whether a person continues after a side turn: the client keeps it in the history, or it was none."""
     shape = None if relation.relative is None else relation.relative.shape
     if shape is None or shape.tools != incoming.shape.tools:

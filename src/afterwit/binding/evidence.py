@@ -16,6 +16,7 @@ from typing import NamedTuple
 from afterwit.binding.client_text import is_handoff
 from afterwit.binding.request import CALL, DISTINCTIVE, IncomingRequest, Shape, plain_text
 from afterwit.ids import turn_of_call
+from afterwit.lifecycle import Reason
 from afterwit.message import SYSTEM, Message
 from afterwit.turn import Kind
 
@@ -121,54 +122,113 @@ class Followed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """All relations of a request to stored turns."""
+class Relation:
+    """The relation to a stored turn. Without one, a request begins a session or continues `session`."""
 
-    parents: list[Followed]
-    """The turn that it follows; several if that is ambiguous, none for a new conversation."""
-    summary: Followed | None
-    """A side turn whose reply, a summary, is quoted."""
-    same: Candidate | None
-    """The newest turn with the same prompt."""
-    rejected: Candidate | None
-    """The turn whose prompt the request continues without its response."""
-    kept_words: str | None
-    """The session whose user messages it begins with, without their replies."""
+    session: str | None = None
+    parent: str | None = None
+    relative: Candidate | None = None
+    """The turn whose session shows the usual signature of requests."""
+    answers: str | None = None
+    after: int = 0
+    """Index of the first message that answers."""
+    rest: tuple[Message, ...] = ()
+    """The part of an earlier message that already answers."""
+    retry_of: str | None = None
+    rejects: str | None = None
+    reason: Reason | None = None
+    confirms: str | None = None
+
+    @property
+    def begins(self) -> bool:
+        """Whether the request begins a conversation, or a new segment of one."""
+        return not (self.parent or self.retry_of or self.rejects or self.reason)
 
 
-def evidence_of(
+def relation_of(
     incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent]
-) -> Evidence:
-    """The evidence of a request.
+) -> Relation:
+    """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
+    parents, summary = _parents(incoming, candidates, recent)
+    parent, following = parents[0] if len(parents) == 1 else None, Relation()
+    if parent is not None:
+        turn = parent.candidate
+        following = Relation(
+            session=turn.session,
+            parent=turn.turn,
+            relative=turn,
+            answers=turn.turn,
+            after=parent.after,
+            rest=parent.rest,
+        )
+    same = latest(c for c in candidates if _has_same_prompt(incoming, c))
+    if same is not None and following.parent == same.turn:
+        return following
+    if same is not None and (not same.arrived or (same.parent is not None and len(parents) < 2)):
+        return replace(
+            following,
+            session=same.session,
+            parent=same.parent,
+            answers=same.parent if following.parent == same.parent else None,
+            retry_of=None if same.arrived else same.turn,
+        )
+    if len(parents) > 1:
+        return Relation(reason=Reason.AMBIGUOUS_PARENT)
+    if summary is not None and (parent is None or summary.after > parent.after):
+        asked_after = summary.candidate.parent
+        relation = _continuing(summary.candidate.session, candidates, summary.after, summary.rest)
+        last = relation.relative
+        doubted = last is not None and last.kind is Kind.UNKNOWN and last.turn == asked_after
+        return replace(relation, confirms=asked_after) if doubted else relation
+    rejected = _rejected(incoming, candidates, parent) if same is None else None
+    if rejected is not None:
+        return Relation(
+            session=rejected.session,
+            parent=rejected.parent,
+            relative=rejected,
+            answers=None if rejected.answered else rejected.turn,
+            after=incoming.message_after(rejected.depth),
+            rejects=rejected.turn,
+        )
+    if parent is None and (session := _kept_words(incoming, recent)) is not None:
+        return _continuing(session, candidates, len(incoming.messages))
+    return following
+
+
+def _parents(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent]
+) -> tuple[list[Followed], Followed | None]:
+    """The turn that a request follows, several if that is ambiguous, and the summary that it quotes.
 
     The deepest match is the parent. A tool-call id of ours, or a reply of a session that is known to continue
     here, wins over a prefix that ends before it: then the client rewrote the messages between.
     """
     prefix, called, summary, sessions = _direct(incoming, candidates)
     sessions |= resumed(incoming, recent)
-    replied = None
+    deepest = [] if called is None else [called]
     if incoming.last_reply is not None:  # a compaction drops prompts, but keeps the last replies
         index, reply = incoming.last_reply
         said = (c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE)
-        if (newest := latest(c for c in said if c.reply == reply)) is not None:
-            replied = Followed(newest, index + 1)
-    deepest = max(filter(None, (called, replied)), key=lambda one: one.after, default=None)
-    rewritten = deepest is not None and all(deepest.after > one.after for one in prefix)
-    parents = [deepest] if deepest is not None and rewritten else prefix
-    same = latest(
-        c
-        for c in candidates
-        if c.depth == incoming.depth > 0
-        and c.prompt_hash == incoming.prompt_hash
-        and (c.shape is None or c.shape.same_signature(incoming.shape))
-    )
-    return Evidence(
-        parents=parents,
-        summary=summary,
-        same=same,
-        rejected=_rejected(incoming, candidates, parents[0] if parents else None) if same is None else None,
-        kept_words=_kept_words(incoming, recent),
-    )
+        if (replied := latest(c for c in said if c.reply == reply)) is not None:
+            deepest = [max([*deepest, Followed(replied, index + 1)], key=lambda one: one.after)]
+    rewritten = deepest and all(deepest[0].after > one.after for one in prefix)
+    return deepest if rewritten else prefix, summary
+
+
+def _has_same_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    shape = candidate.shape
+    equal = candidate.depth == incoming.depth > 0 and candidate.prompt_hash == incoming.prompt_hash
+    return equal and (shape is None or shape.same_signature(incoming.shape))
+
+
+def _continuing(
+    session: str, candidates: Sequence[Candidate], after: int, rest: tuple[Message, ...] = ()
+) -> Relation:
+    """A new segment of a session. Its messages answer the session's last reply, if nothing did."""
+    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
+    waits = main is not None and not (main.answered or main.calls or main.children)
+    answers = main.turn if main is not None and waits else None
+    return Relation(session=session, relative=main, answers=answers, after=after, rest=rest)
 
 
 def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:

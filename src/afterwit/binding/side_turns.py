@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from afterwit.binding.evidence import SHORTEST_TEXT, Recent, of_the_same_client
 from afterwit.binding.request import TINY, IncomingRequest, Shape, collapse
@@ -124,16 +123,6 @@ class Patterns:
     request: tuple[str, ...]
     """At the beginning of a user message that no reply follows."""
 
-    @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Patterns:
-        """The patterns of a data file of version 1."""
-        if data["version"] != 1:
-            raise ValueError(f"side patterns of version {data['version']}, not 1")
-        found: dict[str, list[str]] = {"system": [], "request": []}
-        for entry in data["patterns"]:
-            found[entry["place"]].append(collapse(entry["starts"]))
-        return cls(system=tuple(found["system"]), request=tuple(found["request"]))
-
     def match(self, incoming: IncomingRequest, end: int | None = None) -> bool:
         """Whether a request, or its first `end` messages, opens with a pattern."""
         messages = incoming.messages[:end]
@@ -154,7 +143,10 @@ class Patterns:
 def known_patterns() -> Patterns:
     """The patterns that ship with the package."""
     file = resources.files("afterwit.binding") / "data" / "side_patterns.json"
-    return Patterns.read(json.loads(file.read_text(encoding="utf-8")))
+    found: dict[str, list[str]] = {"system": [], "request": []}
+    for entry in json.loads(file.read_text(encoding="utf-8"))["patterns"]:
+        found[entry["place"]].append(collapse(entry["starts"]))
+    return Patterns(system=tuple(found["system"]), request=tuple(found["request"]))
 
 
 def looks_back(incoming: IncomingRequest) -> bool:
@@ -200,18 +192,11 @@ def auxiliary_session(incoming: IncomingRequest, recent: Sequence[Recent]) -> st
     return None
 
 
-def may_have_auxiliaries(incoming: IncomingRequest) -> bool:
-    """Whether a request may begin a conversation that `earlier_auxiliaries` are about: it has tools."""
-    return bool(incoming.shape.tools)
-
-
 def earlier_auxiliaries(incoming: IncomingRequest, recent: Sequence[Recent]) -> list[str]:
-    """Earlier turns that were auxiliary requests about the conversation that this request begins.
-
-    They are, unless another turn follows them.
-    """
+    """Earlier turns that were auxiliary requests about the conversation that this request, which has tools,
+    begins: unless another turn follows them."""
     asked = next(iter(incoming.said("user")), "")
-    if not may_have_auxiliaries(incoming) or not asked:
+    if not incoming.shape.tools or not asked:
         return []
     own = of_the_same_client(incoming, recent)
     return [one.turn for one in own if _was_about(one, asked, incoming.shape.system, own)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from random import getrandbits
 from time import perf_counter
 from typing import Any
@@ -20,8 +21,8 @@ from afterwit.dialects.table import dialect_of, meant_by
 from afterwit.errors import RequestError
 from afterwit.gateway.auth import check_host, check_origin, sent_key
 from afterwit.gateway.context import CALLER, HEADERS, Gateway
-from afterwit.gateway.endpoint import ModelEndpoint, StoredResponsesEndpoint, TokenCountEndpoint
-from afterwit.gateway.feedback import FeedbackEndpoint
+from afterwit.gateway.endpoint import ModelEndpoint, count, stored
+from afterwit.gateway.feedback import give_feedback
 from afterwit.gateway.limits import INTERNAL, InFlight, send_error
 from afterwit.gateway.status import Pages
 from afterwit.page.app import RollBack, UserPage
@@ -60,7 +61,7 @@ class GatewayApp:
         self.gateway = gateway
         routes = [
             *(route for dialect in gateway.dialects for route in _dialect_routes(gateway, dialect)),
-            Route("/v1/feedback", FeedbackEndpoint(gateway), methods=["POST"]),
+            Route("/v1/feedback", partial(give_feedback, gateway), methods=["POST"]),
             Route("/v1/models", pages.models),
             Route("/v1/models/{name:path}", pages.model),
             Route("/healthz", pages.alive),
@@ -152,9 +153,9 @@ def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
     yield Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
     for extra in dialect.extra_routes:
         if isinstance(extra, TokenCount):
-            yield Route(extra.path, TokenCountEndpoint(gateway, extra), methods=["POST"])
+            yield Route(extra.path, partial(count, gateway, extra), methods=["POST"])
         else:
-            yield Route(extra.path, StoredResponsesEndpoint(gateway, extra), methods=["GET"])
+            yield Route(extra.path, partial(stored, gateway, extra))
 
 
 def printable(text: str) -> str:

@@ -9,12 +9,7 @@ from afterwit.binding.bind import Binding, Resolution, bind, resolve
 from afterwit.binding.evidence import continued_sessions, resumed, with_replies
 from afterwit.binding.next_state import added_messages
 from afterwit.binding.request import IncomingRequest
-from afterwit.binding.side_turns import (
-    auxiliary_session,
-    earlier_auxiliaries,
-    may_be_auxiliary,
-    may_have_auxiliaries,
-)
+from afterwit.binding.side_turns import auxiliary_session, earlier_auxiliaries, may_be_auxiliary
 from afterwit.errors import TurnNotFound
 from afterwit.store import ParentLookup, Store
 from afterwit.terms import untrainable
@@ -108,7 +103,7 @@ def _kind_now(store: Store, bound: Bound, own: Collection[str], now: float) -> K
         resolved = _resolved(store, bound.binding, own=own)
         _apply(store, resolved, now)
         return resolved.kind
-    begins = bound.kind is Kind.MAIN and may_have_auxiliaries(incoming)
+    begins = bound.kind is Kind.MAIN and incoming.shape.tools
     unsaid = incoming.client.turn_type is None and may_be_auxiliary(incoming)
     if not begins and not unsaid:
         return bound.kind

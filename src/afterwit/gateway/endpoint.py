@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from afterwit.binding.request import ClientSession, client_session_of, read_request
@@ -24,7 +26,7 @@ from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
 from afterwit.gateway.binder import bind_request
 from afterwit.gateway.context import CALLER, HEADERS, Gateway
-from afterwit.gateway.limits import parse_json, read_body, send_json, until_disconnect
+from afterwit.gateway.limits import parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import PreparedRequest, check_model, check_request, count_tokens, prepare
 from afterwit.gateway.respond import RunningResponse
 from afterwit.ids import ENTROPY_BYTES, turn_id, turn_of_response
@@ -116,40 +118,30 @@ class ModelEndpoint:
             span("request", incoming.turn, request.created, gateway.now(), session=session)
 
 
-class TokenCountEndpoint:
-    """Counts the tokens of a request's prompt. Needs the scope `chat`."""
-
-    def __init__(self, gateway: Gateway, route: TokenCount) -> None:
-        self._gateway, self._route = gateway, route
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway, caller = self._gateway, scope[CALLER]
-        caller.require(Permission.CHAT)
-        gateway.in_flight.check()
-        with gateway.in_flight.body() as hold:
-            body = await read_bytes(gateway, scope, receive, hold)
-            with gateway.in_flight.admit():
-                asked, _, size = await _parsed(gateway, self._route.parse, body, scope[HEADERS], caller)
-                check_model(asked, gateway.names)
-                length, now = gateway.engine.facts.context_length, gateway.now()
-                count = partial(count_tokens, asked, gateway.renderer, context_length=length, now=now)
-                tokens = await gateway.off_loop(size, count)
-        await send_json(send, 200, self._route.body(tokens))
+async def count(gateway: Gateway, route: TokenCount, request: Request) -> Response:
+    """The tokens of a request's prompt. Needs the scope `chat`."""
+    caller: Caller = request.scope[CALLER]
+    caller.require(Permission.CHAT)
+    gateway.in_flight.check()
+    with gateway.in_flight.body() as hold:
+        body = await read_bytes(gateway, request.scope, request.receive, hold)
+        with gateway.in_flight.admit():
+            asked, _, size = await _parsed(gateway, route.parse, body, request.scope[HEADERS], caller)
+            check_model(asked, gateway.names)
+            length, now = gateway.engine.facts.context_length, gateway.now()
+            work = partial(count_tokens, asked, gateway.renderer, context_length=length, now=now)
+            tokens = await gateway.off_loop(size, work)
+    return JSONResponse(route.body(tokens))
 
 
-class StoredResponsesEndpoint:
-    """Needs the scope `chat`, and the key that the response was made for."""
-
-    def __init__(self, gateway: Gateway, route: StoredResponses) -> None:
-        self._gateway, self._route = gateway, route
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = scope[CALLER]
-        caller.require(Permission.CHAT)
-        turn = await _own_turn(self._gateway, turn_of_response(scope["path_params"]["response"]), caller)
-        if turn is None:
-            raise RequestError(404, "response_not_found", "There is no such response.")
-        await send_json(send, 200, self._route.body(turn))
+async def stored(gateway: Gateway, route: StoredResponses, request: Request) -> Response:
+    """A stored response. Needs the scope `chat`, and the key that the response was made for."""
+    caller = request.scope[CALLER]
+    caller.require(Permission.CHAT)
+    turn = await _own_turn(gateway, turn_of_response(request.path_params["response"]), caller)
+    if turn is None:
+        raise RequestError(404, "response_not_found", "There is no such response.")
+    return JSONResponse(route.body(turn))
 
 
 async def read_bytes(

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
-from afterwit.gateway.auth import Caller, Permission, owner_of
+from afterwit.gateway.auth import Permission, owner_of
 from afterwit.gateway.context import CALLER, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
-from afterwit.gateway.limits import send_json
 from afterwit.ids import choice_turn, turn_of_response
 from afterwit.lifecycle import State
 from afterwit.store import FeedbackOutcome, Store
@@ -39,46 +39,40 @@ MAX_TEXT = 20_000
 """Characters."""
 
 
-class FeedbackEndpoint:
-    """Needs the scope `teach`, and the key of the turn or an admin's."""
+async def give_feedback(gateway: Gateway, request: Request) -> Response:
+    """Record feedback. Needs the scope `teach`, and the key of the turn or an admin's.
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    Raises 404 for an unknown turn, also for another key's, 503 while the store cannot take it, 500 if it
+    refuses.
+    """
+    caller = request.scope[CALLER]
+    caller.require(Permission.TEACH)
+    with gateway.in_flight.body() as hold:
+        data = await read_bytes(gateway, request.scope, request.receive, hold, most=MOST_BYTES)
+        turn, feedback = await read_json(gateway, data, parse_feedback)
+    now = gateway.now()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway, caller = self._gateway, scope[CALLER]
-        caller.require(Permission.TEACH)
-        with gateway.in_flight.body() as hold:
-            data = await read_bytes(gateway, scope, receive, hold, most=MOST_BYTES)
-            turn, feedback = await read_json(gateway, data, parse_feedback)
-        outcome = await self._record(turn, feedback, caller)
-        if outcome.trains:
-            gateway.wake_judge()
-        await send_json(send, 200, feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
+    def record(store: Store) -> FeedbackOutcome:
+        (scope,) = store.scopes([turn]).values() or (None,)
+        if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
+            raise TurnNotFound(f"{caller.name!r} has no turn {turn}")
+        return store.feedback(turn, feedback, now=now)
 
-    async def _record(self, turn: str, feedback: Feedback, caller: Caller) -> FeedbackOutcome:
-        """Raises 404 for an unknown turn, also for another key's, 503 while the store cannot take it, 500 if
-        it refuses."""
-        gateway, now = self._gateway, self._gateway.now()
-
-        def record(store: Store) -> FeedbackOutcome:
-            (scope,) = store.scopes([turn]).values() or (None,)
-            if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
-                raise TurnNotFound(f"{caller.name!r} has no turn {turn}")
-            return store.feedback(turn, feedback, now=now)
-
-        try:
-            return await gateway.store.call(record)
-        except TurnNotFound as error:
-            if "store" in gateway.faults:  # the turn may have been served, and not recorded
-                raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
-            raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
-        except StoreUnavailable as error:
-            log.warning("feedback was not recorded: %s", error)
-            raise RequestError(503, "store_unavailable", LOST) from error
-        except StoreError as error:
-            log.error("feedback was not recorded: %s", error)
-            raise RequestError(500, "store_failed", LOST) from error
+    try:
+        outcome = await gateway.store.call(record)
+    except TurnNotFound as error:
+        if "store" in gateway.faults:  # the turn may have been served, and not recorded
+            raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
+        raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
+    except StoreUnavailable as error:
+        log.warning("feedback was not recorded: %s", error)
+        raise RequestError(503, "store_unavailable", LOST) from error
+    except StoreError as error:
+        log.error("feedback was not recorded: %s", error)
+        raise RequestError(500, "store_failed", LOST) from error
+    if outcome.trains:
+        gateway.wake_judge()
+    return JSONResponse(feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
 
 
 def parse_feedback(body: Mapping[str, Any]) -> tuple[str, Feedback]:
