@@ -36,9 +36,7 @@ class LowRank:
     """The two factors; products with them are taken in the precision of logits, whatever they are kept in."""
 
     down_RD: Tensor
-    """A."""
     up_VR: Tensor
-    """B."""
     scale: float
 
     def __post_init__(self) -> None:
@@ -185,5 +183,4 @@ work enough to hide its launch, and three tiles are small next to a chunk."""
 
 
 def sizes_on(device: torch.device) -> Sizes:
-    """The sizes for a device."""
     return CPU if device.type == "cpu" else GPU

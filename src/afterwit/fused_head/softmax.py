@@ -39,7 +39,6 @@ class Softmax:
         return torch.sub(logits_NJ, self.peak_N1, out=out).div_(self.tau_N1).sub_(self.log_sum_N1)
 
     def rows(self, at: Tensor | slice) -> Softmax:
-        """The softmax of some rows."""
         return Softmax(tau_N1=self.tau_N1[at], peak_N1=self.peak_N1[at], log_sum_N1=self.log_sum_N1[at])
 
 
@@ -61,7 +60,6 @@ class CompiledOnGpu(Generic[P, R]):
     """
 
     def __init__(self, plain: Callable[P, R], *, on: str = "cuda", backend: Any = "inductor") -> None:
-        """`backend` is torch.compile's."""
         self._plain = plain
         self._on = on
         self._backend = backend
@@ -103,7 +101,6 @@ def exp_sums(
 
 
 def exp(values: Tensor, out: Tensor | None = None) -> Tensor:
-    """exp of each value."""
     return torch.mul(values, LOG2_E, out=out).exp2_()
 
 

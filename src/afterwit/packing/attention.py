@@ -139,7 +139,6 @@ def unsupported_reason(model: PreTrainedModel, attention: str = NAME) -> str | N
 
 
 def _reason_in_config(model: PreTrainedModel) -> str | None:
-    """A reason in the config."""
     config = model.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
     if kinds:

@@ -29,7 +29,6 @@ class Inputs(NamedTuple):
     causal: bool
     """The last query sees the last key, and each query no key after its own place."""
     scale: float
-    """The factor of the scores."""
 
 
 class Kernel(NamedTuple):

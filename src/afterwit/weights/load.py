@@ -34,7 +34,6 @@ def read_config(folder: Path) -> PreTrainedConfig:
 
 
 def width_of(config: PreTrainedConfig) -> int:
-    """The width of the hidden states."""
     width: int = config.get_text_config().hidden_size
     return width
 

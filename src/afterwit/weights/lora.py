@@ -40,7 +40,6 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """The factor of B A."""
         return self.alpha / self.rank
 
 
@@ -163,7 +162,6 @@ class Factors:
         return next(iter(self.pairs.values())).a_RI.device
 
     def times(self, factor: float) -> Factors:
-        """The adapter, scaled."""
         return Factors({name: Pair(pair.a_RI, factor * pair.b_OR) for name, pair in self.pairs.items()})
 
 

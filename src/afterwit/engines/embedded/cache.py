@@ -49,7 +49,6 @@ class Storage(Cache):  # type: ignore[misc]  # transformers is untyped to the ch
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage."""
         return sum(keys.nbytes + values.nbytes for keys, values in self._held.values())
 
     def layers_between(self, start: int, end: int, *, row: int = 0) -> dict[int, Layer]:
@@ -218,7 +217,6 @@ class Batch(Storage):
             held[row : row + 1] = 0
 
     def clear(self) -> None:
-        """Free the storage."""
         self._held.clear()
 
     def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
@@ -252,7 +250,6 @@ class PrefixCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage of all rows."""
         return sum(row.nbytes for row in self._owners)
 
     def find(self, owner: object, ids: array[int]) -> tuple[Row, int] | None:

@@ -49,7 +49,6 @@ class Grammars:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The model's own."""
         return Tokenizer.from_file(self._path)
 
     @cached_property
@@ -57,13 +56,11 @@ class Grammars:
         return LLTokenizer(self._path, n_vocab=self._facts.vocabulary, eos_token=self.end_ids[0])
 
     def ids_of(self, text: str) -> list[int]:
-        """The token ids of a text."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     @cached_property
     def space_ids(self) -> list[int]:
-        """Ids that are white space."""
         return [ids[0] for ids in map(self.ids_of, ("\n\n", "\n", " ")) if len(ids) == 1]
 
     @cached_property
@@ -156,7 +153,6 @@ class Guide:
         return self.mask() is not None and self._state is not _State.REASONING
 
     def accept(self, token: int) -> None:
-        """Advance by a drawn token."""
         if self._state is not _State.FREE:
             self._mask = self._grammars.followers.submit(self._after, token)
 

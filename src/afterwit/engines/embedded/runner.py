@@ -189,7 +189,6 @@ class ModelRunner:
             self._cache.forget(served)
 
     def fail(self, error: Exception) -> None:
-        """End every response with this error."""
         running = self.running
         for sequence in (*self.queue, *running):
             sequence.deliver(error)
