@@ -157,16 +157,22 @@ async def test_while_weights_are_rolled_through_every_session_comes_to_the_newes
     assert all(server.asked for server in many)
 
 
-@pytest.mark.parametrize("swap", ["adapters", pytest.param("whole", marks=pytest.mark.slow)])
-async def test_no_response_is_lost_or_torn_in_thirty_deaths_of_each_server(
-    base: Path, versions: list[Path], wholes: list[Path], servers: list[PretendServer], swap: Swap
+@pytest.mark.parametrize("deaths", [5, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("swap", ["adapters", "whole"])
+async def test_no_response_is_lost_or_torn_in_many_deaths_of_each_server(
+    base: Path,
+    versions: list[Path],
+    wholes: list[Path],
+    servers: list[PretendServer],
+    swap: Swap,
+    deaths: int,
 ) -> None:
     """They die in the middle of responses, in turn, while versions come. Each id is the length before it.
 
     Between two deaths a server is asked as often as there are sessions: a response that is broken off by one
     death after the other is given up, which another test shows.
     """
-    folders, deaths, done = versions if swap == "adapters" else wholes, 30, asyncio.Event()
+    folders, done = versions if swap == "adapters" else wholes, asyncio.Event()
     heard: dict[int, list[int]] = {}
 
     async def session(number: int) -> None:

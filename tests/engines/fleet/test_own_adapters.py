@@ -103,14 +103,15 @@ async def test_what_the_first_server_refuses_is_refused_by_the_fleet(
         assert fleet.live(ANN) is None
 
 
-async def test_in_thirty_deaths_of_each_server_nobody_hears_another_persons_version(
-    base: Path, versions: list[Path], servers: list[PretendServer]
+@pytest.mark.parametrize("deaths", [6, pytest.param(30, marks=pytest.mark.slow)])
+async def test_in_many_deaths_of_each_server_nobody_hears_another_persons_version(
+    base: Path, versions: list[Path], servers: list[PretendServer], deaths: int
 ) -> None:
     """They die in turn in the middle of responses, while versions of one person after the other come.
 
     Between two deaths a server is asked as often as there are sessions, so that no response is given up.
     """
-    people, deaths, done = (ANN, BOB, "shared"), 30, asyncio.Event()
+    people, done = (ANN, BOB, "shared"), asyncio.Event()
     owner, said_to = dict[int, str](), {person: list[int]() for person in people}
 
     async def session(person: str) -> None:
