@@ -40,18 +40,10 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings, takes_weights
     return await asyncio.to_thread(EmbeddedEngine.load, folder, settings)
 
 
-async def _open_vllm(folder: Path, settings: VllmSettings, takes_weights: bool) -> Engine:
+async def _open_servers(folder: Path, settings: VllmSettings | SglangSettings, takes_weights: bool) -> Engine:
     from afterwit.engines.server.fleet import open_fleet
-    from afterwit.engines.vllm.inspect import inspect
 
-    return await open_fleet(folder, settings, inspect, takes_weights=takes_weights)
-
-
-async def _open_sglang(folder: Path, settings: SglangSettings, takes_weights: bool) -> Engine:
-    from afterwit.engines.server.fleet import open_fleet
-    from afterwit.engines.sglang.inspect import inspect
-
-    return await open_fleet(folder, settings, inspect, takes_weights=takes_weights)
+    return await open_fleet(folder, settings, takes_weights=takes_weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +60,8 @@ KINDS: Mapping[str, EngineKind] = plugins.Table(
     plugins.ENGINES,
     {
         "embedded": EngineKind(settings=EmbeddedSettings, open=_open_embedded),
-        "vllm": EngineKind(settings=VllmSettings, open=_open_vllm),
-        "sglang": EngineKind(settings=SglangSettings, open=_open_sglang),
+        "vllm": EngineKind(settings=VllmSettings, open=_open_servers),
+        "sglang": EngineKind(settings=SglangSettings, open=_open_servers),
     },
 )
 
@@ -80,19 +72,16 @@ def engine_section() -> Any:
     return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 
-def _launch_vllm(folder: Path, settings: VllmSettings, **at: Any) -> ServerCommand:
-    from afterwit.engines.vllm.inspect import command
+def _launch(folder: Path, settings: VllmSettings | SglangSettings, **at: Any) -> ServerCommand:
+    from afterwit.engines.sglang import inspect as sglang
+    from afterwit.engines.vllm import inspect as vllm
 
-    return command(folder, settings, **at)
-
-
-def _launch_sglang(folder: Path, settings: SglangSettings, **at: Any) -> ServerCommand:
-    from afterwit.engines.sglang.inspect import command
-
-    return command(folder, settings, **at)
+    if isinstance(settings, VllmSettings):
+        return vllm.command(folder, settings, **at)
+    return sglang.command(folder, settings, **at)
 
 
-LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm, "sglang": _launch_sglang}
+LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(("vllm", "sglang"), _launch)
 """The command that starts a server of each kind, from the model folder, the settings of the kind, and by name
 `host`, `port`, `lora_rank` and `more`: flags that those of the settings override."""
 

@@ -35,10 +35,12 @@ from afterwit.engines.port import (
     common,
 )
 from afterwit.engines.server.client import ServerClient, answered
-from afterwit.engines.server.inspect import Inspect, dtype_of, vocabulary_of
+from afterwit.engines.server.inspect import dtype_of, vocabulary_of
 from afterwit.engines.server.replica import Loaded, Replica
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.settings import SglangSettings, Swap, VllmSettings
+from afterwit.engines.sglang import inspect as sglang
+from afterwit.engines.vllm import inspect as vllm
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
 
 LATE_S = 10.0
@@ -66,9 +68,7 @@ Open = Callable[[], Awaitable[Replica]]
 log = logging.getLogger(__name__)
 
 
-async def open_fleet(
-    folder: Path, settings: VllmSettings | SglangSettings, inspect: Inspect, *, takes_weights: bool
-) -> Fleet:
+async def open_fleet(folder: Path, settings: VllmSettings | SglangSettings, *, takes_weights: bool) -> Fleet:
     """The engine over all servers of `engine.url`, of which one is enough to begin with.
 
     SettingError if one does not fit the model or lacks a flag, or if two serve different models;
@@ -77,7 +77,7 @@ async def open_fleet(
     """
     swap = settings.swap if takes_weights else None
     openers: dict[str, Open] = {
-        url: partial(_open_replica, url, folder, settings, inspect, swap) for url in settings.urls
+        url: partial(_open_replica, url, folder, settings, swap) for url in settings.urls
     }
     tasks = {url: asyncio.ensure_future(open_()) for url, open_ in openers.items()}
 
@@ -111,8 +111,9 @@ async def open_fleet(
 
 
 async def _open_replica(
-    url: str, folder: Path, settings: VllmSettings | SglangSettings, inspect: Inspect, swap: Swap | None
+    url: str, folder: Path, settings: VllmSettings | SglangSettings, swap: Swap | None
 ) -> Replica:
+    inspect = vllm.inspect if settings.kind == "vllm" else sglang.inspect
     client = ServerClient(url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
         await answered(client, label=settings.label, patience_s=settings.patience_s)

@@ -73,10 +73,6 @@ class Fit:
         )
 
 
-Inspect = Callable[[ServerClient, Path, Swap | None], Awaitable[Fit]]
-"""(client, model folder, swap) to the server. SettingError lists everything that is missing."""
-
-
 async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:
     """Whether log-probs change with the temperature: at half of it, processed ones differ twice
     as much.
