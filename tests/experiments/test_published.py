@@ -12,6 +12,7 @@ from afterwit.judging.polarity import examples, replies
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import JudgeView
 from afterwit.message import Message
+from afterwit.verdict import Question
 from experiments.published import HELD_OUT, PREFERENCES, WORDS, CompetentJudge, Person, circles, table
 from tests.fakes.judge import parse_evaluation, parse_hint
 
@@ -55,10 +56,10 @@ def test_the_judge_is_right_of_liked_and_disliked_answers_and_its_hints_count(pr
         assert person.content(answer) == (reward > 0)
         for number in range(8):
             shown = view(answer, person.reaction(answer, str(number)))
-            said = asked(judge, PROMPTS.evaluation(shown))
+            said = asked(judge, PROMPTS.messages(Question.EVALUATION, shown))
             assert parse_evaluation(said).value == reward
             words = [message.content or "" for message in shown.next_state]
-            hint = parse_hint(asked(judge, PROMPTS.hint(shown)), words, quote_words=8)
+            hint = parse_hint(asked(judge, PROMPTS.messages(Question.HINT, shown)), words, quote_words=8)
             assert (hint.value, bool(hint.hint)) == ((-1, False) if reward > 0 else (1, True))
 
 

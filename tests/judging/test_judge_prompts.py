@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from afterwit.judging.prompts import Fence, FullPrompts, ShortPrompts, shares
 from afterwit.judging.questions import JudgePrompts, JudgeView
 from afterwit.message import Message, ToolCall
+from afterwit.verdict import Question
 from tests.timing import check_linear
 
 PROMPTS = FullPrompts(
@@ -52,7 +54,7 @@ VIEW = JudgeView(
 
 def asked(view: JudgeView = VIEW, prompts: FullPrompts = PROMPTS) -> tuple[str, str]:
     """System and user text of the hint question."""
-    system, user = prompts.hint(view)
+    system, user = prompts.messages(Question.HINT, view)
     assert (system.role, user.role) == ("system", "user")
     return system.content or "", user.content or ""
 
@@ -82,7 +84,7 @@ def test_the_judge_sees_everything_with_its_role():
 
 
 def test_both_questions_show_the_same_and_ask_for_their_own_form():
-    evaluation, hint = PROMPTS.evaluation(VIEW), PROMPTS.hint(VIEW)
+    evaluation, hint = PROMPTS.messages(Question.EVALUATION, VIEW), PROMPTS.messages(Question.HINT, VIEW)
     assert evaluation[1] == hint[1]
     for form in (r"\boxed{1}", r"\boxed{-1}", r"\boxed{0}"):
         assert form in evaluation[0].content
@@ -188,7 +190,7 @@ def test_text_of_any_length_is_shown_in_linear_time(prompts: JudgePrompts, piece
         result = Message(role="tool", content=text, tool_call_id=text)
         return JudgeView(request=text, context=(said, result), tools=(), response=said, next_state=(result,))
 
-    check_linear(prompts.hint, make, 20_000)
+    check_linear(partial(prompts.messages, Question.HINT), make, 20_000)
 
 
 def test_many_calls_with_many_results_are_shown_in_linear_time() -> None:
@@ -198,4 +200,4 @@ def test_many_calls_with_many_results_are_shown_in_linear_time() -> None:
         said = Message(role="assistant", tool_calls=calls)
         return JudgeView(request="Go.", context=(), tools=(), response=said, next_state=results)
 
-    check_linear(PROMPTS.hint, make, 1_000)
+    check_linear(partial(PROMPTS.messages, Question.HINT), make, 1_000)

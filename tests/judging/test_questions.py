@@ -34,11 +34,9 @@ class Prompts:
 
     max_tokens = 64
 
-    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
-        return (Message(role="user", content=f"evaluate {len(view.next_state)}"),)
-
-    def hint(self, view: JudgeView) -> tuple[Message, ...]:
-        return (Message(role="user", content=f"hint {len(view.next_state)}"),)
+    def messages(self, question: Question, view: JudgeView) -> tuple[Message, ...]:
+        asks = "hint" if question is Question.HINT else "evaluate"
+        return (Message(role="user", content=f"{asks} {len(view.next_state)}"),)
 
 
 def user(text: str) -> Message:
@@ -201,7 +199,9 @@ def test_feedback_is_checked_against_a_judge_that_does_not_see_it() -> None:
     rules = replace(RULES, calibrate=True)
     calls = questions(judged, Prompts(), rules)
     assert [call.question for call in calls] == [Question.HINT] * 3 + [Question.BLIND]
-    assert calls[-1].messages == Prompts().evaluation(of(NextState(messages=(user("No."),))).view)
+    assert calls[-1].messages == Prompts().messages(
+        Question.EVALUATION, of(NextState(messages=(user("No."),))).view
+    )
     verdict = concluded(judged, [(call, GOOD) for call in calls], rules)
     assert (verdict.reward, verdict.source, verdict.votes[-1].value) == (-1, Source.FEEDBACK, 1)
 

@@ -30,6 +30,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.message import Message
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampling
+from afterwit.verdict import Question
 from afterwit.weights.widened import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
@@ -131,7 +132,10 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
     """Ask as the judge stage asks. AssertionError if the answer holds no vote."""
     prompts = judge_prompts(settings)
     answer = await judge.ask(
-        prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
+        prompts.messages(Question.EVALUATION, ASKED),
+        temperature=settings.temperature,
+        max_tokens=prompts.max_tokens,
+        seed=0,
     )
     name = settings.model if settings.url is not None else "the served model"
     vote = evaluation_vote(answer)

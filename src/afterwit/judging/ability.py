@@ -155,8 +155,12 @@ class Examiner:
         """Of a served model that need not think, a short answer is enough, unless it thinks all the same."""
 
         async def asked(max_tokens: int) -> Mark:
-            messages, temperature = case.asked(self._prompts), self._settings.temperature
+            messages, temperature = (
+                self._prompts.messages(case.question, case.view),
+                self._settings.temperature,
+            )
             try:
+                temperature = self._settings.temperature
                 answer = await self._client.ask(
                     messages, temperature=temperature, max_tokens=max_tokens, seed=seed
                 )

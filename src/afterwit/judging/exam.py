@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from afterwit.judging.polarity import Borders
-from afterwit.judging.questions import JudgePrompts, JudgeView
+from afterwit.judging.questions import JudgeView
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.message import Message
 from afterwit.text import outside_thoughts
@@ -51,10 +51,6 @@ class Case:
             response=Message(role="assistant", content=self.response),
             next_state=(Message(role="user", content=self.reply),),
         )
-
-    def asked(self, prompts: JudgePrompts) -> tuple[Message, ...]:
-        """The judge's prompt."""
-        return prompts.hint(self.view) if self.question is Question.HINT else prompts.evaluation(self.view)
 
     def marked(self, answer: Answer) -> Mark:
         """The mark of an answer."""

@@ -15,6 +15,7 @@ from typing import Any
 from afterwit.ids import plain_id
 from afterwit.judging.questions import JudgeView
 from afterwit.message import Message
+from afterwit.verdict import Question
 
 _TASK = """\
 An AI assistant answered a request. You are shown the tools it had, the rest of the conversation before \
@@ -55,13 +56,7 @@ class FullPrompts:
     response_chars: int
     next_state_chars: int
 
-    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
-        return self._messages(_EVALUATION, view)
-
-    def hint(self, view: JudgeView) -> tuple[Message, ...]:
-        return self._messages(_HINT, view)
-
-    def _messages(self, question: str, view: JudgeView) -> tuple[Message, ...]:
+    def messages(self, question: Question, view: JudgeView) -> tuple[Message, ...]:
         tools, response = "\n".join(map(_tool_line, view.tools)), _said(view.response)
         context, following = list(map(_said, view.context)), list(map(_said, view.next_state))
         fence = Fence.around([view.request, tools, *context, response, *following])
@@ -73,7 +68,8 @@ class FullPrompts:
             *self._next_state(view, following, fence),
             "The data ends here. Answer the question now.",
         ]
-        system = "\n\n".join((_TASK, _DATA.format(code=fence.code), question))
+        asked = _HINT if question is Question.HINT else _EVALUATION
+        system = "\n\n".join((_TASK, _DATA.format(code=fence.code), asked))
         return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
 
     def _context(self, messages: Sequence[Message], said: Sequence[str], fence: Fence) -> list[str]:
@@ -202,16 +198,10 @@ class ShortPrompts:
 
     max_tokens: int = 64
 
-    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
-        return self._messages(view)[0]
-
-    def hint(self, view: JudgeView) -> tuple[Message, ...]:
-        return self._messages(view)[1]
-
-    def _messages(self, view: JudgeView) -> list[tuple[Message, ...]]:
+    def messages(self, question: Question, view: JudgeView) -> tuple[Message, ...]:
         following = [message.to_dict() for message in view.next_state]
-        made = short_prompts(view.request, view.response.to_dict(), following)
-        return [tuple(map(Message.from_dict, messages)) for messages in made]
+        evaluation, hint = short_prompts(view.request, view.response.to_dict(), following)
+        return tuple(map(Message.from_dict, hint if question is Question.HINT else evaluation))
 
 
 def short_prompts(

@@ -38,11 +38,9 @@ class JudgePrompts(Protocol):
     def max_tokens(self) -> int:
         """Room for one answer, its thinking included."""
 
-    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
-        """How good was the response, as the next state shows it?"""
-
-    def hint(self, view: JudgeView) -> tuple[Message, ...]:
-        """What should the response have done differently?"""
+    def messages(self, question: Question, view: JudgeView) -> tuple[Message, ...]:
+        """HINT: what should the response have done differently? Others: how good was it, as the next state
+        shows it?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +135,17 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     """
     if not case.view.next_state:
         return ()
-    asked: list[tuple[Question, tuple[Message, ...], int]] = []
+    asked: list[tuple[Question, JudgeView, int]] = []
     if rules.reads.reward and case.decided is None:
-        asked.append((Question.EVALUATION, prompts.evaluation(case.view), rules.votes))
+        asked.append((Question.EVALUATION, case.view, rules.votes))
     if rules.reads.opd and rules.hints:
-        asked.append((Question.HINT, prompts.hint(case.view), rules.votes))
+        asked.append((Question.HINT, case.view, rules.votes))
     if rules.reads.reward and rules.calibrate and case.blind is not None:
-        asked.append((Question.BLIND, prompts.evaluation(case.blind), 1))
+        asked.append((Question.BLIND, case.blind, 1))
     return tuple(
         JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
-        for question, messages, times in asked
+        for question, view, times in asked
+        for messages in [prompts.messages(question, view)]
         for index in range(times)
     )
 

@@ -25,7 +25,7 @@ def test_a_judge_that_answers_rightly_votes_and_hints():
     assert marks(*RIGHT.values()) == ABLE.marks
     assert (ABLE.votes, ABLE.hints, ABLE.fault("It")) == (True, True, None)
     assert [case.name for case in EXAM] == list(RIGHT)
-    assert all(case.asked(PROMPTS)[0].role == "system" for case in EXAM)
+    assert all(PROMPTS.messages(case.question, case.view)[0].role == "system" for case in EXAM)
 
 
 def test_a_judge_that_says_the_same_of_all_cannot_judge():
