@@ -49,11 +49,11 @@ async def test_an_adapters_weights_answer_and_the_base_stays_the_judges(
     assert said.logprobs == pytest.approx(rescored(qwen, judge, said, 1.0).tolist(), abs=1e-4)
 
 
-async def test_after_thirty_swaps_a_version_gives_the_very_numbers_it_gave_first(
+async def test_after_many_swaps_a_version_gives_the_very_numbers_it_gave_first(
     engine: EmbeddedEngine, newer_qwen: Path, adapters: list[Path]
 ) -> None:
     firsts: dict[Path, list[float]] = {}
-    for version in range(1, 31):
+    for version in range(1, 10):
         folder = [*adapters, newer_qwen][version % 3]
         await engine.stage(version, folder)
         served = await engine.probe(IDS)
@@ -68,7 +68,7 @@ def test_each_version_starts_from_the_base_and_leaves_it_bit_for_bit(
 ) -> None:
     base, untouched = load_module(qwen, CPU, dtype), load_module(qwen, CPU, dtype)
     first = load_version(adapters[0], base, qwen, CPU, dtype)
-    for number in range(20):
+    for number in range(4):
         load_version(adapters[number % 2], base, qwen, CPU, dtype)
     again = load_version(adapters[0], base, qwen, CPU, dtype)
     for one, other in ((base, untouched), (first, again)):
@@ -90,11 +90,11 @@ def test_a_version_holds_copies_of_the_layers_that_its_adapter_moves_and_of_noth
 async def test_responses_under_way_live_through_swaps_of_adapters(
     engine: EmbeddedEngine, adapters: list[Path]
 ) -> None:
-    requests = [ask(range(3, 20 + i), max_tokens=100, ignore_eos=True) for i in range(12)]
-    said = await swapped_under_load(engine, requests, [adapters[n % 2] for n in range(5)])
+    requests = [ask(range(3, 20 + i), max_tokens=50, ignore_eos=True) for i in range(8)]
+    said = await swapped_under_load(engine, requests, [adapters[n % 2] for n in range(3)])
     versions = [[step.versions[0] for step in steps] for steps in said]
-    assert all(len(of_one) == 100 and of_one == sorted(of_one) for of_one in versions)
-    assert {version for of_one in versions for version in of_one} == set(range(6))
+    assert all(len(of_one) == 50 and of_one == sorted(of_one) for of_one in versions)
+    assert {version for of_one in versions for version in of_one} == set(range(4))
 
 
 async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(
