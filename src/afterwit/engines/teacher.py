@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from afterwit.engines.server.client import ServerClient, answered, gathered, gone
+from afterwit.engines.server.client import ServerClient, answered, gathered, noticing_death
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.sglang import inspect as sglang
 from afterwit.engines.vllm import inspect as vllm
@@ -25,7 +25,6 @@ MARGIN = 4
 LEAST_IDS = 20
 """Fewest ids per position to ask the server for: they convert its scores to the turn's temperature. With
 SmolLM2-135M, on text that is hard for it, the result is off by 0.013 nats at 0.6."""
-Found = TypeVar("Found")
 
 
 class ServedTeacher:
@@ -65,12 +64,12 @@ class ServedTeacher:
         if self._context_length is not None:
             return
 
-        async def look(client: ServerClient) -> Fit:
-            await answered(client, label="teacher's", patience_s=self._patience_s)
-            return await self._fit(client)
+        async def look() -> int:
+            async with self._server(patient=True) as fit:
+                return fit.context_length - 1  # it samples one token itself
 
         try:
-            self._context_length = self._with_client(look).context_length - 1  # it samples one token itself
+            self._context_length = asyncio.run(look())
         except EngineError as error:
             raise SettingError(f"the teacher's server at {self._url} cannot be used: {error}") from error
 
@@ -79,17 +78,12 @@ class ServedTeacher:
     ) -> list[TeacherScores]:
         wanted = [()] * len(rows) if at is None else at
 
-        async def scored(client: ServerClient) -> list[TeacherScores]:
-            try:
-                fit = await self._fit(client)  # another server may answer at the address by now
+        async def scored() -> list[TeacherScores]:
+            async with self._server() as fit:
                 calls = [partial(self._scored, fit, *row, ids) for row, ids in zip(rows, wanted, strict=True)]
                 return await gathered(calls, AT_ONCE)
-            except EngineError as error:
-                if (away := await gone(error, partial(client.get, "/health"))) is None:
-                    raise
-                raise away from error
 
-        return self._with_client(scored)
+        return asyncio.run(scored())
 
     async def _scored(self, fit: Fit, prompt: Ids, response: Ids, at: Sequence[Ids]) -> TeacherScores:
         ids, first = (*prompt, *response), len(prompt)
@@ -101,6 +95,18 @@ class ServedTeacher:
             asked_ids=tuple(at),
             asked=tuple(await fit.server.logprobs_at(ids, None, first=first, at=at)) if at else (),
         )
+
+    @asynccontextmanager
+    async def _server(self, *, patient: bool = False) -> AsyncIterator[Fit]:
+        """The server at the address, which may be another one each time."""
+        client = ServerClient(self._url, key=self._key, silence_s=self._silence_s)
+        try:
+            async with noticing_death(partial(client.get, "/health")):
+                if patient:
+                    await answered(client, label="teacher's", patience_s=self._patience_s)
+                yield await self._fit(client)
+        finally:
+            await client.close()
 
     async def _fit(self, client: ServerClient) -> Fit:
         if await sglang.is_sglang(client):
@@ -121,16 +127,6 @@ class ServedTeacher:
                 'objective.objective = "token_opd", or learner.teacher = "base"'
             )
         return fit
-
-    def _with_client(self, ask: Callable[[ServerClient], Awaitable[Found]]) -> Found:
-        async def asked() -> Found:
-            client = ServerClient(self._url, key=self._key, silence_s=self._silence_s)
-            try:
-                return await ask(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(asked())
 
 
 def require_servable(objective: ObjectiveSettings) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -165,22 +166,25 @@ def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:
     return EngineError(message)
 
 
-async def gone(error: EngineError, check: Callable[[], Awaitable[object]]) -> EngineUnavailable | None:
-    """EngineUnavailable if the server cannot serve after a fault of its own; None if it can, or if the fault
-    was the request's.
+@asynccontextmanager
+async def noticing_death(check: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Around calls of a server: EngineUnavailable if it cannot serve after a fault of its own.
 
     The process that answers outlives the one that computes by a few seconds. `check` raises if the server
     is not fit.
     """
-    if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
-        return None
-    if DEAD in str(error):
-        return EngineUnavailable(f"the server's engine died: {error}")
     try:
-        await check()
-    except AfterwitError as found:
-        return EngineUnavailable(f"{error}; then {found}")
-    return None
+        yield
+    except EngineError as error:
+        if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
+            raise
+        if DEAD in str(error):
+            raise EngineUnavailable(f"the server's engine died: {error}") from error
+        try:
+            await check()
+        except AfterwitError as found:
+            raise EngineUnavailable(f"{error}; then {found}") from error
+        raise
 
 
 async def answered(client: ServerClient, *, label: str, patience_s: float) -> None:

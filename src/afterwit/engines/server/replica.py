@@ -23,7 +23,7 @@ from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most, share
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
-from afterwit.engines.server.client import gathered, gone
+from afterwit.engines.server.client import gathered, noticing_death
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import CUT, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
@@ -217,15 +217,11 @@ class Replica(ABC):
     async def _watched(self) -> AsyncIterator[None]:
         """Around calls of the server: one that is away or dying is reported, and raises EngineUnavailable."""
         try:
-            yield
+            async with noticing_death(self._server.check):
+                yield
         except EngineUnavailable as error:
             self._lost(error)
             raise
-        except EngineError as error:
-            if (away := await gone(error, self._server.check)) is None:
-                raise
-            self._lost(away)
-            raise away from error
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
