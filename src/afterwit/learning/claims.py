@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
@@ -42,8 +41,7 @@ class Claims:
     ) -> None:
         """`reads_groups`: the baseline reads the rewards of all turns of a prompt."""
         self._store, self._versions, self._settings = store, versions.of(None), settings
-        self._reads_groups = reads_groups
-        self._owner, self._now = owner, now
+        self._owner, self._now, self._reads_groups = owner, now, reads_groups
         self._reconciled: int | None = None
         """The newest version when the store last followed the folder; None: it must follow first."""
         self._started = False
@@ -146,9 +144,10 @@ class Claims:
         unless it is to `drain`."""
         if self._settings.teaches == "own":
             return []
-        found = self._store.to_pass_on(limit=self._settings.batch + len(self._passed_over))
+        batch = self._settings.batch
+        found = self._store.to_pass_on(limit=batch + len(self._passed_over))
         left = [record for record in found if record.turn.id not in self._passed_over]
-        return left[: self._settings.batch] if len(left) >= (1 if drain else self._settings.batch) else []
+        return left[:batch] if len(left) >= (1 if drain else batch) else []
 
     def pass_over(self, records: Sequence[Record]) -> None:
         """The shared adapter could not learn from them: they are not tried again until the next start."""
@@ -174,10 +173,8 @@ class Claims:
 
     def refuse(self, refused: Sequence[Refused]) -> None:
         """End the turns that cannot train, each with its reason."""
-        turns = defaultdict(list)
-        for each in refused:
-            turns[each.reason].append(each.turn)
-        for reason, ended in turns.items():
+        for reason in dict.fromkeys(each.reason for each in refused):
+            ended = [each.turn for each in refused if each.reason is reason]
             self._store.skip(ended, reason, now=self._now(), owner=self._owner)
 
     def end(self, records: Sequence[Record], reason: Reason, error: str) -> None:
@@ -192,9 +189,8 @@ class Claims:
         self, records: Sequence[Record], *, retry_in_s: float = 0.0, error: str | None = None
     ) -> None:
         """Back to waiting; an `error` counts as a failed attempt."""
-        self._store.release(
-            _ids(records), owner=self._owner, now=self._now(), retry_in_s=retry_in_s, error=error
-        )
+        turns, now = _ids(records), self._now()
+        self._store.release(turns, owner=self._owner, now=now, retry_in_s=retry_in_s, error=error)
 
     def count_failure(self, record: Record, error: str) -> None:
         """Count a failed attempt against a turn: it is tried again later, or ends after `max_attempts`."""

@@ -46,11 +46,14 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     If the weights of that update are gone, the newest version's are used, and `exact` is False.
     """
     trainer.turn_to(sample.turn.adapter)
-    number, exact = _weights(trainer, trained_in)
-    policy = Policy.load(trainer.versions, number, trainer.settings)
-    items, refused = trainer.build(
-        [sample], version=number if exact else sample.turn.sampled.oldest_version
-    )  # a turn that trained was not too stale
+    versions = trainer.versions
+    number, exact = versions.newest(), trained_in is None
+    version = None if trained_in is None else versions.get(trained_in)
+    if version is not None and version.parent is not None and versions.has_weights(version.parent):
+        number, exact = version.parent, True
+    policy = Policy.load(versions, number, trainer.settings)
+    start = number if exact else sample.turn.sampled.oldest_version  # it trained, so it was not too stale
+    items, refused = trainer.build([sample], version=start)
     if refused:
         return refused[0].reason
     objective = trainer.objective
@@ -65,14 +68,3 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
         terms[name] = [Advantage(ids=tuple(ids), values=tuple(values)) for ids, values in tokens]
     chosen = () if target.hint_T is None else tuple(target.hint_T.tolist())
     return Explained(weights=policy.number, exact=exact, hints=items[0].hints, chosen=chosen, terms=terms)
-
-
-def _weights(trainer: Trainer, trained_in: int | None) -> tuple[int, bool]:
-    versions = trainer.versions
-    newest = versions.newest()
-    if trained_in is None:
-        return newest, True
-    version = versions.get(trained_in)
-    if version is None or version.parent is None or not versions.has_weights(version.parent):
-        return newest, False
-    return version.parent, True

@@ -15,11 +15,9 @@ from afterwit.checkpoints.rollback import roll_back
 from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionTaken
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.policy import Policy
 from afterwit.learning.rerun import settings_of
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import SuiteResult
 from afterwit.store import ForgetOrder, Store
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin, Version
@@ -130,6 +128,8 @@ class Forgetter:
             return self._samples(step)
 
         policy = trainer.rerun(found.start, found.steps, samples, progress=progress)
+        gate = self._gate_of(trainer.adapter)
+        items = gate.items(turns, work=0, shared=trainer.packs(policy))
         version = Version(
             number=number,
             parent=found.newest,
@@ -140,7 +140,7 @@ class Forgetter:
             forgets=forgets,
             without=without,
             probe=trainer.probe(policy),
-            suite=self._suite(policy, turns),
+            suite=gate.result(trainer.kept(policy, items)),  # it serves in any case
             adapter=trainer.adapter,
         )
         written = trainer.write(version, policy, progress)
@@ -158,12 +158,6 @@ class Forgetter:
                 raise NotRepeatable(f"the content of turn {turn} is gone") from error
             found.append(sample_of(record, tuple(map(int, groups.get(turn, ()))), settings))
         return found
-
-    def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
-        """The approved turns that the version lost. It serves in any case."""
-        gate = self._gate_of(self._trainer.adapter)
-        items = gate.items(turns, work=0, shared=self._trainer.packs(policy))
-        return gate.result(self._trainer.kept(policy, items))
 
 
 def _described(version: Version) -> str:

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import require_same_tokenizer
 from afterwit.errors import SettingError
 from afterwit.learning.distributed.sharded import mesh_of, shard
-from afterwit.learning.models import device_of, load_model
-from afterwit.learning.optimizer import Masters
+from afterwit.learning.models import Masters, device_of, load_model
 from afterwit.learning.score import fused_head
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.teacher import TeacherServer

@@ -16,8 +16,18 @@ from afterwit.fused_head.head import Head
 from afterwit.learning.distributed.sharded import Sharded, mesh_of
 from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.frozen import Ema
-from afterwit.learning.models import REMEDY, Adapter, FullWeights, recompute_activations
-from afterwit.learning.optimizer import MASTER, Masters, adamw, moments, restore_moments, without_prefix
+from afterwit.learning.models import (
+    MASTER,
+    REMEDY,
+    Adapter,
+    FullWeights,
+    Masters,
+    adamw,
+    moments,
+    recompute_activations,
+    restore_moments,
+    without_prefix,
+)
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import LearnerSettings
 from afterwit.teacher import TeacherServer

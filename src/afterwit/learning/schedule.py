@@ -131,20 +131,17 @@ def next_batch(
     version: int,
     drain: bool = False,
 ) -> NextBatch:
-    """The update that is due with weights `version`, if any.
+    """The update that is due with weights `version`, if any. `waiting` is in the order of arrival, without
+    stale turns.
 
     It is due with `batch` ready turns, or with `min_batch` once the oldest has waited for `max_wait_s`. To
     `drain` is to learn from whatever is there, without waiting for more. Turns that are held back for their
-    session are not ready.
+    session are not ready. Those that wait for a person's review are counted, and left out of all this.
 
     A long queue makes the update larger. The oldest turns go first while all can train in time, else the
     newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
     fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
     update waits, and does not make one due.
-
-    Turns that wait for a person's review are counted, and left out of all this.
-
-    `waiting` is in the order of arrival, without stale turns.
     """
     rule, batch, together = settings.teaching, settings.batch, settings.turns_per_session_per_update
     taught = [
@@ -165,8 +162,8 @@ def next_batch(
         or any(now - turn.since >= patience_s or turn.oldest_version <= in_time for turn in group)
     ]
     ready = list(chain(*ripe))
-    largest = largest_batch(settings)
-    lags = any(is_stale(turn, settings, version + at // largest) for at, turn in enumerate(ready))
+    size = largest_batch(settings)
+    lags = any(is_stale(turn, settings, version + at // size) for at, turn in enumerate(ready))
     oldest_s = max((now - turn.since for turn in ready), default=0.0)
     enough = least if ready and oldest_s >= patience_s else batch
     given = Counter(turn.source for turn in ready)

@@ -41,7 +41,7 @@ def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool
     """
     layout = _layout(model, rows, packed)
     logits_1NV = _through(model, layout, lambda states_BLD: layout.pick(states_BLD)[None])
-    return _by_row(logits_1NV[0], rows)
+    return list(torch.split(logits_1NV[0], [len(row.response) for row in rows]))
 
 
 def response_states(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> Tensor:
@@ -72,7 +72,8 @@ def stream_states(
     """The hidden states [T, D] of each row in order, as `stream_logits` gives its logits."""
     for chosen, packed in packing.cut(rows, limit, in_order=True):
         part = [rows[index] for index in chosen]
-        yield from _by_row(response_states(model, part, packed=packed), part)
+        states_ND = response_states(model, part, packed=packed)
+        yield from torch.split(states_ND, [len(row.response) for row in part])
 
 
 @torch.no_grad()
@@ -117,10 +118,6 @@ def _amplified(layers: Sequence[Any]) -> Iterator[None]:
             layer.scaling = scaling
 
 
-def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:
-    return (packed_layout if packed else padded_layout)(rows, model.device)
-
-
 def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
     """The model's logits, with `divert` applied to the states before the head."""
     handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
@@ -131,16 +128,11 @@ def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], 
     return logits
 
 
-def _by_row(of_tokens: Tensor, rows: Sequence[Row]) -> list[Tensor]:
-    return list(torch.split(of_tokens, [len(row.response) for row in rows]))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """One pass."""
+    """One pass: keyword arguments of the model, and the places whose states predict the responses."""
 
     inputs: Mapping[str, Any]
-    """Keyword arguments of the model."""
     at_row: Tensor
     at_token: Tensor
 
@@ -149,23 +141,21 @@ class Layout:
         return states_BLD[self.at_row, self.at_token]
 
 
-def padded_layout(rows: Sequence[Row], device: torch.device) -> Layout:
-    """The rows side by side, padded on the right, where causal attention does not look."""
+def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:
+    """The rows side by side, padded on the right, where causal attention does not look; packed as a tree, in
+    which a shared token occurs once."""
+    device = model.device
+    if packed:
+        tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
+        at_token = torch.tensor([place for places in tree.at for place in places], device=device)
+        return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)
     ids_BL = torch.zeros((len(rows), max(map(len, rows)) - 1), dtype=torch.int64)
     for index, row in enumerate(rows):
         ids_BL[index, : len(row) - 1] = torch.tensor(row.inputs)
     places = [(index, at) for index, row in enumerate(rows) for at in range(row.first, len(row) - 1)]
     at_row, at_token = torch.tensor(places, device=device).unbind(dim=1)
-    return Layout(
-        inputs={"input_ids": ids_BL.to(device), "use_cache": False}, at_row=at_row, at_token=at_token
-    )
-
-
-def packed_layout(rows: Sequence[Row], device: torch.device) -> Layout:
-    """The rows as a tree, in which a shared token occurs once."""
-    tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
-    at_token = torch.tensor([place for places in tree.at for place in places], device=device)
-    return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)
+    arguments = {"input_ids": ids_BL.to(device), "use_cache": False}
+    return Layout(inputs=arguments, at_row=at_row, at_token=at_token)
 
 
 def head_of(model: PreTrainedModel) -> Head:
@@ -200,22 +190,18 @@ def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
     return layer.base_layer, LowRank(down_RD=down, up_VR=up, scale=layer.scaling[name])
 
 
+@torch.no_grad()
 def fused_head(model: PreTrainedModel) -> Head | None:
     """The head if it gives the model's own logits, which is tested; else None, with a warning."""
+    row = Row(prompt=(0,), response=(1, 2))
     try:
         head = head_of(model)
-        _check(head, model)
+        (theirs_TV,) = response_logits(model, [row])
+        ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
+        apart = float((ours_TV - theirs_TV).abs().max())
+        if not apart <= CLOSE_LOGITS * float(theirs_TV.abs().max()):
+            raise ValueError(f"the model's logits are not those of its head: {apart} apart")
     except ValueError as error:
         log.warning("learner.loss_backend is plain from here on, which takes more memory and time: %s", error)
         return None
     return head
-
-
-@torch.no_grad()
-def _check(head: Head, model: PreTrainedModel) -> None:
-    row = Row(prompt=(0,), response=(1, 2))
-    (theirs_TV,) = response_logits(model, [row])
-    ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
-    apart = float((ours_TV - theirs_TV).abs().max())
-    if not apart <= CLOSE_LOGITS * float(theirs_TV.abs().max()):
-        raise ValueError(f"the model's logits are not those of its head: {apart} apart")

@@ -27,7 +27,7 @@ from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import figures, work
-from afterwit.learning.optimizer import as_float, clip_gradients, gradient_norm, set_rate
+from afterwit.learning.models import clip_gradients
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
@@ -94,7 +94,8 @@ def update(
     epoch may have moved it.
     """
     state = update_state(policy, frozen, items, objective, settings, ranks)
-    set_rate(policy.optimizer, settings.settled(policy.width).rate)
+    for group in policy.optimizer.param_groups:
+        group["lr"] = settings.settled(policy.width).rate
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | figures(state)
@@ -122,15 +123,13 @@ def _epoch(
             counted.update(accumulate(state, micro_batch))
     terms = ranks.totals(counted)
     ranks.add_up(policy.masters)
-    norm = gradient_norm(policy.masters)
-    length = as_float(norm)
-    require_finite(terms["loss"], length, policy)
-    clip_gradients(policy.masters, norm, settings.clip)
+    norm = clip_gradients(policy.masters, settings.clip)
+    require_finite(terms["loss"], norm, policy)
     policy.optimizer.step()
     policy.masters.clear()
     policy.masters.publish()
     progress(Phase.STEPPED)
-    return terms, length
+    return terms, norm
 
 
 def require_finite(loss: float, norm: float, policy: Policy) -> None:

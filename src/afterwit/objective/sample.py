@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 import torch
@@ -133,11 +133,6 @@ class TeacherRows:
     @property
     def _valid_TK(self) -> Tensor:
         return torch.ones_like(self.ids_TK, dtype=torch.bool) if self.valid_TK is None else self.valid_TK
-
-    def to(self, dtype: torch.dtype) -> TeacherRows:
-        """The same with log-probs of this kind."""
-        asked_TJ = None if self.asked_TJ is None else self.asked_TJ.to(dtype)
-        return replace(self, logprobs_TK=self.logprobs_TK.to(dtype), asked_TJ=asked_TJ)
 
     def at(self, ids_TJ: Tensor) -> Tensor:
         """Its log-probs at other ids; NaN at ids that it did not score, so that they cannot be learned

@@ -34,10 +34,7 @@ class Target:
 
 @torch.no_grad()
 def prepare(
-    sample: Sample,
-    logits_old_TV: Tensor,
-    teachers: Iterable[Tensor],
-    settings: ObjectiveSettings,
+    sample: Sample, logits_old_TV: Tensor, teachers: Iterable[Tensor], settings: ObjectiveSettings
 ) -> Target:
     """The target of a sample.
 
@@ -177,18 +174,16 @@ def candidates_of_rows(
 
     A token without a row has no gap: there the teacher agrees with the old policy.
     """
-    rows = [each.to(old_T.dtype) for each in teacher_rows]
-    valid = [each.valid_TK for each in rows if each.valid_TK is not None]
+    valid = [each.valid_TK for each in teacher_rows if each.valid_TK is not None]
+    sampled = [torch.where(each.distilled_T, each.sampled_T.to(old_T.dtype), old_T) for each in teacher_rows]
     return Candidates(
         student_ids_TK=student_ids_TK,
         student_old_TK=old_at(student_ids_TK) if student_old_TK is None else student_old_TK,
-        student_teacher_HTK=torch.stack([each.at(student_ids_TK) for each in rows]),
-        asked=all(each.asked_TJ is not None for each in rows),
-        native_ids_HTK=torch.stack([each.ids_TK for each in rows]),
-        native_teacher_HTK=torch.stack([each.logprobs_TK for each in rows]),
+        student_teacher_HTK=torch.stack([each.at(student_ids_TK) for each in teacher_rows]).to(old_T.dtype),
+        asked=all(each.asked_TJ is not None for each in teacher_rows),
+        native_ids_HTK=torch.stack([each.ids_TK for each in teacher_rows]),
+        native_teacher_HTK=torch.stack([each.logprobs_TK for each in teacher_rows]).to(old_T.dtype),
         native_valid_HTK=torch.stack(valid) if valid else None,
-        sampled_teacher_HT=torch.stack(
-            [torch.where(each.distilled_T, each.sampled_T.to(old_T.dtype), old_T) for each in rows]
-        ),
+        sampled_teacher_HT=torch.stack(sampled),
         old_at=old_at,
     )

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from afterwit.errors import SettingError
 from afterwit.learning.frozen import Ema
-from afterwit.learning.models import Adapter, FullWeights
-from afterwit.learning.optimizer import adamw, moments
+from afterwit.learning.models import Adapter, FullWeights, adamw, moments
 from afterwit.learning.settings import LearnerSettings
 from afterwit.model_shape import ModelShape
 from afterwit.planning.memory import (

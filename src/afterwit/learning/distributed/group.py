@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from afterwit.errors import AfterwitError, RankFailed, RankLost
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import ShardedMasters
-from afterwit.learning.optimizer import Masters
+from afterwit.learning.models import Masters
 from afterwit.learning.phase import Progress
 
 T = TypeVar("T")

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel
@@ -25,7 +24,7 @@ from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy, Trained
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import Epoch, update
+from afterwit.learning.update import Epoch, UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem
 from afterwit.teacher import TeacherServer
@@ -141,53 +140,44 @@ def _loaded(
     return Policy.of(trained, state, versions.base, number, settings)
 
 
-def run_update(
-    at: Follower,
-    *,
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
-    measured: int,
-    epoch: Epoch | None,
-) -> None:
-    """Move the policy by a batch, and measure the effect on its first `measured` items."""
-    settings, models = at.own(settings), at.frozen
-    if not settings.alike(at.settings):
-        models = FrozenModels(at.base, settings, server=at.server)
-    ended = partial(measure, count=measured)
-    update(at.held(), models, items, objective, settings, at.watch, ended, at.ranks, epoch)
+def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None:
+    """Move the policy by a batch, which `updated` describes."""
+    own, models = at.own(settings), at.frozen
+    if not own.alike(at.settings):
+        models = FrozenModels(at.base, own, server=at.server)
+    _run(at.held(), models, at.watch, at.ranks, settings=own, **batch)
 
 
 def updated(
+    policy: Policy, models: FrozenModels, progress: Progress, ranks: Ranks, **batch: Any
+) -> tuple[dict[str, float], tuple[Effect, ...]]:
+    """`update` by a `batch` in all ranks: its metrics, and its effects.
+
+    The batch: `items`, `objective`, `settings`, the number of first items whose effect is `measured`, and an
+    `epoch`, a function of a module, that takes the optimiser's steps in the learner's place.
+    """
+    with ranks.leading(run_update, **batch):
+        return _run(policy, models, progress, ranks, **batch)
+
+
+def _run(
     policy: Policy,
     models: FrozenModels,
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
     progress: Progress,
     ranks: Ranks,
     *,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
     measured: int = 0,
     epoch: Epoch | None = None,
 ) -> tuple[dict[str, float], tuple[Effect, ...]]:
-    """The metrics of an update, in all ranks, and its effects on the first `measured` items.
-
-    `epoch`, a function of a module, takes a step of the optimiser in the learner's place.
-    """
     effects = list[Effect]()
-    order = {"objective": objective, "settings": settings, "measured": measured, "epoch": epoch}
-    with ranks.leading(run_update, items=items, **order):
-        found = update(
-            policy,
-            models,
-            items,
-            objective,
-            settings,
-            progress,
-            lambda state: effects.extend(measure(state, measured)),
-            ranks,
-            epoch,
-        )
+
+    def ended(state: UpdateState) -> None:
+        effects.extend(measure(state, measured))
+
+    found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
     return found, tuple(effects)
 
 

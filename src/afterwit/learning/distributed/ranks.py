@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learning.optimizer import Masters
+from afterwit.learning.models import Masters
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.rows import Packing, Row
 from afterwit.learning.score import response_states

@@ -17,8 +17,14 @@ from torch.distributed.tensor import DTensor, Partial
 from transformers import PreTrainedModel
 
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.models import SHARD_SIZE, copy_configuration, load_model
-from afterwit.learning.optimizer import MASTER, Masters, without_prefix
+from afterwit.learning.models import (
+    MASTER,
+    SHARD_SIZE,
+    Masters,
+    copy_configuration,
+    load_model,
+    without_prefix,
+)
 from afterwit.learning.score import fused_head
 from afterwit.learning.settings import LearnerSettings
 

@@ -12,7 +12,7 @@ from verl.workers.engine import FSDPEngineWithLMHead
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.optimizer import MASTER, without_prefix
+from afterwit.learning.models import MASTER, without_prefix
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit_hosts.verl.engine import engine_of
