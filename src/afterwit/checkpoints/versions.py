@@ -46,6 +46,8 @@ from afterwit.version import Version
 
 FOLDER = re.compile("[0-9]{6}")
 
+LOCK = ".write.lock"
+
 SCRATCH = ".scratch-"
 """Prefix of a folder of temporary versions."""
 
@@ -290,14 +292,10 @@ class Versions:
         with tempfile.TemporaryDirectory(dir=self.root, prefix=SCRATCH) as folder:
             yield Versions(root=Path(folder), base=self.base)
 
-    @property
-    def _lock(self) -> Path:
-        return self.root / ".write.lock"
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """The lock under which versions are written. Waits for it, then removes unfinished versions."""
-        with exclusive(self._lock, purpose="a version is being written", wait=True):
+        with exclusive(self.root / LOCK, purpose="a version is being written", wait=True):
             self._listed.clear()
             self._adopt()
             yield
@@ -362,7 +360,8 @@ class Versions:
         self._listed.clear()
         if self.remote is None or not self.remote.manifests([next(self._downwards(), -1) + 1]):
             return
-        with suppress(AlreadyRunning), exclusive(self._lock, purpose="a version is written", wait=False):
+        lock = exclusive(self.root / LOCK, purpose="a version is written", wait=False)
+        with suppress(AlreadyRunning), lock:
             self._adopt()
 
     def _adopt(self) -> None:

@@ -54,14 +54,9 @@ class Database(ABC):
         self._ended_by: StoreError | None = None
         """Why the database itself ended the transaction, as on a full disk."""
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All or nothing. An inner transaction joins the outer one, and fails it."""
-        if self._depth:
-            yield
-            return
-        with self._outermost(self._beginning):
-            yield
+        return nullcontext() if self._depth else self._outermost(self._beginning)
 
     @contextmanager
     def _outermost(self, beginning: str) -> Iterator[None]:

@@ -402,7 +402,7 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=10,
+    max_examples=5,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

