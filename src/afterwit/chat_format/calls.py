@@ -149,7 +149,7 @@ def object_of(values: Iterable[tuple[str, str]], schema: Any) -> str:
     """The JSON object of parameters by name, each value as it was written."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     known = properties if isinstance(properties, Mapping) else {}
-    parts = [f"{_quoted(name)}: {_typed(value, known.get(name), schema)}" for name, value in values]
+    parts = [f"{quoted(name)}: {_typed(value, known.get(name), schema)}" for name, value in values]
     return "{" + ", ".join(parts) + "}"
 
 
@@ -163,14 +163,14 @@ def _typed(value: str, schema: Any, root: Any) -> str:
     trimmed = value.strip()
     trimmed = _PYTHON.get(trimmed, trimmed)
     if "string" in types and not (trimmed == "null" and "null" in types):
-        return _quoted(value)
+        return quoted(value)
     kind = _KINDS.get(type(_decoded(trimmed)), "")
     if kind in types or (kind == "integer" and "number" in types):
         return trimmed
-    return trimmed if not types and kind not in ("string", "") else _quoted(value)
+    return trimmed if not types and kind not in ("string", "") else quoted(value)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 

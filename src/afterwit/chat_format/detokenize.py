@@ -42,14 +42,12 @@ class Detokenizer:
         begins = self._emitted == len(self._ids)
         self._ids += new
         end = len(self._ids)
-        if begins and self._joins_bytes and _BROKEN not in (text := self._decode(new)):
-            self._context, self._emitted = self._emitted, end
-            return text
-        text = self._pending(end)
-        if not text or text.endswith(_BROKEN):
-            text, end = self._never_completed(text)
-        if not text:
-            return ""
+        if not (begins and self._joins_bytes and _BROKEN not in (text := self._decode(new))):
+            text = self._pending(end)
+            if not text or text.endswith(_BROKEN):
+                text, end = self._never_completed(text)
+            if not text:
+                return ""
         self._context, self._emitted = self._emitted, end
         return text
 

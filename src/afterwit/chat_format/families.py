@@ -6,7 +6,6 @@ Qwen's XML write arguments in notations of their own, which have a reader each.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from afterwit.chat_format.calls import (
     parse_call,
     parse_calls,
     parse_python,
+    quoted,
     written,
 )
 
@@ -116,7 +116,7 @@ class Convention:
             return ""
         before, after = self.opening
         if name is not None and before.endswith('"'):
-            name = json.dumps(name, ensure_ascii=False)[1:-1]
+            name = quoted(name)[1:-1]
         return (thought.closing if thought else "") + before + ("" if name is None else name + after)
 
 
@@ -326,12 +326,10 @@ def _read_gemma(text: str, schemas: Schemas) -> list[WrittenCall]:
 
 def _gemma_json(parts: list[str]) -> str:
     """The parts around the quote marks as JSON: every second part is a text."""
-
-    def key(found: re.Match[str]) -> str:
-        return f"{found[1]}{json.dumps(found[2].strip(), ensure_ascii=False)}:"
-
     return "".join(
-        json.dumps(part, ensure_ascii=False) if at % 2 else _GEMMA_KEY.sub(key, part)
+        quoted(part)
+        if at % 2
+        else _GEMMA_KEY.sub(lambda found: f"{found[1]}{quoted(found[2].strip())}:", part)
         for at, part in enumerate(parts)
     )
 
@@ -378,17 +376,11 @@ def _read_glm(text: str, schemas: Schemas) -> list[WrittenCall]:
 def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
     """The name of a call, and its parameters by name; None if the text is not a call."""
     named = _GLM_NAME.match(text)
-    if named is None:
+    before, *parts = _GLM_KEY.split(text[named.end() :].rstrip() if named else text)
+    if named is None or before:
         return "", None
-    rest = text[named.end() :].rstrip()
-    begins = list(_GLM_KEY.finditer(rest))
-    if begins[0].start() > 0 if begins else rest:
-        return "", None
-    ends = [found.start() for found in begins[1:]] + [len(rest)] * bool(begins)
-    return named[1], [
-        (found[1].strip(), rest[found.end() : end].removesuffix(_VALUE_END))
-        for found, end in zip(begins, ends, strict=True)
-    ]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return named[1], [(key.strip(), value.removesuffix(_VALUE_END)) for key, value in pairs]
 
 
 def _begun_glm(text: str, schemas: Schemas) -> WrittenCall | None:
@@ -436,12 +428,8 @@ _QWEN_NAME = re.compile(r"[^\s<>{}\"]+")
 def _read_qwen(text: str, schemas: Schemas) -> list[WrittenCall]:
     name, named, rest = text.strip().removeprefix(_FUNCTION).partition(">")
     values, after = _qwen_parameters(rest)
-    if (
-        not named
-        or not _QWEN_NAME.fullmatch(name)
-        or after is None
-        or after.strip() not in ("", _FUNCTION_END)
-    ):
+    ends = after is not None and after.strip() in ("", _FUNCTION_END)
+    if not (named and ends and _QWEN_NAME.fullmatch(name)):
         return []
     return written(name, object_of(values, schemas.get(name)))
 

@@ -144,7 +144,7 @@ class Renderer:
         try:
             return self._render(
                 self._templates[name],
-                [self._template_message(message, rules) for message in folded(conversation.messages, rules)],
+                [self._marked(message, rules) for message in folded(conversation.messages, rules)],
                 [self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
                 arguments=conversation.template_args,
                 generation_prompt=generation_prompt,
@@ -178,13 +178,10 @@ class Renderer:
             text = self._texts[ids[0]] = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
-    def _template_message(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
-        data = template_message(message, rules)
+    def _marked(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
         texts = {"content", *REASONING_KEYS} if message.role == "assistant" else ()
-        return {
-            name: (self._said if name in texts else self._written).marked(value)
-            for name, value in data.items()
-        }
+        data = template_message(message, rules).items()
+        return {name: (self._said if name in texts else self._written).marked(value) for name, value in data}
 
     def _render(
         self,

@@ -111,6 +111,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
 
 
 def _form(data: Mapping[str, Any]) -> JsonForm | None:
+    """The required form, in the current field or in the beta's."""
     config = data.get("output_config")
     config = {} if config is None else as_object(config, "output_config")
     forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
