@@ -378,7 +378,6 @@ class Fleet:
         now = asyncio.get_running_loop().time
         while True:
             await replica.look()
-            replica.reported.clear()
             try:
                 for adapter in filter(lacks, list(self._live)):
                     async with self._one_at_a_time:
@@ -388,6 +387,7 @@ class Fleet:
             except Exception:  # a fault of our own must not end the watch: no server would come back
                 log.exception("watching the server at %s failed", replica.name)
             self._notify()
+            replica.reported.clear()  # what this round has met is tried again after a pause
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch_s):
                     await replica.reported.wait()

@@ -93,8 +93,9 @@ class VllmServer:
             raise SettingError(
                 f"the server at {self._client.url} now serves another model: {found}, not {self._root}"
             )
-        if zeros == self._zeros and zeros not in {each["id"] for each in models}:
-            self._zeros = None  # a restarted server has lost it
+        names = [each["id"] for each in models]
+        if zeros == self._zeros and zeros not in names:  # a restarted server has lost it
+            self._zeros = next((name for name in names if name.startswith(ZEROS)), None)
         if not self._labels:
             return None
         label: str = (await self._client.get("/weight_info", within_s=CHECK_S)).json["weight_version"]
