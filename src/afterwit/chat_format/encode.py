@@ -16,7 +16,7 @@ from sys import getsizeof
 from typing import Any
 
 import tiktoken
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import Tokenizer, models
 
 from afterwit.byte_cache import ByteCache
 
@@ -168,26 +168,19 @@ FILLING = (
 def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
     """The added tokens in these texts before which any text may be cut.
 
-    Empty if there is none, or if the tokenizer fails the check.
+    The first character of each is in no token further on: no other match can contain its start. Nor may a
+    token with the same first character take the white space before it, or need spaces around it. Tokens of
+    normalised text are found later, in the stretches between the others. Empty if there is none, or if the
+    tokenizer fails the check.
     """
-    added = list(tokenizer.get_added_tokens_decoder().values())
-    tokens = tuple(token for token in _unreachable(added) if any(token in text for text in texts))
-    return tokens if tokens and joins(tokenizer, tokens) else ()
-
-
-def _unreachable(added: Iterable[AddedToken]) -> Iterator[str]:
-    """Tokens whose first character is in no token further on: no other match can contain their start.
-
-    Nor may a token with the same first character take the white space before it, or need spaces around it.
-    Tokens of normalised text are found later, in the stretches between the others.
-    """
-    raw = [token for token in added if not token.normalized]
+    raw = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.normalized]
     inner = {character for token in raw for character in token.content[1:]}
-    choosy = {token.content[0] for token in raw if token.lstrip or token.single_word}
-    for token in raw:
-        first = token.content[0]
-        if first not in inner | choosy and not first.isspace():
-            yield token.content
+    unsafe = inner | {token.content[0] for token in raw if token.lstrip or token.single_word}
+    found = (token.content for token in raw if token.content[0] not in unsafe)
+    tokens = tuple(
+        token for token in found if not token[0].isspace() and any(token in text for text in texts)
+    )
+    return tokens if tokens and joins(tokenizer, tokens) else ()
 
 
 def joins(tokenizer: Tokenizer, tokens: Sequence[str]) -> bool:

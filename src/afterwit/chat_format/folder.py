@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,13 @@ def end_ids(folder: Path, token_to_id: Callable[[str], int | None]) -> frozenset
     Engine and detokenizer both use this rule: the text hides an end, so the engine must not sample past one.
     SettingError if the folder names none.
     """
-    ids = set(_configured(folder))
-    if (eos := special_tokens(folder).get("eos_token")) is not None:
-        ids.add(token_to_id(eos))
+    eos = special_tokens(folder).get("eos_token")
+    ids = [] if eos is None else [token_to_id(eos)]
+    config = read_json(folder / "config.json")
+    for source in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
+        value = source.get("eos_token_id")
+        ids += value if isinstance(value, list) else [value]
     ends = frozenset(index for index in ids if isinstance(index, int))
     if not ends:
         raise SettingError(f"{folder} names no end-of-turn token (eos_token, eos_token_id)")
     return ends
-
-
-def _configured(folder: Path) -> Iterator[int | None]:
-    config = read_json(folder / "config.json")
-    for source in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
-        value = source.get("eos_token_id")
-        yield from value if isinstance(value, list) else [value]

@@ -218,6 +218,8 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
         identifier = _referred_id(item.data)
         if identifier is not None:
             parts.append(_referred_part(identifier, quoted, item.where))
+        elif item.get("type") == "item_reference":
+            raise wrong_type(item.at("id"), "a string", item.get("id"))
         elif read := _READERS.get("message" if item.get("type") is None else item.text("type")):
             parts.append(read(item))
     return _joined(part for part in parts if part is not None)
@@ -251,10 +253,6 @@ def _call_id(item: Item) -> str:
     return ids.with_prefix(STORED_PREFIX, item.text("call_id"))
 
 
-def _nameless_reference(item: Item) -> None:
-    raise wrong_type(item.at("id"), "a string", item.get("id"))
-
-
 _READERS: Mapping[str, Callable[[Item], Message | None]] = {
     "message": _message,
     "reasoning": _reasoning,
@@ -262,9 +260,8 @@ _READERS: Mapping[str, Callable[[Item], Message | None]] = {
     "function_call_output": _output,
     "custom_tool_call": _call,
     "custom_tool_call_output": _output,
-    "item_reference": _nameless_reference,
 }
-"""By the type of an item. A reference with an id is read before."""
+"""By the type of an item."""
 
 
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
