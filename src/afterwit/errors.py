@@ -22,7 +22,6 @@ AfterwitError
 │   ├── TurnNotFound
 │   ├── TurnAmbiguous
 │   └── IllegalMove
-├── TrackerFailed
 ├── UpdateRefused
 ├── RankFailed
 ├── RankLost
@@ -146,10 +145,6 @@ class TurnAmbiguous(StoreError):
 
 class IllegalMove(StoreError):
     """The lifecycle's table does not have this move."""
-
-
-class TrackerFailed(AfterwitError):
-    """A tracker did not take a version's metrics. The message names the tracker and the reason."""
 
 
 class UpdateRefused(AfterwitError):
