@@ -128,9 +128,9 @@ class Pupil:
         """Nats between what the engine says that it sampled with and the learner's own weights."""
         import torch
 
-        policy = self.trainer.policy()
-        with torch.no_grad(), widened(policy.model):
-            (logits_TV,) = response_logits(policy.model, [Row(prompt=prompt, response=said.ids)])
+        model = widened(self.trainer.policy().model)
+        with torch.no_grad():
+            (logits_TV,) = response_logits(model, [Row(prompt=prompt, response=said.ids)])
         ids = torch.tensor(said.ids)[:, None]
         return gap(logits_TV.double().log_softmax(-1).gather(-1, ids)[:, 0].tolist(), said.logprobs)
 

@@ -66,13 +66,13 @@ def test_a_model_that_cannot_be_packed_is_scored_row_by_row(qwen: Path) -> None:
         compare(found, qwen, row, 1e-10)
 
 
-def test_packing_is_tested_on_no_module_that_may_be_decoding_meanwhile(qwen: Path) -> None:
+def test_weights_that_may_be_decoding_meanwhile_are_not_widened(qwen: Path) -> None:
     """The defect: within the test, weights in half precision were wide for the worker's thread as well."""
-    module, ran = load_module(qwen, CPU, torch.bfloat16), list[torch.nn.Module]()
-    module.model.layers[0].mlp.register_forward_pre_hook(lambda layer, given: ran.append(layer))
+    module, ran = load_module(qwen, CPU, torch.bfloat16), set[tuple[bool, torch.dtype]]()
+    live = module.model.layers[0].mlp
+    live.register_forward_pre_hook(lambda mlp, given: ran.add((mlp is live, mlp.up_proj.weight.dtype)))
     assert len(passes(module, ROWS, 10_000)) == 1
-    assert ran
-    assert module.model.layers[0].mlp not in ran
+    assert ran == {(True, torch.bfloat16), (False, torch.float32)}
 
 
 def test_a_head_that_is_more_than_a_linear_layer_is_run_by_the_model_itself(qwen: Path) -> None:

@@ -81,8 +81,8 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) 
     ids = tuple(token for step in steps for token in step.ids)
     logprobs = [value for step in steps for value in step.logprobs]
     tau = SAMPLING.temperature if engine.capabilities.basis is Basis.PROCESSED else 1.0
-    with torch.no_grad(), widened(model):
-        logits_TV = response_logits(model, [Row(prompt=prompt, response=ids)])[0].float()
+    with torch.no_grad():
+        logits_TV = response_logits(widened(model), [Row(prompt=prompt, response=ids)])[0].float()
     ids_T = torch.tensor(ids, device=logits_TV.device)
     scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
     apart, limit = gap(scored_T.tolist(), logprobs), most(engine.facts.dtype)

@@ -55,8 +55,7 @@ class _Paths:
         """Nats by which the same weights may differ on average here: what rounding makes of these rows."""
         model = self._frozen.base(self._policy)
         rounded = self._alone(model)
-        with widened(model):
-            exact = self._alone(model)
+        exact = self._alone(widened(model))
         return allowed(max(_most_apart(rounded, exact), LEAST), self._settings.dtype)
 
     def base_is_the_base(self) -> str:
@@ -67,9 +66,7 @@ class _Paths:
         expected = probe(self._policy.model) if first is None else first.probe
         row = Row(prompt=expected.ids[:1], response=expected.ids[1:])
         shorter = Row(prompt=expected.ids[:1], response=expected.ids[1:-1])
-        model = self._frozen.base(self._policy)
-        with widened(model):
-            logprobs_T, _ = self._sampled(model, [row, shorter])
+        logprobs_T, _ = self._sampled(widened(self._frozen.base(self._policy)), [row, shorter])
         gap = _most_apart([logprobs_T], [torch.tensor(expected.logprobs)])
         before = "before anything was learned"
         expect(gap <= MOST_EXACT, f"the frozen base is {gap:.3g} nats from what it was {before}")

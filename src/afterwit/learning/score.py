@@ -83,16 +83,16 @@ def probe(model: PreTrainedModel) -> Probe:
     They are computed at full precision (`widened`), so that the learner's own rounding hides no difference;
     those of an adapter also amplified, for `agreement`.
     """
+    model = widened(model)
     layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
     config, random = model.config.get_text_config(), Random(0)
     tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
     ids = tuple(random.randrange(config.vocab_size) for _ in range(tokens))
-    with widened(model):
-        logprobs = _logprobs(model, ids)
-        if not layers:
-            return Probe(ids=ids, logprobs=logprobs)
-        with _amplified(layers):
-            return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
+    logprobs = _logprobs(model, ids)
+    if not layers:
+        return Probe(ids=ids, logprobs=logprobs)
+    with _amplified(layers):
+        return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
 
 
 def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from afterwit.weights.lora import twin
+
 HALVES = (torch.bfloat16, torch.float16)
 
+M = TypeVar("M", bound=nn.Module)
 
-@contextmanager
-def widened(model: nn.Module) -> Iterator[None]:
-    """Within the body a model in half precision computes in float32, and returns it.
+
+def widened(model: M) -> M:
+    """A model with the same weights, in half precision, that computes in float32, and returns it.
 
     One block at a time has its weights widened, so that this costs the memory of a block and not of a model.
-    A model in any other precision, or whose weights are in shards, stays as it is.
+    A model in any other precision, or whose weights are in shards, is returned itself.
     """
-    if not all(type(weight.data) is Tensor for weight in model.parameters()):
-        yield
-        return
-    with ExitStack() as hooks:
-        for block in _blocks(model):
-            if any(tensor.dtype in HALVES for tensor in (*block.parameters(), *block.buffers())):
-                widen, narrow = _widening()
-                hooks.callback(block.register_forward_pre_hook(widen).remove)
-                hooks.callback(block.register_forward_hook(narrow, always_call=True).remove)
-        yield
+    weights = list(model.parameters())
+    if not all(type(weight.data) is Tensor for weight in weights) or not _halves(model):
+        return model
+    wide = twin(model, {})
+    for block in _blocks(wide):
+        if _halves(block):
+            _widen_while_it_runs(block)
+    return wide
 
 
-def _widening() -> tuple[Callable[..., None], Callable[..., None]]:
-    """Two hooks: one widens the weights of a block before it runs, one puts them back."""
+def _halves(module: nn.Module) -> bool:
+    return any(tensor.dtype in HALVES for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _widen_while_it_runs(block: nn.Module) -> None:
     narrow_ones: list[tuple[dict[str, Any], str, Any]] = []
 
     def widen(block: nn.Module, inputs: Any) -> None:
@@ -50,7 +53,8 @@ def _widening() -> tuple[Callable[..., None], Callable[..., None]]:
             named, name, tensor = narrow_ones.pop()
             named[name] = tensor
 
-    return widen, narrow
+    block.register_forward_pre_hook(widen)
+    block.register_forward_hook(narrow, always_call=True)
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:

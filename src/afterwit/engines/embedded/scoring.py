@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -19,7 +18,6 @@ from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import score_logits, score_states
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
-from afterwit.weights.lora import twin
 
 PASS_TOKENS = 16384
 """Tokens of one pass, in addition to its longest row."""
@@ -28,7 +26,6 @@ CLOSE = 1e-3
 CLOSE_IN_HALF = 0.02
 
 log = logging.getLogger(__name__)
-_unsupported: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
 @torch.inference_mode()
@@ -48,12 +45,10 @@ def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[l
     """Indices of rows to pack together: one by one unless the model allows more and enough is shared."""
     ids = [_inputs(row) for row in rows]
     packs = len(rows) > 1 and ratio(ids) >= WORTH
-    if packs and module not in _unsupported:
-        # the test sets the attention and widens weights: the worker decodes with the module meanwhile
-        reason = _unsupported[module] = unsupported_reason(twin(module, {}), NAME)
-        if reason is not None:
-            log.info("rows are scored one by one: %s", reason)
-    if not packs or _unsupported[module] is not None:
+    if packs and (reason := unsupported_reason(module, NAME)) is not None:
+        log.info("rows are scored one by one: %s", reason)
+        packs = False
+    if not packs:
         return [[index] for index in range(len(rows))]
     order = sorted(range(len(rows)), key=ids.__getitem__)
     return [[order[at] for at in each] for each in groups([ids[at] for at in order], limit)]
