@@ -24,8 +24,8 @@ from afterwit.learning.update import score, update_state
 from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import JudgedTurn

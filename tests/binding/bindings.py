@@ -90,7 +90,7 @@ class Memory:
             client=client or ClientSession(),
             streamed=streamed,
         )
-        bound = bind_request(self.store, incoming, scope, teaches=True, now=now)
+        bound = bind_request(self.store, incoming, teaches=True, now=now)
         said = response(turn) if callable(response) else response
         binding = bound.binding
         stored = a_turn(

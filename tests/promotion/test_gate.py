@@ -17,7 +17,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.message import Message, ToolCall
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import SuiteItem, Suspect
 from afterwit.store import Store
 from afterwit.turn import JudgedTurn, Sampled

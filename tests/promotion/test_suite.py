@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from afterwit.message import Message, ToolCall
-from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import (
     Complaint,
     SuiteItem,

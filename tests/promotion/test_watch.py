@@ -11,7 +11,7 @@ from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.promotion.episodes import BadEnd
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import suite_result
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store

@@ -43,7 +43,7 @@ class BinderHost:
             client=client_session_of(ask.headers, {}),
             streamed=ask.streamed,
         )
-        return bind_request(self._store, incoming, scope, teaches=True, now=float(self._count))
+        return bind_request(self._store, incoming, teaches=True, now=float(self._count))
 
     def _stored(self, ask: Ask, bound: Bound) -> Served:
         self._count += 1
@@ -52,7 +52,7 @@ class BinderHost:
         tools = tuple({"type": "function", "function": {"name": name}} for name in ask.tools)
         turn = Turn(
             id=incoming.turn,
-            scope=scope_of(CALLER, ask.headers.get("user-agent")),
+            scope=incoming.scope,
             session=bound.binding.session,
             parent=bound.binding.parent,
             kind=bound.kind,

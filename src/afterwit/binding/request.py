@@ -198,6 +198,8 @@ class IncomingRequest:
 
     turn: str
     """The id that the (first) response will have; a new session is named after it."""
+    scope: str
+    """Key and client family: nothing of another scope can match it."""
     messages: tuple[Message, ...]
     texts: tuple[str, ...]
     """Each message's text as it is compared."""
@@ -287,6 +289,7 @@ def read_request(
     known = fingerprints(segments, f"{scope}\0{client.session or ''}")
     return IncomingRequest(
         turn=turn,
+        scope=scope,
         messages=messages,
         texts=tuple(one.text for one in read),
         client=client,

@@ -21,7 +21,6 @@ class Bound:
     """A request with its place in its session."""
 
     incoming: IncomingRequest
-    scope: str
     binding: Binding
     kind: Kind
     """The request's kind, given its siblings so far."""
@@ -29,10 +28,10 @@ class Bound:
     """Whether it holds the next state of an earlier turn."""
 
 
-def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
+def bind_request(store: Store, incoming: IncomingRequest, *, teaches: bool, now: float) -> Bound:
     """Bind a request. If its key teaches, record the next states that it holds."""
-    with store.binding(scope):
-        binding = look_up(store, incoming, scope)
+    with store.binding(incoming.scope):
+        binding = look_up(store, incoming)
         resolved = _resolved(store, binding, own=(incoming.turn,))
         answers = binding.answers
         if binding.parent is not None and not binding.rejects and not resolved.answers:
@@ -45,19 +44,18 @@ def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches
                 store.set_kind(binding.confirms, Kind.MAIN, session=binding.session, now=now)
                 _answer_again(store, binding.confirms, now)
     answered = teaches and (answers is not None or resolved.confirmed is not None)
-    return Bound(incoming=incoming, scope=scope, binding=binding, kind=resolved.kind, answered=answered)
+    return Bound(incoming=incoming, binding=binding, kind=resolved.kind, answered=answered)
 
 
-def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
+def look_up(store: ParentLookup, incoming: IncomingRequest) -> Binding:
     """Bind a request to what the store holds.
 
     A session's turns are looked up only if the request is known to go on in it. Recent conversations are
     looked up only if the request has no parent, or one that seemed to be beside a conversation: it may be
     about one, or go on from its end.
     """
-    found = store.candidates(
-        scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
-    )
+    scope, session = incoming.scope, incoming.client_session_hash
+    found = store.candidates(scope, incoming.hashes, incoming.named, client_session=session)
     if sessions := continued_sessions(incoming, found):
         found = with_replies(found, store.replies(scope, sessions))
     binding = bind(incoming, found) if found else None
@@ -73,7 +71,7 @@ def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], 
     """Store a turn of a bound request. `own`: the turns of its response; the first may be a retry."""
     incoming, binding = bound.incoming, bound.binding
     full_hash, full_depth = incoming.full(turn.message)
-    with store.binding(bound.scope):
+    with store.binding(incoming.scope):
         kind = _kind_now(store, bound, own, now)
         settled = turn if turn.kind is kind else replace(turn, kind=kind)
         store.add_turn(
@@ -107,7 +105,7 @@ def _kind_now(store: Store, bound: Bound, own: Collection[str], now: float) -> K
     unsaid = incoming.client.turn_type is None and may_be_auxiliary(incoming)
     if not begins and not unsaid:
         return bound.kind
-    recent = [one for one in store.recent(bound.scope) if one.turn not in own]
+    recent = [one for one in store.recent(incoming.scope) if one.turn not in own]
     for auxiliary in earlier_auxiliaries(incoming, recent) if begins else ():
         known = store.candidate(auxiliary)
         if known is None or not known.children:  # no other turn follows it

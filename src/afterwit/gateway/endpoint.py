@@ -82,7 +82,6 @@ class ModelEndpoint:
         return PreparedRequest(
             asked=asked,
             prompt=prepare(asked, gateway.renderer, context_length=length, now=now),
-            scope=scope,
             adapter=gateway.adapters.of(caller.name, group),
             teaches=caller.may(Permission.TEACH),
             incoming=read_request(
@@ -99,13 +98,8 @@ class ModelEndpoint:
     async def _respond(self, request: PreparedRequest, receive: Receive, send: Send) -> None:
         """Bind the request and answer it. If the store fails it stays unbound, and is not recorded."""
         gateway, incoming = self._gateway, request.incoming
-        work = partial(
-            bind_request,
-            incoming=incoming,
-            scope=request.scope,
-            teaches=request.teaches,
-            now=request.created,
-        )
+        teaches, now = request.teaches, request.created
+        work = partial(bind_request, incoming=incoming, teaches=teaches, now=now)
         bound = await gateway.try_store(work)
         if bound is not None and bound.answered:
             gateway.wake_judge()

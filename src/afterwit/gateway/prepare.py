@@ -188,8 +188,6 @@ class PreparedRequest:
 
     asked: ModelRequest
     prompt: Prompt
-    scope: str
-    """Key and client family."""
     adapter: str
     """The adapter that samples it."""
     teaches: bool

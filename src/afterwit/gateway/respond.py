@@ -182,7 +182,7 @@ class RunningResponse:
         if bound is not None:
             turn = Turn(
                 id=choice.turn,
-                scope=request.scope,
+                scope=request.incoming.scope,
                 session=bound.binding.session,
                 parent=bound.binding.parent,
                 kind=bound.kind,

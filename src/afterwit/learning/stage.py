@@ -23,8 +23,8 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.schedule import NOTHING, NextBatch, duration, next_update, note_of
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.settings import PromotionSettings
 from afterwit.promotion.suite import Complaint, SuiteResult
 from afterwit.store import Pause, Record, Store
 from afterwit.text import counted

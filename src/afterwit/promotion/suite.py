@@ -15,8 +15,7 @@ from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from afterwit.message import Message
-from afterwit.promotion.evidence import e_value
-from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import PromotionSettings, e_value
 from afterwit.text import without_halves
 from afterwit.turn import Basis, Turn, scoring_temperature
 

@@ -26,7 +26,7 @@ from afterwit.learning.stage import Learn
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.settings import PromotionSettings
+from afterwit.promotion.evidence import PromotionSettings
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import JudgedTurn

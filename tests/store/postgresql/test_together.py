@@ -145,7 +145,7 @@ def request(name: str, conversation: Conversation) -> tuple[Callable[[Store], No
     )
 
     def serve(store: Store) -> None:
-        bound = bind_request(store, incoming, "key/agent", teaches=True, now=1.0)
+        bound = bind_request(store, incoming, teaches=True, now=1.0)
         turn = a_turn(
             name,
             session=bound.binding.session,
