@@ -191,7 +191,8 @@ class Replica(ABC):
 
     async def _begin(self) -> None:
         """With the base's weights. EngineError unless they give the log-probs of the first time."""
-        if is_ours(await self._server.check()):  # it kept the weights of an earlier run
+        label = await self._server.check()
+        if label is not None and label.startswith(OURS):  # it kept the weights of an earlier run
             await self._server.load_weights(self._base.folder, "base")
         if self.proof.ids:
             score = partial(self._server.score, self.proof.ids, None)
@@ -300,22 +301,42 @@ class Replica(ABC):
             top_logprobs=tuple(each.logprobs for each in found),
         )
 
-    @abstractmethod
-    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None: ...
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
+        async with self._changing():
+            await self._drop()
+            self.staged = await self._loaded(version, folder, adapter)
 
-    @abstractmethod
-    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]: ...
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
+        async with self._changing():
+            staged = self.require_staged()
+            logprobs = await self._logprobs(staged, ids, times)
+            staged.proof.record(ids, times, logprobs)
+            return logprobs
 
-    @abstractmethod
-    async def promote(self) -> None: ...
-
-    @abstractmethod
-    async def _drop(self) -> None:
-        """Forget the staged weights."""
+    async def promote(self) -> None:
+        async with self._changing():
+            await self._serve(self.require_staged())
+            self.staged = None
 
     async def discard(self) -> None:
         async with self._changing():
             await self._drop()
+
+    @abstractmethod
+    async def _loaded(self, version: int, folder: Path, adapter: str) -> Loaded:
+        """The weights in a folder, which fit the model."""
+
+    @abstractmethod
+    async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]:
+        """By staged weights, with an adapter scaled by `times`."""
+
+    @abstractmethod
+    async def _serve(self, staged: Loaded) -> None:
+        """Have new responses use the weights."""
+
+    @abstractmethod
+    async def _drop(self) -> None:
+        """Forget the staged weights."""
 
     async def unload(self, adapter: str) -> None:
         self._retire(self._live.pop(adapter, None))
@@ -363,42 +384,33 @@ class AdapterReplica(Replica):
     response uses it. The base stays, and answers next to the adapters.
     """
 
-    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
-        async with self._changing():
-            await self._drop()
-            loaded = Loaded(version=version, folder=folder, adapter=adapter)
-            if await asyncio.to_thread((folder / CONFIG).is_file):
-                loaded.name = f"{OURS}{version}-{uuid4().hex[:8]}"
-                await self._server.load_adapter(loaded.name, folder)
-            elif folder != self._base.folder:
-                raise EngineError(
-                    f"{folder} holds no adapter ({CONFIG}), and this engine swaps adapters: set "
-                    'learner.lora_rank above zero, or engine.swap = "whole"'
-                )
-            self.staged = loaded
+    async def _loaded(self, version: int, folder: Path, adapter: str) -> Loaded:
+        loaded = Loaded(version=version, folder=folder, adapter=adapter)
+        if await asyncio.to_thread((folder / CONFIG).is_file):
+            loaded.name = f"{OURS}{version}-{uuid4().hex[:8]}"
+            await self._server.load_adapter(loaded.name, folder)
+        elif folder != self._base.folder:
+            raise EngineError(
+                f"{folder} holds no adapter ({CONFIG}), and this engine swaps adapters: set "
+                'learner.lora_rank above zero, or engine.swap = "whole"'
+            )
+        return loaded
 
-    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
-        async with self._changing():
-            staged = self.require_staged()
-            if staged.name is None or times in (0.0, 1.0):
-                scored = await self._server.score(ids, staged.name if times else None)
-            else:
-                name = f"{staged.name}-taken-{times:g}-times"
-                with amplified(staged.folder, name, times) as folder:
-                    await self._server.load_adapter(name, folder)
-                    try:
-                        scored = await self._server.score(ids, name)
-                    finally:
-                        await self._forget(name)
-            staged.proof.record(ids, times, scored)
-            return scored
+    async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]:
+        if staged.name is None or times in (0.0, 1.0):
+            return await self._server.score(ids, staged.name if times else None)
+        name = f"{staged.name}-taken-{times:g}-times"
+        with amplified(staged.folder, name, times) as folder:
+            await self._server.load_adapter(name, folder)
+            try:
+                return await self._server.score(ids, name)
+            finally:
+                await self._forget(name)
 
-    async def promote(self) -> None:
-        async with self._changing():
-            staged, self.staged = self.require_staged(), None
-            old = self._live.get(staged.adapter)
-            self._live[staged.adapter] = staged
-            self._retire(old)
+    async def _serve(self, staged: Loaded) -> None:
+        old = self._live.get(staged.adapter)
+        self._live[staged.adapter] = staged
+        self._retire(old)
 
     async def _drop(self) -> None:
         staged, self.staged = self.staged, None
@@ -409,32 +421,23 @@ class WholeReplica(Replica):
     """The server has one set of weights. From `probe`, or else `promote`, to the end of the swap it serves
     nothing, and running responses are cut."""
 
-    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
+    async def _loaded(self, version: int, folder: Path, adapter: str) -> Loaded:
         if adapter != SHARED:
             raise EngineError('this engine swaps whole weights: set engine.swap = "adapters"')
-        async with self._changing():
-            await self._drop()
-            if folder == self._base.folder and version == self._base.version:
-                self.staged = self._base
-                return
-            await asyncio.to_thread(check_same_tensors, folder, self._base.folder)
-            self.staged = Loaded(version=version, folder=folder)
+        if folder == self._base.folder and version == self._base.version:
+            return self._base
+        await asyncio.to_thread(check_same_tensors, folder, self._base.folder)
+        return Loaded(version=version, folder=folder)
 
-    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
+    async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]:
         """Whole weights are not scaled by `times`."""
-        async with self._changing():
-            staged = self.require_staged()
-            await self._put(staged)
-            scored = await self._server.score(ids, None)
-            staged.proof.record(ids, 1.0, scored)
-            return scored
+        await self._put(staged)
+        return await self._server.score(ids, None)
 
-    async def promote(self) -> None:
-        async with self._changing():
-            staged = self.require_staged()
-            await self._put(staged)
-            self._live[SHARED], self.staged = staged, None
-            self._reasons.pop(SWAP, None)
+    async def _serve(self, staged: Loaded) -> None:
+        await self._put(staged)
+        self._live[SHARED] = staged
+        self._reasons.pop(SWAP, None)
 
     async def _drop(self) -> None:
         self.staged = None
@@ -460,11 +463,6 @@ class WholeReplica(Replica):
                 self._reasons.pop(SWAP, None)
             raise
         self._on_server, self._label = loaded, label
-
-
-def is_ours(label: str | None) -> bool:
-    """Whether a server has weights of ours, rather than those that it was started with."""
-    return label is not None and label.startswith(OURS)
 
 
 @contextmanager
