@@ -15,7 +15,7 @@ from afterwit.gateway.context import CALLER, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.ids import choice_turn, turn_of_response
 from afterwit.lifecycle import State
-from afterwit.store import FeedbackOutcome, Store
+from afterwit.store import Store
 from afterwit.verdict import Feedback
 
 log = logging.getLogger(__name__)
@@ -52,14 +52,14 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
         turn, feedback = await read_json(gateway, data, parse_feedback)
     now = gateway.now()
 
-    def record(store: Store) -> FeedbackOutcome:
+    def record(store: Store) -> tuple[State, bool]:
         (scope,) = store.scopes([turn]).values() or (None,)
         if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
             raise TurnNotFound(f"{caller.name!r} has no turn {turn}")
         return store.feedback(turn, feedback, now=now)
 
     try:
-        outcome = await gateway.store.call(record)
+        state, trains = await gateway.store.call(record)
     except TurnNotFound as error:
         if "store" in gateway.faults:  # the turn may have been served, and not recorded
             raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
@@ -70,9 +70,9 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
     except StoreError as error:
         log.error("feedback was not recorded: %s", error)
         raise RequestError(500, "store_failed", LOST) from error
-    if outcome.trains:
+    if trains:
         gateway.wake_judge()
-    return JSONResponse(feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
+    return JSONResponse(feedback_body(turn, state, trains=trains))
 
 
 def parse_feedback(body: Mapping[str, Any]) -> tuple[str, Feedback]:

@@ -42,17 +42,17 @@ async def keep_house(
         await store.call(lambda store: watch.sweep(store, now=at))
         await store.call(lambda store: store.expire_open(older_than=oldest, now=at))
         for _ in range(PRUNE_PASSES):
-            pruned = await store.call(
+            if not await store.call(
                 lambda store: store.prune(now=at, max_age_s=max_age_s, max_bytes=max_bytes)
-            )
-            if not pruned.turns:
+            ):
                 break
+        size = await store.call(lambda store: store.size())
         free, fault = shutil.disk_usage(home).free, ""
         if free < LOW_DISK_BYTES:
             fault = ": too little for new versions; free some space or lower learner.keep_versions"
-        elif pruned.over_budget:
+        elif size > max_bytes:
             fault = ": waiting turns alone exceed store.keep_gb; raise it, or see why they wait"
-        room = f"the store holds {pruned.size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
+        room = f"the store holds {size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
         await report(not fault, room + fault)
         return False
 

@@ -15,7 +15,6 @@ from afterwit.store.database import Database
 from afterwit.store.lookup import ParentLookup
 from afterwit.store.moves import TurnState
 from afterwit.store.prefix_delta import DeltaWriter
-from afterwit.store.records import FeedbackOutcome
 from afterwit.store.rows import content_columns, identity_columns
 from afterwit.turn import Kind, RecordedTurn, Turn
 from afterwit.verdict import Feedback
@@ -100,14 +99,14 @@ class Recording(ParentLookup):
             self._db.put("next_states", row, key="seq")
             return self._next_state_changed(current, now)
 
-    def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
-        """Record explicit feedback; the newest counts. Raises TurnNotFound."""
+    def feedback(self, turn: str, feedback: Feedback, *, now: float) -> tuple[State, bool]:
+        """Record explicit feedback; the newest counts. Returns the turn's state, and whether it is judged
+        again with it: if not, it is only recorded. Raises TurnNotFound."""
         with self._db.transaction():
             current = self._state(turn)
             row = {"seq": current.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
             self._db.insert("feedback", row)
-            state = self._next_state_changed(current, now)
-        return FeedbackOutcome(turn=turn, state=state, trains=current.takes_next_state(now))
+            return self._next_state_changed(current, now), current.takes_next_state(now)
 
     def _next_state_changed(self, current: TurnState, now: float) -> State:
         self._db.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (current.seq,))

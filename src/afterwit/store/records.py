@@ -26,7 +26,6 @@ class Record:
     state: State
     reason: Reason | None
     """Why it was skipped; None in every other state."""
-    moved_at: float
     delivered: bool
     """Whether the client got the whole response."""
     superseded_by: str | None
@@ -129,16 +128,6 @@ class SourceLine:
     trained: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackOutcome:
-    """The turn after feedback was recorded."""
-
-    turn: str
-    state: State
-    trains: bool
-    """Whether the turn is judged again with it; False: it is only recorded."""
-
-
 class ReviewOutcome(StrEnum):
     """The effect of a person's review of a turn."""
 
@@ -219,17 +208,6 @@ class Reconciled:
     """Turns of lost versions that wait to be trained again."""
     freed: tuple[str, ...]
     """Turns that a dead learner held, in an update that no manifest names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """The effect of retention."""
-
-    turns: int
-    size: int
-    """Bytes in use afterwards."""
-    over_budget: bool
-    """Whether what may not be removed alone exceeds the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

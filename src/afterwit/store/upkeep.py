@@ -9,7 +9,7 @@ from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.store.database import ALL, marks
 from afterwit.store.moves import TurnState
 from afterwit.store.orders import BATCH, TRAINS, Orders
-from afterwit.store.records import Key, Pruned, Status
+from afterwit.store.records import Key, Status
 from afterwit.store.rows import columns_of, read
 
 FAILED = frozenset(reason for reason, kind in CLASS_OF.items() if kind is ReasonClass.FAILED)
@@ -29,11 +29,9 @@ class Upkeep(Orders):
         """Skip OPEN turns created before `older_than`; returns how many. A late reply reopens them."""
         return self._skip_open("created < ?", older_than, now)
 
-    def prune(
-        self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
-    ) -> Pruned:
+    def prune(self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048) -> int:
         """Remove ended turns older than `max_age_s`, and the suite's items of turns that old; then the oldest
-        turns until the rest is within `max_bytes`. None: no such limit.
+        turns until the rest is within `max_bytes`. None: no such limit. Returns how many turns it removed.
 
         Turns that wait are never removed. A trained turn leaves what its version's count needs. At most
         `limit` turns a call: call again for more. What was removed cannot be read back from the store's
@@ -56,8 +54,7 @@ class Upkeep(Orders):
                 removed += gone
         if removed or approved:
             self._db.wipe()
-        size = self.size()
-        return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
+        return removed
 
     def _remove_oldest(self, limit: int, created_before: float = float("inf")) -> int:
         """Remove the oldest ended turns with content, up to the first turn that is younger, in transactions

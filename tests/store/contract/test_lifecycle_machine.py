@@ -173,7 +173,7 @@ class Lifecycle(RuleBasedStateMachine):
         card = self.cards[name]
         outcome = self.store.feedback(name, Feedback(reward=reward), now=self.now)
         card.hears(self.now)
-        assert (outcome.state, outcome.trains) == (card.state, card.state is State.ANSWERED)
+        assert outcome == (card.state, card.state is State.ANSWERED)
 
     @rule(name=names, what=st.sampled_from([*Kind, Reason.SUPERSEDED, Reason.STALE, Reason.LEARNER_FAILED]))
     def something_is_found_out(self, name: str, what: Kind | Reason) -> None:

@@ -56,7 +56,7 @@ def test_a_manifest_wins_over_what_was_said_after_its_rename(store: Store, late:
     add_judged(store, "a")
     store.claim("learn", owner="learner", limit=1, lease_s=10, now=0.0)
     if late == "feedback":
-        assert store.feedback("a", Feedback(reward=-1), now=20.0).state is State.ANSWERED
+        assert store.feedback("a", Feedback(reward=-1), now=20.0)[0] is State.ANSWERED
     else:
         store.skip(["a"], Reason.STALE, now=20.0)
     assert store.reconcile([BASE, a_version(1, ["a"])], now=21.0).committed == (0, 1)

@@ -175,7 +175,7 @@ def test_the_suite_outlives_content_that_went_for_want_of_room(store: Store) -> 
     add(store, "a")
     end(store, "a", items=[item("a", 1.0)])
     store.expire_open(older_than=10.0, now=10.0)
-    assert store.prune(now=100.0, max_age_s=None, max_bytes=0).turns == 1
+    assert store.prune(now=100.0, max_age_s=None, max_bytes=0) == 1
     assert [each.turn for each in store.suite()] == ["a"]
 
 

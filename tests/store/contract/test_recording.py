@@ -121,9 +121,9 @@ def test_an_answer_to_a_trained_turn_is_recorded_only(store: Store) -> None:
 
 def test_feedback_before_training_has_the_turn_judged_anew_and_the_newest_counts(store: Store) -> None:
     add_judged(store, "a")
-    assert store.feedback("a", Feedback(reward=1), now=1.0).trains
+    assert store.feedback("a", Feedback(reward=1), now=1.0)[1]
     outcome = store.feedback("a", Feedback(reward=-1, text="wrong file"), now=2.0)
-    assert (outcome.state, outcome.trains) == (State.ANSWERED, True)
+    assert outcome == (State.ANSWERED, True)
     assert store.turn("a").next_state == NextState(
         messages=NO, feedback=Feedback(reward=-1, text="wrong file")
     )
@@ -133,12 +133,12 @@ def test_feedback_after_training_is_recorded_and_says_that_it_does_not_train(sto
     add_judged(store, "a")
     store.commit_version(a_version(1, ["a"]), now=1.0)
     outcome = store.feedback("a", Feedback(reward=-1), now=2.0)
-    assert (outcome.state, outcome.trains) == (State.TRAINED, False)
+    assert outcome == (State.TRAINED, False)
 
 
 def test_feedback_alone_answers_a_turn(store: Store) -> None:
     add(store, "a")
-    assert store.feedback("a", Feedback(text="good"), now=1.0).state is State.ANSWERED
+    assert store.feedback("a", Feedback(text="good"), now=1.0)[0] is State.ANSWERED
     assert store.turn("a").next_state == NextState(feedback=Feedback(text="good"))
 
 
@@ -147,7 +147,7 @@ def test_feedback_during_an_update_waits_for_how_the_update_ends(store: Store) -
         add_judged(store, name)
     store.claim("learn", owner="learner", limit=3, lease_s=10, now=0.0)
     for name in ("trained", "released", "abandoned"):
-        assert not store.feedback(name, Feedback(reward=1), now=1.0).trains
+        assert not store.feedback(name, Feedback(reward=1), now=1.0)[1]
     store.commit_version(a_version(1, ["trained"]), now=2.0)
     store.release(["released"], owner="learner", now=2.0)
     assert state(store, "trained") is State.TRAINED

@@ -72,7 +72,7 @@ def test_the_suite_is_no_longer_kept_than_what_was_said(path: Path, store: Store
         approve(turn, since=since)
     packed = pack_ids(ids)
     assert packed in bytes_of(path.parent)
-    assert store.prune(now=100.0, max_age_s=50.0, max_bytes=None).turns == 0
+    assert store.prune(now=100.0, max_age_s=50.0, max_bytes=None) == 0
     assert [item.turn for item in store.suite()] == ["young"]
     assert packed not in bytes_of(path.parent)
 
