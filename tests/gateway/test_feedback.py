@@ -101,7 +101,7 @@ async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway:
 def ended_and_pruned(store: Store, *, now: float) -> int:
     """Remove the content of all turns; returns how many there were."""
     store.expire_open(now + 1, now=now)
-    return store.prune(now=now + 1, max_age_s=0, max_bytes=None).turns
+    return store.prune(now=now + 1, max_age_s=0, max_bytes=None)
 
 
 @pytest.mark.parametrize("pruned", [False, True])
