@@ -143,24 +143,14 @@ def next_batch(
     fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
     update waits, and does not make one due.
     """
-    rule, batch, together = settings.teaching, settings.batch, settings.turns_per_session_per_update
+    rule, batch = settings.teaching, settings.batch
     taught = [
         turn
         for turn in waiting
         if not rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
     ]
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
-    # A batch passes over a group only if it has too little room left for it, and two batches in a row take
-    # more than one batch's turns together: so at most this many updates lie ahead.
-    ahead = math.ceil(len(taught) / max(batch - together + 1, batch / 2))
-    in_time = version + ahead - settings.max_staleness
-    ripe = [
-        group
-        for group in grouped(taught, together)
-        if len(group) == together
-        or group[0].ended
-        or any(now - turn.since >= patience_s or turn.oldest_version <= in_time for turn in group)
-    ]
+    ripe = _ripe(taught, settings, arrived_by=now - patience_s, version=version)
     ready = list(chain(*ripe))
     size = largest_batch(settings)
     lags = any(is_stale(turn, settings, version + at // size) for at, turn in enumerate(ready))
@@ -178,6 +168,27 @@ def next_batch(
         oldest_s=oldest_s,
         lags=lags,
     )
+
+
+def _ripe(
+    waiting: Sequence[Waiting], settings: LearnerSettings, *, arrived_by: float, version: int
+) -> list[Group]:
+    """The groups that wait for no more of their session: whole ones, those of a session that ended, and those
+    with a turn that has waited long enough or would go stale.
+
+    A batch passes over a group only if it has too little room left for it, and two batches in a row take more
+    than one batch's turns together: that bounds the updates that lie ahead.
+    """
+    together = settings.turns_per_session_per_update
+    ahead = math.ceil(len(waiting) / max(settings.batch - together + 1, settings.batch / 2))
+    urgent = version + ahead - settings.max_staleness
+    return [
+        group
+        for group in grouped(waiting, together)
+        if len(group) == together
+        or group[0].ended
+        or any(turn.since <= arrived_by or turn.oldest_version <= urgent for turn in group)
+    ]
 
 
 def _taken(groups: Sequence[Group], settings: LearnerSettings, least: int) -> list[Waiting]:

@@ -168,10 +168,8 @@ class LearnerSettings:
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
-        at_least(
-            self, 1, "batch", "min_batch", "turns_per_session_per_update", "batches_per_update", "epochs"
-        )
-        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
+        at_least(self, 1, "batch", "min_batch", "turns_per_session_per_update", "batches_per_update")
+        at_least(self, 1, "epochs", "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 1, "processes", "shards")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         below(self, inf, "max_wait_s")
@@ -179,8 +177,11 @@ class LearnerSettings:
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
-        if self.adapters != "shared":
-            self._require_adapters()
+        if self.adapters != "shared" and not self.lora_rank:
+            raise ValueError(
+                f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"
+                " lora_rank to 16"
+            )
         if self.teaches == "both" and self.update_gate:
             raise ValueError(
                 "teaches is 'both', whose updates of the shared adapter have replayed turns alone, but"
@@ -202,13 +203,6 @@ class LearnerSettings:
             raise ValueError(
                 f"turns_per_session_per_update is {self.turns_per_session_per_update}, but a batch is"
                 f" {self.batch}: they would never fit into one update"
-            )
-
-    def _require_adapters(self) -> None:
-        if not self.lora_rank:
-            raise ValueError(
-                f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"
-                " lora_rank to 16"
             )
 
     @property

@@ -193,12 +193,13 @@ def _add_up(tensors: Sequence[Tensor]) -> None:
     """Every tensor becomes its sum over all ranks, which give the same shapes in the same order. Those of one
     dtype and device travel together, at most `BUCKET` numbers at a time unless one tensor has more."""
     for _, alike in groupby(tensors, key=lambda tensor: (tensor.dtype, tensor.device)):
-        bucket = list[Tensor]()
+        bucket, size = list[Tensor](), 0
         for tensor in alike:
-            if bucket and sum(each.numel() for each in (*bucket, tensor)) > BUCKET:
+            if bucket and size + tensor.numel() > BUCKET:
                 _reduce(bucket)
-                bucket = []
+                bucket, size = [], 0
             bucket.append(tensor)
+            size += tensor.numel()
         _reduce(bucket)
 
 
