@@ -27,12 +27,6 @@ Whole = Mapping[str, bytes]
 """The whole values of a row's delta columns."""
 
 
-class _Base(NamedTuple):
-    seq: int
-    turn: str  # with `seq`: a number is reused if the newest turns were deleted
-    prompt_digest: bytes | None
-
-
 class _Written(NamedTuple):
     whole: Whole
     digest: hashlib.blake2b
@@ -43,46 +37,36 @@ class DeltaWriter:
     """Inserts turns. The newest values stay in memory, because a session's next turn builds on them."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._db = database
+        # by `seq`, id and digest: a number is reused if the newest turns were deleted
         self._written = ByteCache(self._read, most_bytes=MOST_CACHED_BYTES, size=_bytes)
 
     def add(self, columns: Mapping[str, Any], content: dict[str, Any], *, parent: str | None) -> None:
         """Insert a row as a delta to its parent's, if that is stored."""
-        whole = {name: content[name] for name in DELTAS}
-        base = self._find(parent)
-        before = None if base is None else self._written(base)
+        whole, before, base = {name: content[name] for name in DELTAS}, None, None
+        if parent is not None:
+            sql = "SELECT seq, id, prompt_digest FROM turns JOIN contents USING (seq) WHERE id = ?"
+            base = self._db.row(sql, (parent,))
+            before = None if base is None else self._written(tuple(base))
         shared = {name: 0 if before is None else _common(whole[name], before.whole[name]) for name in DELTAS}
-        digest = _digest(whole["prompt_ids"], shared["prompt_ids"], before)
+        ids, same = whole["prompt_ids"], shared["prompt_ids"]
+        if before is not None and same == len(before.whole["prompt_ids"]):  # just the new ones are read
+            digest = before.digest.copy()
+            digest.update(ids[same:])
+        else:
+            digest = hashlib.blake2b(ids, digest_size=16)
         content["prompt_digest"] = digest.digest()
         if base is not None and sum(shared.values()) >= LEAST_SHARED:
-            content |= _delta(base.seq, shared, whole)
-        seq = self._database.add(columns, content)
-        self._written.keep(_Base(seq, columns["id"], content["prompt_digest"]), _Written(whole, digest))
+            content |= _delta(base["seq"], shared, whole)
+        seq = self._db.add(columns, content)
+        self._written.keep((seq, columns["id"], content["prompt_digest"]), _Written(whole, digest))
 
-    def _find(self, turn: str | None) -> _Base | None:
-        """The row of a turn; None if its content is not stored."""
-        if turn is None:
-            return None
-        row = self._database.row(
-            "SELECT seq, id, prompt_digest FROM turns JOIN contents USING (seq) WHERE id = ?", (turn,)
-        )
-        return None if row is None else _Base(*row)
-
-    def _read(self, base: _Base) -> _Written:
-        whole = whole_values(self._database, (base.seq,))[base.seq]
-        return _Written(whole, _digest(whole["prompt_ids"], 0, None))
+    def _read(self, base: tuple[Any, ...]) -> _Written:
+        whole = whole_values(self._db, base[:1])[base[0]]
+        return _Written(whole, hashlib.blake2b(whole["prompt_ids"], digest_size=16))
 
 
-def _digest(ids: bytes, shared: int, before: _Written | None) -> hashlib.blake2b:
-    """Of packed ids. If they only extend those before, just the new ones are read."""
-    if before is None or shared < len(before.whole["prompt_ids"]):
-        return hashlib.blake2b(ids, digest_size=16)
-    digest = before.digest.copy()
-    digest.update(ids[shared:])
-    return digest
-
-
-def _bytes(base: _Base, written: _Written) -> int:
+def _bytes(base: tuple[Any, ...], written: _Written) -> int:
     return sum(map(len, written.whole.values()))
 
 
