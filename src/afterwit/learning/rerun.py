@@ -100,7 +100,7 @@ def _repeat(
     for item in items:
         if item.turn is None or digests.get(item.turn) != digest(item):
             raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
-    updated(policy, models, progress, trainer.ranks, items=items, objective=objective, settings=settings)
+    updated(policy, models, items, objective, settings, progress, trainer.ranks)
 
 
 def _differs(processes: int, size: int) -> str:

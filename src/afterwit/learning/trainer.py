@@ -181,11 +181,10 @@ class Trainer:
         """
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
         items, objective, settings = [*new, *replayed], objective or self.objective, settings or self.settings
-        batch = {"items": items, "objective": objective, "settings": settings, "epoch": self.epoch}
         measured = len(new) if self.settings.measure_effects else 0
         try:
             found, effects = orders.updated(
-                policy, self.frozen, times, self.ranks, **batch, measured=measured
+                policy, self.frozen, items, objective, settings, times, self.ranks, measured, self.epoch
             )
             times.done("effects")
             suite = examine(policy)

@@ -145,39 +145,33 @@ def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None
     own, models = at.own(settings), at.frozen
     if not own.alike(at.settings):
         models = FrozenModels(at.base, own, server=at.server)
-    _run(at.held(), models, at.watch, at.ranks, settings=own, **batch)
+    updated(at.held(), models, settings=own, progress=at.watch, ranks=at.ranks, **batch)
 
 
 def updated(
-    policy: Policy, models: FrozenModels, progress: Progress, ranks: Ranks, **batch: Any
-) -> tuple[dict[str, float], tuple[Effect, ...]]:
-    """`update` by a `batch` in all ranks: its metrics, and its effects.
-
-    The batch: `items`, `objective`, `settings`, the number of first items whose effect is `measured`, and an
-    `epoch`, a function of a module, that takes the optimiser's steps in the learner's place.
-    """
-    with ranks.leading(run_update, **batch):
-        return _run(policy, models, progress, ranks, **batch)
-
-
-def _run(
     policy: Policy,
     models: FrozenModels,
-    progress: Progress,
-    ranks: Ranks,
-    *,
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
+    progress: Progress,
+    ranks: Ranks,
     measured: int = 0,
     epoch: Epoch | None = None,
 ) -> tuple[dict[str, float], tuple[Effect, ...]]:
+    """`update` in all ranks: its metrics, and its effects on the first `measured` items.
+
+    `epoch`, a function of a module, takes the optimiser's steps in the learner's place.
+    """
+    batch = {"objective": objective, "settings": settings, "measured": measured, "epoch": epoch}
+    leads = ranks.leading(run_update, items=items, **batch) if ranks.rank == 0 else nullcontext()
     effects = list[Effect]()
 
     def ended(state: UpdateState) -> None:
         effects.extend(measure(state, measured))
 
-    found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
+    with leads:
+        found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
     return found, tuple(effects)
 
 
