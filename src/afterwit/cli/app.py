@@ -10,6 +10,7 @@ import typer
 
 from afterwit import plugins
 from afterwit.cli import keep, look, start, steer
+from afterwit.cli.help import Command, Group
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {
@@ -29,10 +30,9 @@ REFUSED = {
 
 app = typer.Typer(
     name="afterwit",
-    help="Serves a Hugging Face model to agents, and trains it on what happens after each answer.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
-    add_completion=False,
+    cls=Group,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -53,7 +53,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+        app.command(command.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(command)
 app.add_typer(keep.keys_app, name="keys", rich_help_panel="Keep house")
 app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
 for name, part in plugins.installed(plugins.COMMANDS).items():
@@ -65,7 +65,12 @@ def root(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop."),
 ) -> None:
-    """Serves a Hugging Face model to agents, and trains it on what happens after each answer."""
+    """Serve a Hugging Face model to agents, and train it on what happens after each answer.
+
+    afterwit serve Qwen/Qwen3-0.6B     # your model at http://127.0.0.1:8720/v1
+    afterwit demo                      # or see a tiny one learn, in minutes
+    afterwit COMMAND --help            # each with examples
+    """
     if version:
         from afterwit import __version__
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from afterwit.cli.help import Command, Group
 from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, named, private, store_of
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 keys_app = typer.Typer(
     help="API keys: who may call, and for what. Without any key only this machine may call.",
     no_args_is_help=True,
+    cls=Group,
 )
 store_app = typer.Typer(
-    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True
+    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True, cls=Group
 )
 
 SHOWN = 20
@@ -39,6 +41,8 @@ def backup(
     """Copy the home into one file, while everything runs: turns, keys, versions, config.toml.
 
     The model's own weights are not in it. Conversations are: only you may read the file.
+
+        afterwit backup afterwit.tar
     """
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
@@ -56,7 +60,10 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
     home: Home = None,
 ) -> None:
-    """Make a home from a backup. A home that is in use, or holds anything, is refused."""
+    """Make a home from a backup. A home that is in use, or holds anything, is refused.
+
+    afterwit restore afterwit.tar --home restored
+    """
     from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import restore_home
     from afterwit.home.home import remembered_model
@@ -74,7 +81,10 @@ def restore(
 
 
 def du(json_: Json = False, home: Home = None) -> None:
-    """Show what takes room in the home, and what can be deleted."""
+    """Show what takes room in the home, and what can be deleted.
+
+    afterwit du
+    """
     from afterwit.config import home_of
     from afterwit.home.usage import print_usage
 
@@ -88,7 +98,11 @@ def merge(
     ] = None,
     home: Home = None,
 ) -> None:
-    """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
+    """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights.
+
+    afterwit merge my-model
+    afterwit merge my-model --version 3
+    """
     from afterwit.build import versions_of
     from afterwit.config import home_of, load
     from afterwit.home.merge import write_merged
@@ -109,7 +123,7 @@ def store() -> None:
     """Where turns are stored: in a file of the home, or in PostgreSQL."""
 
 
-@store_app.command()
+@store_app.command(cls=Command)
 def copy(
     to: Annotated[
         str, typer.Argument(help="postgresql://user@host/database, sqlite:/a/file, or home: its store.db.")
@@ -122,6 +136,9 @@ def copy(
     """Copy all turns, verdicts, versions and keys into another, empty store. Nothing may run meanwhile.
 
     The store that was copied stays as it is. Afterwards name the other one as store.url in config.toml.
+
+        afterwit store copy postgresql://me@db.example/afterwit
+        afterwit store copy home --from postgresql://me@db.example/afterwit
     """
     from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import HOME, copy_store
@@ -147,6 +164,9 @@ def import_(
 
     Conversations of an earlier import are skipped. A bad line is reported and left out; the exit status is
     then 1.
+
+        afterwit import conversations.jsonl --dry-run
+        afterwit import conversations.jsonl
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -208,6 +228,9 @@ def export(
     """Write turns as JSON lines: all that is known of each, or training data for another program.
 
     It prints how many rows it wrote, and how many turns it left out for each reason.
+
+        afterwit export turns.jsonl
+        afterwit export pairs.jsonl --format dpo
     """
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
@@ -256,7 +279,7 @@ def _write(
     return str(write(examples, format, stream))
 
 
-@keys_app.command()
+@keys_app.command(cls=Command)
 def add(
     name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
     scope: Annotated[
@@ -268,7 +291,11 @@ def add(
     ] = None,
     home: Home = None,
 ) -> None:
-    """Make a key and print it once; only its hash is stored."""
+    """Make a key and print it once; only its hash is stored.
+
+    afterwit keys add laptop
+    afterwit keys add me --scope read --scope admin
+    """
     from afterwit.gateway.auth import Permission, check_name, hash_key, new_key
 
     scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
@@ -279,9 +306,12 @@ def add(
     print(key)
 
 
-@keys_app.command("list")
+@keys_app.command("list", cls=Command)
 def list_keys(home: Home = None) -> None:
-    """Show the keys' names and scopes."""
+    """Show the keys' names and scopes.
+
+    afterwit keys list
+    """
     from rich.table import Table
 
     from afterwit.printing.terminal import Terminal, moment
@@ -293,9 +323,12 @@ def list_keys(home: Home = None) -> None:
     Terminal().print(table)
 
 
-@keys_app.command()
+@keys_app.command(cls=Command)
 def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
-    """Refuse a key from now on."""
+    """Refuse a key from now on.
+
+    afterwit keys revoke laptop
+    """
     with store_of(home) as store:
         store.revoke_key(name, now=time.time())
         print(f"the key {name!r} is refused from now on")
@@ -303,11 +336,13 @@ def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
             print("No key is left: this machine may now call without one, and no other machine may call.")
 
 
-@keys_app.command()
+@keys_app.command(cls=Command)
 def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
     """Replace a key by a new one with the same name and scopes, and print it once.
 
     The old one is refused. Sessions belong to the name, so they go on.
+
+        afterwit keys rotate laptop
     """
     from afterwit.errors import SettingError
     from afterwit.gateway.auth import hash_key, new_key

@@ -13,7 +13,10 @@ ALL = "all"
 
 
 def status(json_: Json = False, home: Home = None) -> None:
-    """Show what Afterwit is doing, and when it will learn next."""
+    """Show what Afterwit is doing, and when it will learn next.
+
+    afterwit status
+    """
     from afterwit.config import home_of
     from afterwit.printing.status import print_status
 
@@ -34,7 +37,11 @@ def turns(
     json_: Json = False,
     home: Home = None,
 ) -> None:
-    """List turns: the state of each, the reason, and why those without a parent have none."""
+    """List turns: the state of each, the reason, and why those without a parent have none.
+
+    afterwit turns
+    afterwit turns --state SKIPPED --limit 50
+    """
     from afterwit.config import home_of
     from afterwit.lifecycle import Reason, State
     from afterwit.printing.turns import print_turns
@@ -59,7 +66,11 @@ def show(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
+    """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour.
+
+    afterwit show last
+    afterwit show last --no-advantages    # at once: loads no model
+    """
     from afterwit.config import home_of
     from afterwit.printing.turns import print_turn
 
@@ -70,6 +81,8 @@ def judges(json_: Json = False, home: Home = None) -> None:
     """Show whether the judge can be trusted: its votes, compared with each other and with people's answers.
 
     Intervals hold the true value in 95 of 100 cases.
+
+        afterwit judges
     """
     from dataclasses import asdict
 
@@ -106,6 +119,10 @@ def ledger(
     """Show what a version learned: its turns, what followed them, votes, hints, and the effect of the update.
 
     With `--session`, all turns of a conversation, and the versions that learned from each.
+
+        afterwit ledger                     # the newest that learned
+        afterwit ledger 3 --answers
+        afterwit ledger --session SESSION
     """
     from afterwit.config import home_of
     from afterwit.printing.ledger import print_ledger
@@ -121,6 +138,9 @@ def progress(
     """Am I correcting it less? Complaints a session over time, for each source and kind of task.
 
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
+
+        afterwit progress
+        afterwit progress --png progress.png
     """
     from afterwit.config import home_of
     from afterwit.printing.progress import print_progress
@@ -132,6 +152,8 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     """List the weight versions: what each came from and learned from, and which one is served (*).
 
     Below them the newest updates that were held back, and alarms that took versions back.
+
+        afterwit versions
     """
     from afterwit.config import home_of
     from afterwit.printing.ledger import print_versions

@@ -23,7 +23,9 @@ Model = Annotated[
     str | None,
     typer.Argument(help="A Hugging Face model folder or hub id. Default: the model of the home."),
 ]
-ModelOption = Annotated[str | None, typer.Option("--model", help="Another way to name MODEL.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="Another way to name MODEL.")
+]
 Home = Annotated[
     Path | None,
     typer.Option(
@@ -33,7 +35,10 @@ Home = Annotated[
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
 Recipe = Annotated[
     str | None,
-    typer.Option(help=f"A published recipe, which your own settings override: {', '.join(recipes.every())}."),
+    typer.Option(
+        autocompletion=recipes.every,
+        help=f"A published recipe, which your own settings override: {', '.join(recipes.every())}.",
+    ),
 ]
 Set = Annotated[
     list[str] | None,

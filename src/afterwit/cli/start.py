@@ -46,6 +46,9 @@ def init(
     """Set up a home: ask what is needed, write config.toml, make a key, then test all with `doctor`.
 
     It asks only on a terminal, and only without MODEL; otherwise it uses the flags.
+
+        afterwit init Qwen/Qwen3-0.6B    # this machine alone
+        afterwit init Qwen/Qwen3-0.6B --host 0.0.0.0 --key laptop
     """
     from afterwit.cli.keep import add
     from afterwit.config import home_of, load
@@ -108,6 +111,9 @@ def plan(
     """Show each part's GPUs, the memory that it takes, and the lines that start it. Starts nothing.
 
     Exit code 1, with the numbers, if something does not fit or does not go together.
+
+        afterwit plan Qwen/Qwen3-4B
+        afterwit plan Qwen/Qwen3-4B --gpu-memory 80GB --gpus 8
     """
     from afterwit.planning.gpus import gpus_here, named_gpus
     from afterwit.planning.report import report
@@ -150,6 +156,10 @@ def serve(
     """Serve MODEL to agents, and let it learn from what happens next.
 
     Point an agent at `http://127.0.0.1:8720/v1` with any API key and model name `afterwit`.
+
+        afterwit serve Qwen/Qwen3-0.6B
+        afterwit serve Qwen/Qwen3-0.6B --record-only    # look before it learns
+        afterwit serve --engine vllm --engine-url http://127.0.0.1:8000
     """
     from afterwit.running.serve import run
 
@@ -180,6 +190,9 @@ def up(
 
     With a section `placement`, all servers that have GPUs on this machine are started, each on its GPUs. A
     server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+
+        afterwit up Qwen/Qwen3-4B
+        afterwit up Qwen/Qwen3-4B --engine sglang
     """
     from afterwit.running.up import SERVER, run
 
@@ -218,6 +231,9 @@ def demo(
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
 
     Leaves report.html, report.json and learning.svg in OUT.
+
+        afterwit demo
+        afterwit demo --world chat --interactions 36 --seed 1
     """
     from afterwit.demo.command import run
     from afterwit.sandbox.box import weakness
@@ -267,6 +283,9 @@ def train(
     With `--from atropos` (package afterwit-atropos) it trains on the groups that Atropos environments send to
     their server, until stopped. A running `serve` on the same home publishes the versions; without one they
     wait in HOME/versions.
+
+        afterwit train
+        afterwit train Qwen/Qwen3-0.6B --from atropos --steps 100
     """
     from afterwit import plugins
     from afterwit.running.train import run
@@ -288,7 +307,10 @@ def doctor(
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults."""
+    """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults.
+
+    afterwit doctor Qwen/Qwen3-0.6B
+    """
     from afterwit.doctor.report import report
 
     if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)})):

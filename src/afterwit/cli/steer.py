@@ -21,6 +21,8 @@ def pause(
     """Learn nothing until `afterwit resume`: turns are served, recorded and judged, and wait.
 
     A pause survives restarts. An update that has begun is finished; alarms still take versions back.
+
+        afterwit pause "guests use it today"
     """
     from afterwit.text import counted
 
@@ -32,7 +34,10 @@ def pause(
 
 
 def resume(home: Home = None) -> None:
-    """End a pause: the turns that waited are learned from."""
+    """End a pause: the turns that waited are learned from.
+
+    afterwit resume
+    """
     with store_of(home) as store:
         ended = store.resume()
     print("learning was not paused" if ended is None else "learning goes on")
@@ -51,6 +56,10 @@ def review(
     """List the turns that wait for your review, and why; accept or refuse them.
 
     Which turns wait is `learner.review`: off, flagged (those with something doubtful) or all.
+
+        afterwit review
+        afterwit review TURN --accept
+        afterwit review all --refuse
     """
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
@@ -97,6 +106,9 @@ def exclude(
     """Learn nothing from a session: none of its turns trains, neither those that wait nor new ones.
 
     It is served and recorded as before. What was learned from it stays until `afterwit rollback`.
+
+        afterwit exclude last
+        afterwit exclude SESSION --undo
     """
     from afterwit.text import counted
 
@@ -129,6 +141,9 @@ def rollback(
 
     The turns trained since are marked reverted and never train again by themselves. A running `serve` picks
     the new version up within a second.
+
+        afterwit rollback 3
+        afterwit rollback 0    # the model as it came
     """
     from afterwit.adapters import SHARED
     from afterwit.build import versions_of
@@ -152,7 +167,11 @@ def requeue(
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
     home: Home = None,
 ) -> None:
-    """Put failed turns back where their step failed."""
+    """Put failed turns back where their step failed.
+
+    afterwit requeue
+    afterwit requeue --reason learner_failed
+    """
     from afterwit.lifecycle import Reason
     from afterwit.text import counted
 
@@ -182,6 +201,10 @@ def forget(
 
     The weights of all versions that hold one of its turns are deleted. After a kill it is done, not done, or
     finished by the next learner that starts.
+
+        afterwit forget last
+        afterwit forget SESSION --no-replay    # at once: later updates too
+        afterwit forget --adapter key:laptop
     """
     from contextlib import suppress
 

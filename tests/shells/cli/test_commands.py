@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from afterwit import build
@@ -226,3 +230,47 @@ for command in {commands!r}:
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def help_of(words: list[str]) -> str:
+    return run.invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+
+
+def every_command() -> list[list[str]]:
+    """The words of each command of ours, without those of other packages."""
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    commands = list[list[str]]()
+    for name, command in root.commands.items():
+        if isinstance(command, TyperGroup):
+            commands += [[name, each] for each in command.commands if name != "atropos"]
+        else:
+            commands.append([name])
+    return commands
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_has_an_example_that_parses_and_fits_a_terminal(words: list[str]) -> None:
+    lines = help_of(words).splitlines()
+    examples = [line for line in lines if line.startswith("    afterwit ")]
+    assert max(map(len, lines)) <= 80
+    assert examples
+    command = get_command(app)
+    for word in words:
+        assert isinstance(command, TyperGroup)
+        command = command.commands[word]
+    for example in examples:
+        called = shlex.split(example, comments=True)[1:]
+        assert called[: len(words)] == words
+        command.make_context(words[-1], called[len(words) :])  # refuses unknown options
+
+
+def test_help_lists_commands_whole_and_flags_without_a_value() -> None:
+    listed = help_of([])
+    assert "..." not in listed.partition("\n\n")[2]
+    assert not re.search(r"<\w", "".join(map(help_of, every_command())))
+
+
+def test_completion_names_the_commands() -> None:
+    asked = {"_AFTERWIT_COMPLETE": "complete_bash", "COMP_WORDS": "afterwit pro", "COMP_CWORD": "1"}
+    assert run.invoke(app, [], env=asked, prog_name="afterwit").stdout.split() == ["progress"]
