@@ -37,7 +37,7 @@ ROOT = Path(afterwit.__file__).parent
 
 
 class Walk:
-    """The files of the product that ran, and the deepest way from a named function to a module's forward."""
+    """The files of the product that ran, and the frames from the learner's step to the first tensor."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -50,8 +50,8 @@ class Walk:
         path = frame.f_code.co_filename
         if path.startswith(str(ROOT)):
             self.files.add(Path(path).relative_to(ROOT).as_posix())
-        elif self.frames is None and path.endswith("torch/nn/modules/module.py"):
-            self.frames = _frames_since_step(frame)
+            if self.frames is None and path.endswith("learning/samples.py"):
+                self.frames = _frames_since_step(frame)
 
 
 def _frames_since_step(frame: FrameType | None) -> int | None:
@@ -140,7 +140,7 @@ def main() -> None:
             home.mkdir(mode=0o700)
             asyncio.run(way(model, home, walk))
         sys.settrace(None)
-        frames = "" if walk.frames is None else f", {walk.frames} frames from Learn.step to the model"
+        frames = "" if walk.frames is None else f", {walk.frames} frames from Learn.step to the first tensor"
         print(f"{name}: {len(walk.files)} files{frames}", flush=True)
         if "--files" in sys.argv:
             print("   " + "\n   ".join(sorted(walk.files)))
