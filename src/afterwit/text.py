@@ -1,4 +1,4 @@
-"""Numbers with their nouns; and foreign text: blocks between marks, thoughts, halves of surrogate pairs.
+"""Numbers with their nouns; and foreign text: blocks, thoughts and code in it, halves of surrogate pairs.
 
 All scans take linear time.
 """
@@ -82,6 +82,32 @@ def outside_thoughts(words: str) -> str:
     said = said[ends[-1] :] if ends else said
     begun = _TAG.search(said)
     return said if begun is None else said[: begun.start()]
+
+
+class Code:
+    """Whether a text, read piece by piece, ends within Markdown's code."""
+
+    FENCE = 3
+    """Backticks or tildes that open code of several lines; fewer backticks open code within one line."""
+    _DELIMITER = re.compile(r"\n|`+|~{3,}")
+
+    def __init__(self) -> None:
+        self.within = ""
+        """The backticks or tildes that opened the code; empty outside."""
+
+    def read(self, text: str) -> None:
+        for run in self._DELIMITER.findall(text):
+            if run == "\n":
+                self.within = self.within if len(self.within) >= self.FENCE else ""
+            elif not self.within:
+                self.within = run
+            elif run == self.within or (len(self.within) >= self.FENCE and run.startswith(self.within)):
+                self.within = ""
+
+    def end(self, text: str, place: int) -> int:
+        """The place, from this one on, where the code ends; -1 if it never does."""
+        line = text.find("\n", place) if len(self.within) < self.FENCE else -1
+        return text.find(self.within, place, len(text) if line < 0 else line)
 
 
 def without_halves(json_text: str) -> str:

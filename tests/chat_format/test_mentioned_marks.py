@@ -51,6 +51,68 @@ def test_a_call_after_a_mention_of_its_mark_is_a_call(step):
     assert (said.content, len(said.tool_calls)) == ("I write `<tool_call>` and call.", 1)
 
 
+CALLS = {
+    "hermes": CALL,
+    "qwen_xml": "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n"
+    "</tool_call>",
+    "glm": "<tool_call>read<arg_key>path</arg_key><arg_value>a.txt</arg_value></tool_call>",
+    "mistral": '[TOOL_CALLS] [{"name": "read", "arguments": {"path": "a.txt"}}]',
+    "mistral_args": '[TOOL_CALLS]read[ARGS]{"path": "a.txt"}',
+    "kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.read:0<|tool_call_argument_begin|>"
+    '{"path": "a.txt"}<|tool_call_end|><|tool_calls_section_end|>',
+    "deepseek_v31": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read<｜tool▁sep｜>"
+    '{"path": "a.txt"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "gemma": '<|tool_call>call:read{path:<|"|>a.txt<|"|>}<tool_call|>',
+}
+"""One call of each notation."""
+calling = pytest.mark.parametrize(
+    "convention", [one for one in MARKED if one.name in CALLS], ids=lambda one: one.name
+)
+
+
+@calling
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_real_call_after_a_mentioned_mark_is_the_only_call(convention, step):
+    mark = convention.calls[0].begin
+    for prose in (f"I  write `{mark}` first. Now:", f"The {mark} mark.", f"{mark}, and\n\n{mark}!"):
+        said = read(f"{prose}\n\n{CALLS[convention.name]}", convention, step)
+        assert (said.content, [call.name for call in said.tool_calls]) == (prose, ["read"])
+
+
+@calling
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_call_in_code_is_an_example(convention, step):
+    call = CALLS[convention.name]
+    line = call.replace("\n", "")
+    for text in (
+        f"Write this:\n\n```xml\n{call}\n```\n\nNothing else.",
+        f"1. This:\n   ~~~\n   {call}\n   ~~~",
+        f"Write `{line}` to read.",
+        f"```\n{call}\n{call}```",
+    ):
+        said = read(text, convention, step)
+        assert (said.content, said.tool_calls) == (text, ())
+        assert schema_error(said, (TOOL,)) is None
+
+
+@calling
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_call_after_code_or_in_code_that_never_ends_is_a_call(convention, step):
+    call = CALLS[convention.name]
+    for prose in ("Run:\n```sh\nls\n```", "```", "It`s time."):
+        said = read(f"{prose}\n{call}\n{call}", convention, step)
+        assert (said.content, len(said.tool_calls)) == (prose, 2)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("name", ["kimi", "deepseek_v31"])
+def test_the_mark_around_all_calls_is_text_where_there_is_no_call(name, step):
+    convention = next(one for one in MARKED if one.name == name)
+    for begin in convention.wrappers:
+        for text in (f"The mark `{begin}`  is first.", f"First {begin}", f"{begin}\n {begin} is it"):
+            assert read(text, convention, step).content == text
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -64,3 +126,11 @@ def test_a_call_after_a_mention_of_its_mark_is_a_call(step):
 )
 def test_a_call_that_was_begun_is_one_that_could_not_be_read(content):
     assert holds_unread_call(content)
+
+
+def test_code_that_never_ends_hides_no_call_that_could_not_be_read():
+    broken = '<tool_call>\n{"name": "read", "arg'
+    assert holds_unread_call(f"```\n{broken}")
+    assert holds_unread_call(f"It`s time {broken}`")
+    assert not holds_unread_call(f"```\n{broken}```")
+    assert holds_unread_call(f"```\n{broken}\n```\n{broken}")

@@ -35,6 +35,17 @@ _KINDS = {
     type(None): "null",
 }
 
+_SPELT = {name: name for name in _KINDS.values()} | {
+    **dict.fromkeys(("str", "text", "char", "varchar", "enum"), "string"),
+    **dict.fromkeys(("int", "int32", "int64", "long", "short", "uint"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal", "num"), "number"),
+    **dict.fromkeys(("dict", "map", "mapping"), "object"),
+    **dict.fromkeys(("list", "tuple", "set", "sequence"), "array"),
+    "bool": "boolean",
+    "none": "null",
+}
+"""JSON Schema's types, and their names in the programming languages of tools' authors."""
+
 
 class WrittenCall(NamedTuple):
     """A call as the model wrote it; `arguments` is the text of a JSON object."""
@@ -147,10 +158,15 @@ def _as_call(data: Any, text: str) -> list[WrittenCall]:
 
 def object_of(values: Iterable[tuple[str, str]], schema: Any) -> str:
     """The JSON object of parameters by name, each value as it was written."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    known = properties if isinstance(properties, Mapping) else {}
+    known = properties_of(schema)
     parts = [f"{quoted(name)}: {_typed(value, known.get(name), schema)}" for name, value in values]
     return "{" + ", ".join(parts) + "}"
+
+
+def properties_of(schema: Any) -> Mapping[str, Any]:
+    """The schemas of an object's properties, by name; none if it declares none."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _typed(value: str, schema: Any, root: Any) -> str:
@@ -189,11 +205,12 @@ def _types_of(schema: Any, root: Any) -> set[str]:
                 return set()
             continue
         named = part.get("type")
-        if isinstance(named, str):
-            types |= {named, "null"} if part.get("nullable") is True else {named}
-            continue
-        if isinstance(named, list):
-            found = {name for name in named if isinstance(name, str)}
+        if isinstance(named, str | list):
+            names = [named] if isinstance(named, str) else [name for name in named if isinstance(name, str)]
+            found = {_SPELT.get(name.lower(), "") for name in names}
+            if "" in found:
+                return set()
+            found |= {"null"} if part.get("nullable") is True else set()
         else:
             values = [part["const"]] if "const" in part else part.get("enum")
             found = {_KINDS[type(value)] for value in values} if isinstance(values, list) else set()

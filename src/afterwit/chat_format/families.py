@@ -7,11 +7,11 @@ Qwen's XML write arguments in notations of their own, which have a reader each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from afterwit.chat_format.arguments import Ahead, Head, head_of, json_ahead, marked_ahead, never_ahead
 from afterwit.chat_format.calls import (
@@ -24,9 +24,11 @@ from afterwit.chat_format.calls import (
     parse_call,
     parse_calls,
     parse_python,
+    properties_of,
     quoted,
     written,
 )
+from afterwit.text import Code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,10 @@ HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _FENCE = "```json"
-_DEEPSEEK_HEAD = head_of(rf"\s*(?:function\s*{_SEPARATOR}([^{{`]+){_FENCE}|([^{{]*?){_SEPARATOR})\s*(?=\{{)")
+_DEEPSEEK_NAME = r"([^\s<>{}`]+)\s*"
+_DEEPSEEK_HEAD = head_of(
+    rf"\s*(?:function\s*{_SEPARATOR}\s*{_DEEPSEEK_NAME}{_FENCE}|{_DEEPSEEK_NAME}{_SEPARATOR})\s*(?=\{{)"
+)
 
 
 def _deepseek(name: str, *, fenced: bool) -> Convention:
@@ -314,7 +319,7 @@ text before one. The recipient may come before or after the channel's name.
 """
 
 _QUOTE = '<|"|>'
-_GEMMA_CALL = re.compile(r"\s*call:([^\s{}]+)\s*(?=\{)")
+_GEMMA_CALL = re.compile(r"\s*(?:call:)?([^\s{}]+)\s*(?=\{)")
 _GEMMA_KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
 
 
@@ -342,7 +347,10 @@ def _begun_gemma(text: str, schemas: Schemas) -> WrittenCall | None:
 GEMMA = Convention(
     name="gemma",
     taught_by=lambda template: "<|tool_call>" in template,
-    thoughts=(Thought(begin="<|channel>thought\n", end="<channel|>", closing="<channel|>"),),
+    thoughts=tuple(
+        Thought(begin=begin, end="<channel|>", closing="<channel|>")
+        for begin in ("<|channel>thought\n", "<|channel>")
+    ),
     calls=(
         CallMarks(
             begin="<|tool_call>", end="<tool_call|>", quotes_end=lambda text: text.count(_QUOTE) % 2 == 1
@@ -419,6 +427,7 @@ Texts are written without quotes or escapes and everything else as JSON; the too
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
 _PARAMETER_BEGIN = re.compile(rf"\s*{_PARAMETER}([^<>\n]+)>")
+_PARAMETER_LINE = re.compile(rf"\n[ \t]*{_PARAMETER}([^<>\n]+)>\n?")
 _FOLLOWED = rf"(?=\s*(?:{_PARAMETER}|{_FUNCTION_END}|\Z))"
 _LINE_END = re.compile(rf"\n{_PARAMETER_END}{_FOLLOWED}")
 _ANY_END = re.compile(rf"\n?{_PARAMETER_END}{_FOLLOWED}")
@@ -431,7 +440,21 @@ def _read_qwen(text: str, schemas: Schemas) -> list[WrittenCall]:
     ends = after is not None and after.strip() in ("", _FUNCTION_END)
     if not (named and ends and _QWEN_NAME.fullmatch(name)):
         return []
-    return written(name, object_of(values, schemas.get(name)))
+    schema = schemas.get(name)
+    return written(name, object_of(_divided(values, properties_of(schema)), schema))
+
+
+def _divided(values: Sequence[tuple[str, str]], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The parameters, one whose end mark is missing divided from the next one of the tool's that it holds."""
+    given = {name for name, _ in values}
+    for name, value in values:
+        place = 0
+        for begun in _PARAMETER_LINE.finditer(value):
+            if begun[1] in known and begun[1] not in given:
+                yield name, value[place : begun.start()]
+                given.add(begun[1])
+                name, place = begun[1], begun.end()
+        yield name, value[place:]
 
 
 def _qwen_parameters(text: str) -> tuple[list[tuple[str, str]], str | None]:
@@ -456,7 +479,7 @@ def _begun_qwen(text: str, schemas: Schemas) -> WrittenCall | None:
     """The beginning of a call that ends with the mark of another parameter."""
     name, _, rest = text.strip().removeprefix(_FUNCTION).partition(">")
     values, after = _qwen_parameters(rest)
-    if after is None or after.strip() != _PARAMETER:
+    if after is None or after.strip() != _PARAMETER or any(_PARAMETER in value for _, value in values):
         return None
     return WrittenCall(name, object_of(values, schemas.get(name)).removesuffix("}"))
 
@@ -530,7 +553,6 @@ _BEGUN = re.compile(
     r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
 )
 """A mark and the beginning of a call: JSON, another mark or a name. In prose, words follow."""
-_CODE = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
 
 def holds_unread_call(content: str) -> bool:
@@ -538,5 +560,12 @@ def holds_unread_call(content: str) -> bool:
 
     A mark that is only mentioned, or is in code, begins none.
     """
-    found = _BEGUN.search(content)
-    return found is not None and _BEGUN.search(_CODE.sub(" ", content)) is not None
+    code, read = Code(), 0
+    for found in _BEGUN.finditer(content):
+        if found.start() < read:
+            continue
+        code.read(content[read : found.start()])
+        read = code.end(content, found.start()) if code.within else -1
+        if read < 0:
+            return True
+    return False

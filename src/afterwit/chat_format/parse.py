@@ -28,6 +28,7 @@ from afterwit.chat_format.families import (
 from afterwit.dialects.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 from afterwit.ids import MOST_CALLS
 from afterwit.message import Message, ToolCall
+from afterwit.text import Code
 
 SLICE = 4096
 """Characters read at a time: the text after a call is copied once for each call."""
@@ -76,6 +77,9 @@ class ResponseParser:
         """The call that is being written: its index, its name, and the arguments that were passed on."""
         self._indices = 0
         """Indices of calls so far, with those that were begun and not completed."""
+        self._code = Code()
+        self._code_read = 0
+        """Texts of the content that `_code` has read."""
         self._events: list[ResponseEvent] = []
         self._reading = self._messages() if convention.grammar == "harmony" else self._marked(thought)
         next(self._reading)
@@ -90,7 +94,8 @@ class ResponseParser:
     def finish(self) -> list[ResponseEvent]:
         """The events of the text that was held back until the end of the response."""
         with suppress(EndOfResponse):
-            self._reading.throw(EndOfResponse)
+            while True:  # a reading may go on with text that it held back
+                self._reading.throw(EndOfResponse)
         events, self._events = self._events, []
         return events
 
@@ -132,10 +137,10 @@ class ResponseParser:
             while True:
                 held.append(text)
                 window = window + text if window else text.lstrip()
-                mark = next((mark for mark in marks if window.startswith(mark)), "")
-                if mark in openings:
-                    return mark, window if trim else "".join(held)
-                if mark or not any(mark.startswith(window) for mark in marks):
+                if not any(mark.startswith(window) and mark != window for mark in marks):
+                    mark = max(filter(window.startswith, marks), key=len, default="")
+                    if mark in openings:
+                        return mark, window if trim else "".join(held)
                     return mark, window[len(mark) :] if mark else "".join(held)
                 text = yield
         except EndOfResponse:
@@ -166,17 +171,34 @@ class ResponseParser:
         raise EndOfResponse
 
     def _answer(self, text: str, *, trim: bool) -> Reading[None]:
+        """Content and calls. A mark around calls has no meaning next to one, and is text anywhere else."""
         begins = {call.begin: call for call in self._convention.calls}
-        marks = (*begins, *self._convention.wrappers)
+        around = (*self._convention.wrappers, *(call.end for call in self._convention.calls if call.end))
+        marks, held, called = (*begins, *around), "", False
         while True:
-            mark, space, text = yield from passage(text, marks, self._say, trim=trim, strip=bool(self._calls))
-            trim = True
+            before = len(self._content)
+            try:
+                mark, space, text = yield from passage(
+                    text, marks, self._say, trim=trim and not held, strip=bool(self._calls), lead=held
+                )
+            except EndOfResponse:
+                if len(self._content) == before and not self._calls:
+                    self._say(held)
+                raise
+            said = len(self._content) > before
+            space, trim = ("" if said else held) + space, True
             if mark in begins:
-                trim, text = yield from self._call(begins[mark], space, text)
+                called, text = yield from self._call(begins[mark], space, text)
+                held, trim = "", called
+            elif called and not said:
+                held = ""
+            else:
+                held, called = space + mark, False
 
     def _call(self, marks: CallMarks, space: str, text: str) -> Reading[tuple[bool, str]]:
         """One call, after white space: whether it could be read, and the text after it."""
-        watch = self._watch()
+        code = self._within_code(space)
+        watch = (lambda text: None) if code else self._watch()
         if marks.end:
             body, end, rest = yield from up_to_mark(text, (marks.end,), marks.quotes_end, watch)
         else:
@@ -186,15 +208,30 @@ class ResponseParser:
             if not (marks.is_whole(body) and self._read(body)):
                 self._say(written if holds_unread_call(written) else space + written)
             raise EndOfResponse
+        if code:  # an example, unless the code never ends
+            closing = (code,) if len(code) >= Code.FENCE else (code, "\n")
+            after, closed, rest = yield from up_to_mark(rest, closing, lambda body: False, lambda text: None)
+            if closed == code:
+                self._say(space + written + end + after + code)
+                return False, rest
+            self._code.within, rest = "", after + (closed or "") + rest
         if self._read(body):
             return True, rest
-        prose, mention, last = written.rpartition(marks.begin)  # text may mention the mark before the call
-        calls = self._convention.read(last, self._schemas) if mention and prose else []
-        if 0 < len(calls) <= MOST_CALLS - self._indices:
-            self._say((space + prose).rstrip())
-            return self._add_calls(calls), rest
+        mention = written.rfind(marks.begin, 1)
+        if mention > 0:  # the mark was mentioned before it began a call
+            prose = written[:mention].rstrip()
+            while wrapper := next(filter(prose.endswith, self._convention.wrappers), ""):
+                prose = prose.removesuffix(wrapper).rstrip()
+            self._say(space + prose)
+            return False, written[len(prose) :] + end + rest
         self._say(space + written + end)
         return False, rest
+
+    def _within_code(self, space: str) -> str:
+        """The backticks or tildes that opened the code in which the content and this white space end."""
+        self._code.read("".join(self._content[self._code_read :]) + space)
+        self._code_read = len(self._content)
+        return self._code.within
 
     def _whole(self, text: str) -> Reading[None]:
         """The whole response may be calls: hold it back to its end."""
@@ -388,7 +425,7 @@ def up_to_mark(
                 quoted += 1
                 after = begin + found.start() + 1
                 found = pattern.search(window, found.start() + 1)
-            window = window[-reach:]
+            window = window[max(0, len(window) - reach) :]
             watch(text)
             text = yield
     except EndOfResponse:

@@ -19,7 +19,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from afterwit.errors import SettingError
-from afterwit.message import SYSTEM, Message
+from afterwit.message import SYSTEM, Message, ToolCall
 from afterwit.text import without_halves
 
 MOST_DECIDED = 4096
@@ -193,21 +193,33 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
 
 
 def _named(messages: Sequence[Message]) -> list[Message]:
-    """Results of tools with the id and the name of their calls, which clients leave out or drop later.
+    """Calls with an id each, and results with the id and the name of their calls.
 
-    A result without an id belongs to the first call before it without a result.
+    Clients use ids again, and leave them out or drop them later. A result belongs to the first call of its id
+    without a result in the last message that calls; one without an id, to the first of any.
     """
-    names: dict[str, str] = {}
-    waiting: list[str] = []
+    calls: dict[str, ToolCall] = {}
+    """The latest call of each id that a client sent."""
+    used: set[str] = set()
+    waiting: list[tuple[str, ToolCall]] = []
     named = []
     for message in messages:
         if message.tool_calls:
-            waiting = [call.id for call in message.tool_calls]
-            names |= {call.id: call.name for call in message.tool_calls}
+            waiting = []
+            for sent in message.tool_calls:
+                call = replace(sent, id=f"{sent.id}_{len(used)}") if sent.id in used else sent
+                used.add(call.id)
+                calls[sent.id] = call
+                waiting.append((sent.id, call))
+            message = replace(message, tool_calls=tuple(call for _, call in waiting))
         if message.role == "tool":
-            id = message.tool_call_id or (waiting[0] if waiting else "")
-            waiting = [other for other in waiting if other != id]
-            message = replace(message, tool_call_id=id, name=names.get(id, message.name))
+            id = message.tool_call_id or (waiting[0][0] if waiting else "")
+            place = next((place for place, (own, _) in enumerate(waiting) if own == id), None)
+            call_of = calls.get(id) if place is None else waiting.pop(place)[1]
+            if call_of is None:
+                message = replace(message, tool_call_id=id)
+            else:
+                message = replace(message, tool_call_id=call_of.id, name=call_of.name)
         named.append(message)
     return named
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
-from afterwit.chat_format.template import TemplateRules, rules_of, short_id
+from afterwit.chat_format.template import TemplateRules, folded, rules_of, short_id
 from afterwit.errors import RequestError
 from afterwit.message import Conversation, Message, ToolCall
 from tests.chat_format.families.transcripts import TOOLS
@@ -275,3 +275,28 @@ def test_what_cannot_be_folded_is_refused_in_the_words_of_the_template(tmp_path)
     with pytest.raises(RequestError, match="Not this") as refused:
         text(with_template(tiny_qwen3(tmp_path), refuses), says("user", "no"))
     assert (refused.value.status, refused.value.code) == (400, "template_error")
+
+
+def test_a_call_id_that_a_client_uses_again_stays_with_its_own_result():
+    def step(name: str) -> list[Message]:
+        call = ToolCall(id="call_1", name=name, arguments="{}")
+        return [
+            Message(role="user", content="go"),
+            Message(role="assistant", tool_calls=(call,)),
+            Message(role="tool", content=name, tool_call_id="call_1"),
+        ]
+
+    for rules in (TemplateRules(), TemplateRules(named_ids=True), TemplateRules(short_ids=True)):
+        messages = folded([*step("read"), *step("write"), *step("list")], rules)
+        called = [(call.id, call.name) for message in messages for call in message.tool_calls]
+        results = [(one.tool_call_id, one.name) for one in messages if one.role == "tool"]
+        assert called == results
+        assert len(set(called)) == 3
+        assert [one.content for one in messages if one.role == "tool"] == ["read", "write", "list"]
+
+
+def test_parallel_calls_without_ids_keep_their_results_in_order():
+    calls = tuple(ToolCall(id="", name=name, arguments="{}") for name in ("read", "write"))
+    results = [Message(role="tool", content=name, tool_call_id="") for name in ("read", "write")]
+    messages = folded([Message(role="assistant", tool_calls=calls), *results], TemplateRules())
+    assert [one.name for one in messages[1:]] == ["read", "write"]

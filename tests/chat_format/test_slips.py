@@ -1,0 +1,81 @@
+"""What models forget when they write a call, and the call that they meant."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from afterwit.chat_format.families import convention_of
+from afterwit.chat_format.parse import ResponseParser
+from afterwit.message import Message
+
+PROPERTIES = {"path": {"type": "string"}, "count": {"type": "integer"}, "text": {"type": "string"}}
+TOOL = {"name": "write", "parameters": {"type": "object", "properties": PROPERTIES}}
+
+
+def read(name: str, text: str, step: int = 1, tool: object = TOOL) -> Message:
+    parser = ResponseParser(convention_of("", name), tools=[{"type": "function", "function": tool}])
+    for at in range(0, len(text), step):
+        parser.push(text[at : at + step])
+    parser.finish()
+    return parser.message(str)
+
+
+def qwen(*parameters: str) -> str:
+    return "\n".join(("<tool_call>", "<function=write>", *parameters, "</function>", "</tool_call>"))
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_parameter_without_its_end_mark_ends_where_another_of_the_tool_begins(step):
+    said = read("qwen_xml", qwen("<parameter=path>\na", "<parameter=count>\n2\n</parameter>"), step)
+    assert json.loads(said.tool_calls[0].arguments) == {"path": "a", "count": 2}
+
+
+@pytest.mark.parametrize("inner", ["path", "other"])
+def test_a_parameter_mark_that_is_given_elsewhere_or_is_not_the_tools_is_text(inner):
+    value = f"x\n<parameter={inner}>\ny"
+    said = read(
+        "qwen_xml", qwen(f"<parameter=text>\n{value}\n</parameter>", "<parameter=path>\na\n</parameter>")
+    )
+    assert json.loads(said.tool_calls[0].arguments) == {"text": value, "path": "a"}
+
+
+def test_arguments_that_were_streamed_begin_those_of_the_whole_call():
+    parser = ResponseParser(convention_of("", "qwen_xml"), tools=[{"type": "function", "function": TOOL}])
+    text = qwen(
+        "<parameter=path>\na", "<parameter=count>\n2\n</parameter>", "<parameter=text>\nb\n</parameter>"
+    )
+    events = [event for sign in text for event in parser.push(sign)]
+    assert {event.index for event in events} == {0}
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_the_end_mark_of_a_call_without_its_first_mark_is_no_content(step):
+    call = qwen("<parameter=path>\na\n</parameter>").removeprefix("<tool_call>\n")
+    said = read("qwen_xml", f"Now:\n{call}\n{call}\n", step)
+    assert (said.content, len(said.tool_calls)) == ("Now:", 2)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_gemma_may_leave_out_the_words_in_its_marks(step):
+    said = read("gemma", '<|channel>Hm.<channel|>So:<|tool_call>write{path:<|"|>a<|"|>}<tool_call|>', step)
+    assert (said.reasoning, said.content, said.tool_calls[0].name) == ("Hm.", "So:", "write")
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        ("int", 5),
+        ("INTEGER", 5),
+        ("float", 1.5),
+        ("bool", True),
+        ("dict", {"a": 1}),
+        ("list", [1]),
+        ("any", 5),
+    ],
+)
+def test_a_type_under_its_name_in_a_programming_language_types_the_value(type, value):
+    tool = {"name": "write", "parameters": {"properties": {"x": {"type": type}}}}
+    written = f"<tool_call>write<arg_key>x</arg_key><arg_value>{json.dumps(value)}</arg_value></tool_call>"
+    assert json.loads(read("glm", written, tool=tool).tool_calls[0].arguments) == {"x": value}
