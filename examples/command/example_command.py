@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from afterwit.cli.options import Home
+from afterwit.api.commands import Home, store_of
 
 app = typer.Typer(help="Count what the home holds.", no_args_is_help=True)
 
@@ -17,8 +17,5 @@ def root() -> None:
 @app.command()
 def turns(home: Home = None) -> None:
     """Print the number of turns in the home."""
-    from afterwit.build import store_of_home
-    from afterwit.config import home_of
-
-    with store_of_home(home_of(home)) as store:
+    with store_of(home) as store:
         print(sum(1 for _ in store.turns()))

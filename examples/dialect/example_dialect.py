@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.dialects.dialect import Dialect
-from afterwit.dialects.fields import as_object, as_text
-from afterwit.dialects.request import ModelRequest, RequestLimits
-from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
-from afterwit.errors import RequestError
-from afterwit.message import Conversation, Message
-from afterwit.turn import Sampling
+from afterwit.api.dialects import (
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    ModelRequest,
+    RequestLimits,
+    ResponseHead,
+    TextDelta,
+    Usage,
+    as_object,
+    as_text,
+)
+from afterwit.api.turns import Conversation, Message, RequestError, Sampling
 
 
 def parse(body: Any, limits: RequestLimits) -> ModelRequest:

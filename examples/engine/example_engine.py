@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from afterwit.engines.kinds import EngineKind
-from afterwit.engines.port import Engine
+from afterwit.api.serving import EmbeddedSettings, Engine, EngineKind, open_engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +22,8 @@ class SmallSettings:
 
 async def open_small(folder: Path, settings: SmallSettings, takes_weights: bool) -> Engine:
     """An engine that is ready. Raises SettingError if it cannot serve the model."""
-    from afterwit.engines.embedded.engine import EmbeddedEngine
-    from afterwit.engines.embedded.settings import EmbeddedSettings
-
     bounds = EmbeddedSettings(context_length=settings.context_length)
-    return await asyncio.to_thread(EmbeddedEngine.load, folder, bounds)
+    return await open_engine(folder, bounds, takes_weights=takes_weights)
 
 
 KIND = EngineKind(settings=SmallSettings, open=open_small)

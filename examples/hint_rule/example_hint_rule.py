@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from afterwit.objective.choices import HintRule
-from afterwit.objective.target import Candidates
+from afterwit.api.judging import HintRule
+from afterwit.api.objective import Candidates
 
 
 def score(candidates: Candidates) -> Tensor:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.judging.settings import JudgeSettings
-from afterwit.judging.voting import Answer
-from afterwit.message import Message
+from afterwit.api.judging import Answer, JudgeSettings
+from afterwit.api.turns import Message
 
 
 class KeywordJudge:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from afterwit.objective.choices import Objective
-from afterwit.objective.logprobs import TokenTargets
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms.term import Term, of_sampled
+from afterwit.api.objective import Objective, Term, TokenTargets, of_sampled
+from afterwit.api.settings import ObjectiveSettings
 
 
 def loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.store import Store
+from afterwit.api.stores import Store, open_store
 
 SHELF = Path.home() / ".afterwit-shelf"
 
@@ -14,10 +14,8 @@ class Shelf:
 
     def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store:
         """Raises StoreMismatch if it holds turns of another model."""
-        from afterwit.store.sqlite import SqliteStore
-
         SHELF.mkdir(mode=0o700, exist_ok=True)
-        return SqliteStore.open(self._place(url), fingerprint=fingerprint, synchronous=synchronous)
+        return open_store(f"sqlite:{self._place(url)}", fingerprint=fingerprint, synchronous=synchronous)
 
     def exists(self, url: str) -> bool:
         return self._place(url).exists()

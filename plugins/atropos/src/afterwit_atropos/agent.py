@@ -15,15 +15,20 @@ from typing import Any
 
 import orjson
 
-from afterwit import ids
-from afterwit.chat_format.families import holds_unread_call
-from afterwit.chat_format.tool_schema import schema_error
-from afterwit.errors import BoxEnded, RequestError
-from afterwit.message import Conversation, Message, ToolCall
-from afterwit.sandbox.box import Box, Ran, open_box
-from afterwit.sandbox.isolation import BoxLimits, Isolation
-from afterwit.turn import Kind, Turn
-from afterwit.verdict import Feedback
+from afterwit.api.sandbox import Box, BoxEnded, BoxLimits, Isolation, Ran, open_box
+from afterwit.api.serving import holds_unread_call, schema_error
+from afterwit.api.turns import (
+    ENTROPY_BYTES,
+    Conversation,
+    Feedback,
+    Kind,
+    Message,
+    RequestError,
+    ToolCall,
+    Turn,
+    call_id,
+    turn_id,
+)
 from afterwit_atropos.policy import Policy, Response
 from afterwit_atropos.reward import PASS, Reward, RewardWeights, reward
 from afterwit_atropos.rollout import Rollout
@@ -274,7 +279,7 @@ class Episode:
         turn, now = self._id(), self._now()
         conversation = Conversation(messages=tuple(self.messages), tools=self._tools)
         response = await self._policy.respond(
-            conversation, now=now, call_id=lambda index: ids.call_id(turn, index)
+            conversation, now=now, call_id=lambda index: call_id(turn, index)
         )
         self.turns[len(self.messages)] = self._recorded(turn, now, response)
         self.messages.append(response.message)
@@ -303,4 +308,4 @@ class Episode:
         )
 
     def _id(self) -> str:
-        return ids.turn_id(self._now(), self._entropy(ids.ENTROPY_BYTES - 1) + b"\0")
+        return turn_id(self._now(), self._entropy(ENTROPY_BYTES - 1) + b"\0")

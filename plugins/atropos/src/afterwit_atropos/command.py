@@ -47,7 +47,7 @@ def demo(
     Needs `afterwit-atropos[library]` and `afterwit[demo]`, and no GPU. Leaves learning.png and the logs in
     OUT.
     """
-    from afterwit.errors import SettingError
+    from afterwit.api.turns import SettingError
     from afterwit_atropos.demo import run
     from afterwit_atropos.group import Profile
 

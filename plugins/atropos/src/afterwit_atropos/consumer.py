@@ -9,18 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from afterwit.config import Settings
-from afterwit.errors import RankLost, UpdateRefused, VersionTaken
-from afterwit.learning.batch import Behaviour, Item
-from afterwit.learning.health import FailureKind, LearnHealth, failure_kind, on_person
-from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.rows import Row
-from afterwit.learning.trainer import Trainer
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.store import Store
-from afterwit.teacher import TeacherRow
-from afterwit.version import Version
-from afterwit.worker import described, frames
+from afterwit.api.learning import (
+    Behaviour,
+    FailureKind,
+    Item,
+    LearnHealth,
+    Phase,
+    Progress,
+    RankLost,
+    Row,
+    Trainer,
+    UpdateRefused,
+    VersionTaken,
+    failure_kind,
+    on_person,
+)
+from afterwit.api.running import described, frames
+from afterwit.api.settings import ObjectiveSettings, Settings
+from afterwit.api.stores import Store
+from afterwit.api.turns import TeacherRow, Version
 from afterwit_atropos.group import ScoredGroup, ScoredSequence
 from afterwit_atropos.server import AtroposServer, BatchLost, NotRegistered, Registration, ServerAway
 from afterwit_atropos.settings import AtroposSettings

@@ -21,14 +21,14 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from rich.console import Console
 
-from afterwit import demo
-from afterwit.errors import AfterwitError
+from afterwit.api.turns import AfterwitError
+from afterwit.api.worlds import ToolsWorld
 from afterwit_atropos.group import Profile
 from afterwit_atropos.model_server import LINES
 
 SETTINGS = Path(__file__).with_name("demo.toml")
 
-MODEL = Path(demo.__file__).parent / "tools" / "model"
+MODEL = ToolsWorld.folder / "model"
 
 HELD_OUT = 100
 

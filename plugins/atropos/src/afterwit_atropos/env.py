@@ -19,18 +19,12 @@ from atroposlib.envs.base import BaseEnv
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tenacity import RetryError, stop_after_attempt
 
-from afterwit import build
-from afterwit.chat_format.render import Renderer
-from afterwit.config import Settings
-from afterwit.demo.tools import rehearse
-from afterwit.demo.tools.world import ToolsWorld
-from afterwit.errors import AfterwitError, SettingError, TooManyUnscored
-from afterwit.home.model import model_folder
-from afterwit.retry import BackOff
-from afterwit.running.logs import set_up
-from afterwit.sandbox.isolation import find_isolation, seen_in
-from afterwit.turn import Sampling
-from afterwit.worker import Signals
+from afterwit.api.running import BackOff, Signals, engine_of, follower_of, set_up, versions_of
+from afterwit.api.sandbox import find_isolation, seen_in
+from afterwit.api.serving import Renderer
+from afterwit.api.settings import Settings, model_folder
+from afterwit.api.turns import AfterwitError, Sampling, SettingError, TooManyUnscored
+from afterwit.api.worlds import ToolsWorld, run_nothing
 from afterwit_atropos.agent import AgentLimits
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.env_config import AgenticOPDConfig, hindsight_settings, settings_of
@@ -107,7 +101,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         folder = Path(self.config.tokenizer_name)
         renderer = await asyncio.to_thread(Renderer.load, folder)
         for server, settings in zip(self.server.servers, self._settings, strict=True):
-            engine = await build.engine_of(settings, folder, takes_weights=self._follows)
+            engine = await engine_of(settings, folder, takes_weights=self._follows)
             server.opened(engine, renderer)
             self._players.append(
                 Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
@@ -162,8 +156,8 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
                 "set --env.follow_weights false"
             )
         for player, settings in zip(self._players, self._settings, strict=True):
-            versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name), settings.versions)
-            follower = build.follower_of(settings, player.engine, versions)
+            versions = versions_of(folder.parent, Path(self.config.tokenizer_name), settings.versions)
+            follower = follower_of(settings, player.engine, versions)
             await follower.start()
             poll_s = settings.publish.poll_s
             back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
@@ -375,7 +369,7 @@ def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:
 def _tools_world(config: AgenticOPDConfig) -> TaskSet:
     """The demo's tools world. Its commands start no process, so it needs no box."""
     return WorldTasks(
-        ToolsWorld(commands=rehearse.run_nothing),
+        ToolsWorld(commands=run_nothing),
         training=WORLD_TASKS,
         held_out=config.eval_size,
         max_turns=config.max_agent_turns,

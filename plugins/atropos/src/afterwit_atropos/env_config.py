@@ -10,8 +10,8 @@ from atroposlib.envs.base import BaseEnvConfig
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from pydantic import Field
 
-from afterwit.config import Settings, load
-from afterwit.errors import SettingError
+from afterwit.api.settings import Settings, load
+from afterwit.api.turns import SettingError
 from afterwit_atropos.agent import SYSTEM
 from afterwit_atropos.group import Profile
 from afterwit_atropos.hindsight_settings import HindsightSettings

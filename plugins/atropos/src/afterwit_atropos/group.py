@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from afterwit.teacher import TeacherRow, is_logprob
+from afterwit.api.turns import TeacherRow, is_logprob
 
 COLDEST, HOTTEST = 0.01, 100.0
 """Temperatures of log-probs."""

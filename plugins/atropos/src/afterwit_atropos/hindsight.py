@@ -9,25 +9,36 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from afterwit import build
-from afterwit.chat_format.render import Renderer
-from afterwit.config import Settings
-from afterwit.engines.port import Engine, Score, Scored
-from afterwit.errors import EngineError, EngineUnavailable, SettingError, TooManyUnscored
-from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
-from afterwit.judging.questions import view_of
-from afterwit.judging.settings import judge_prompts
-from afterwit.judging.verdicts import Verdicts
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass
-from afterwit.message import Message
-from afterwit.objective.choices import HintRule
-from afterwit.retry import BackOff, retrying
-from afterwit.teacher import TeacherRow, is_logprob
-from afterwit.teaching.hint_flags import unplanted
-from afterwit.terms import untrainable
-from afterwit.turn import Turn, scoring_temperature
-from afterwit.verdict import NextState, Verdict
-from afterwit.worker import described, frames
+from afterwit.api.judging import (
+    HintRule,
+    Placement,
+    Rendering,
+    Verdicts,
+    hinted_prompts,
+    judge_prompts,
+    unplanted,
+    untrainable,
+    view_of,
+)
+from afterwit.api.running import BackOff, described, frames, judge_client, retrying
+from afterwit.api.serving import Engine, Renderer, Score, Scored
+from afterwit.api.settings import Settings
+from afterwit.api.turns import (
+    CLASS_OF,
+    EngineError,
+    EngineUnavailable,
+    Message,
+    NextState,
+    Reason,
+    ReasonClass,
+    SettingError,
+    TeacherRow,
+    TooManyUnscored,
+    Turn,
+    Verdict,
+    is_logprob,
+    scoring_temperature,
+)
 from afterwit_atropos.hindsight_settings import HindsightSettings
 from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, Unscored, pairs
 
@@ -337,7 +348,7 @@ def hindsight_of(
     judge = settings.judge
     back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
     verdicts = Verdicts(
-        build.judge_client(judge, engine, renderer),
+        judge_client(judge, engine, renderer),
         judge_prompts(judge),
         judge.rules(hindsight.reads),
         judge,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from afterwit.engines.port import Weights
-from afterwit.objective.choices import HINT_RULES, HintRule
-from afterwit.ranges import at_least, one_of_its_choices, within
-from afterwit.terms import Reads
+from afterwit.api.judging import HINT_RULES, HintRule, Reads
+from afterwit.api.serving import Weights
+from afterwit.api.settings import at_least, one_of_its_choices, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

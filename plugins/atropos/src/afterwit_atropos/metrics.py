@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from afterwit.lifecycle import Reason
+from afterwit.api.turns import Reason
 from afterwit_atropos.reward import Reward
 from afterwit_atropos.rollout import ScoredRollout
 

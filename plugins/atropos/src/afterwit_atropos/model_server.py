@@ -18,11 +18,8 @@ from atroposlib.envs.server_handling.server_baseline import APIServer, APIServer
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
-from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Engine, Generate, Score, Step, Weights
-from afterwit.errors import EngineUnavailable, SettingError
-from afterwit.message import Conversation, Message
-from afterwit.turn import Sampling
+from afterwit.api.serving import Engine, Generate, Renderer, Score, Step, Weights
+from afterwit.api.turns import Conversation, EngineUnavailable, Message, Sampling, SettingError
 from afterwit_atropos.policy import EnginePolicy
 
 LOOK_S = 1.0

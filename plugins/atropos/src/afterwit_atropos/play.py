@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from afterwit.engines.port import Engine, Weights
-from afterwit.lifecycle import Reason
-from afterwit.message import Conversation
-from afterwit.turn import Sampling
+from afterwit.api.serving import Engine, Weights
+from afterwit.api.turns import Conversation, Reason, Sampling
 from afterwit_atropos.group import Profile
 from afterwit_atropos.hindsight import Hindsight
 from afterwit_atropos.policy import Policy, Response

@@ -8,15 +8,19 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from afterwit.chat_format.detokenize import Detokenizer
-from afterwit.chat_format.parse import ResponseParser
-from afterwit.chat_format.render import Renderer
-from afterwit.dialects.request import ModelRequest
-from afterwit.engines.port import Capabilities, Facts, Generate, Step
-from afterwit.gateway.prepare import prepare
-from afterwit.gateway.reply import Reply
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Sampled, Sampling
+from afterwit.api.dialects import ModelRequest
+from afterwit.api.serving import (
+    Capabilities,
+    Detokenizer,
+    Facts,
+    Generate,
+    Renderer,
+    Reply,
+    ResponseParser,
+    Step,
+    prepare,
+)
+from afterwit.api.turns import Conversation, Finish, Message, Sampled, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

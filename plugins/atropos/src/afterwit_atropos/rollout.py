@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.importing.recorded import following
-from afterwit.judging.questions import JudgeCall, JudgePrompts, case_of, conclude, questions
-from afterwit.judging.unvoted import without_answered_calls
-from afterwit.judging.voting import Answer, VoteRules
-from afterwit.lifecycle import Reason
-from afterwit.message import Message
-from afterwit.teacher import TeacherRow
-from afterwit.terms import Reads, untrainable
-from afterwit.turn import JudgedTurn, Turn
-from afterwit.verdict import Feedback, NextState, Verdict
+from afterwit.api.judging import (
+    Answer,
+    JudgeCall,
+    JudgePrompts,
+    Reads,
+    VoteRules,
+    case_of,
+    conclude,
+    following,
+    questions,
+    untrainable,
+    without_answered_calls,
+)
+from afterwit.api.learning import JudgedTurn
+from afterwit.api.turns import Feedback, Message, NextState, Reason, TeacherRow, Turn, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from afterwit.teacher import TeacherRow
-from afterwit.turn import scoring_temperature
+from afterwit.api.turns import TeacherRow, scoring_temperature
 from afterwit_atropos.group import GroupNotes, ScoredGroup, ScoredSequence, SequenceNotes, TurnNotes
 from afterwit_atropos.rollout import ScoredRollout, ScoredTurn, Span, TokenSequence, Unscored
 

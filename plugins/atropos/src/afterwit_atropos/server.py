@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from afterwit.errors import AfterwitError
+from afterwit.api.turns import AfterwitError
 
 
 class ServerAway(AfterwitError):

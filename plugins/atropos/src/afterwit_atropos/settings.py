@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from afterwit.ranges import above, at_least
+from afterwit.api.settings import above, at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

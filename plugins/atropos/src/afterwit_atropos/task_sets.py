@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from afterwit.demo.words import Split
-from afterwit.demo.world import Task as WorldTask
-from afterwit.demo.world import TaskState, World
-from afterwit.errors import SettingError
-from afterwit.message import Message
-from afterwit.sandbox.isolation import Isolation
-from afterwit.verdict import Feedback
+from afterwit.api.sandbox import Isolation
+from afterwit.api.turns import Feedback, Message, SettingError
+from afterwit.api.worlds import Split, TaskState, World
+from afterwit.api.worlds import Task as WorldTask
 from afterwit_atropos.agent import AgentLimits, Episode, Played, play
 from afterwit_atropos.policy import Policy
 from afterwit_atropos.reward import Reward, RewardWeights, efficiency

@@ -16,9 +16,8 @@ from pathlib import Path
 from site import getsitepackages
 from typing import Any, cast
 
-from afterwit.errors import BoxEnded, SettingError
-from afterwit.sandbox.box import Box, open_box
-from afterwit.sandbox.isolation import BoxLimits, Isolation
+from afterwit.api.sandbox import Box, BoxEnded, BoxLimits, Isolation, open_box
+from afterwit.api.turns import SettingError
 from afterwit_atropos.exam.examiner import FORM, MODULE, undefined
 
 SOLUTION = "solution.py"

@@ -8,9 +8,8 @@ from enum import StrEnum
 from operator import index
 from typing import Any, TypeVar
 
-from afterwit.dialects.fields import as_list, as_object
-from afterwit.errors import RequestError
-from afterwit.teacher import TeacherRow, is_logprob
+from afterwit.api.dialects import as_list, as_object
+from afterwit.api.turns import RequestError, TeacherRow, is_logprob
 from afterwit_atropos.group import (
     MOST_SCORE,
     SENTINEL,

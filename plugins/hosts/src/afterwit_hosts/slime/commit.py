@@ -15,12 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from afterwit import build
-from afterwit.checkpoints.versions import Versions
-from afterwit.errors import UpdateRefused
-from afterwit.learning.models import copy_configuration, load_model
-from afterwit.learning.score import probe
-from afterwit.version import Origin, Probe, Version
+from afterwit.api.learning import UpdateRefused, Versions, copy_configuration, load_model, probe
+from afterwit.api.running import versions_of
+from afterwit.api.turns import Origin, Probe, Version
 from afterwit_hosts.slime.lesson import Batch, settings_of
 
 _expected: Batch | None = None
@@ -48,7 +45,7 @@ def write(batch: Batch, written: Path) -> Version:
     first: its turns are still waiting then.
     """
     settings = settings_of(batch.home)
-    versions = build.versions_of(batch.home, batch.base, settings.versions)
+    versions = versions_of(batch.home, batch.base, settings.versions)
     version = Version(
         number=versions.next(),
         parent=versions.newest(),

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from afterwit.config import Settings, load
-from afterwit.learning.batch import Item
-from afterwit.learning.samples import sample_of, teacher_rows
-from afterwit.objective.advantage import Denominators
-from afterwit.objective.sample import Sample
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import TeacherScores
+from afterwit.api.learning import Item, TeacherScores, sample_of, teacher_rows
+from afterwit.api.objective import Denominators, Sample
+from afterwit.api.settings import ObjectiveSettings, Settings, load
 from afterwit_hosts.slime.requirements import require_settings
 
 UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "objective": {"beta": 0.0}}

@@ -11,17 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from afterwit import build
-from afterwit.build import worker_name
-from afterwit.chat_format.render import Renderer
-from afterwit.checkpoints.versions import Versions
-from afterwit.config import Settings
-from afterwit.errors import EngineError
-from afterwit.home.model import model_folder
-from afterwit.learning.batch import TurnLimits, build_items
-from afterwit.learning.claims import DAY_S, Claims
-from afterwit.store import Record, Store
-from afterwit.teacher import TeacherServer
+from afterwit.api.learning import DAY_S, Claims, TeacherServer, TurnLimits, Versions, build_items
+from afterwit.api.running import store_of_model, teacher_server, versions_of, worker_name
+from afterwit.api.serving import Renderer
+from afterwit.api.settings import Settings, model_folder
+from afterwit.api.stores import Record, Store
+from afterwit.api.turns import EngineError
 from afterwit_hosts.slime.commit import write_base
 from afterwit_hosts.slime.lesson import Lesson, settings_of
 from afterwit_hosts.slime.scoring import lessons_of, student_server
@@ -77,9 +72,9 @@ class Lessons:
         """SettingError if slime cannot train by the home's settings, AlreadyRunning if it has a learner."""
         settings = settings_of(home)
         folder = model_folder(settings.model, home)
-        versions = build.versions_of(home, folder, settings.versions)
+        versions = versions_of(home, folder, settings.versions)
         with ExitStack() as opened:
-            store = opened.enter_context(closing(build.store_of_model(settings, home, folder)))
+            store = opened.enter_context(closing(store_of_model(settings, home, folder)))
             opened.enter_context(versions.learning())
             opened.enter_context(store.leading())
             return cls(
@@ -89,7 +84,7 @@ class Lessons:
                 versions=versions,
                 store=store,
                 opened=opened.pop_all(),
-                teacher=build.teacher_server(settings, folder) if settings.objective.needs_teacher else None,
+                teacher=teacher_server(settings, folder) if settings.objective.needs_teacher else None,
                 student=student_server(settings, folder),
             )
 

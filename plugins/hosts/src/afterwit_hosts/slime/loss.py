@@ -10,11 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import SampleLoss, weighted
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, candidates_of_rows, target_of
-from afterwit.objective.terms import term_loss
+from afterwit.api.objective import (
+    Sample,
+    SampleLoss,
+    Target,
+    candidates_of_rows,
+    target_of,
+    term_loss,
+    weighted,
+)
+from afterwit.api.settings import ObjectiveSettings
 from afterwit_hosts.slime.data import lesson_of
 from afterwit_hosts.slime.lesson import Lesson
 from afterwit_hosts.slime.shards import Shards

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.engines.teacher import require_servable
-from afterwit.errors import SettingError
-from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.api.learning import require_servable
+from afterwit.api.settings import SERVER, LearnerSettings, ObjectiveSettings
+from afterwit.api.turns import SettingError
 
 FLAGS = {
     "n_samples_per_prompt": (1, "a live turn has no siblings"),

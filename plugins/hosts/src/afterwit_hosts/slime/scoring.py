@@ -9,16 +9,19 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from afterwit.config import Settings
-from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.teacher import ServedTeacher, given_ids
-from afterwit.errors import SettingError
-from afterwit.learning.batch import Item
-from afterwit.learning.samples import sample_of, teacher_rows
-from afterwit.objective.advantage import Denominators, advantages, denominators
-from afterwit.objective.choices import Rewarded
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import Ids, TeacherScores, TeacherServer
+from afterwit.api.learning import (
+    Ids,
+    Item,
+    ServedTeacher,
+    TeacherScores,
+    TeacherServer,
+    given_ids,
+    sample_of,
+    teacher_rows,
+)
+from afterwit.api.objective import Denominators, Rewarded, advantages, denominators
+from afterwit.api.settings import ObjectiveSettings, ServerSettings, Settings
+from afterwit.api.turns import SettingError
 from afterwit_hosts.slime.lesson import Batch, Lesson
 
 

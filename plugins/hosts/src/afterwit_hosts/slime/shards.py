@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from afterwit.objective import logprobs
+from afterwit.api.objective import full_precision, top_k
 
 NOBODY = torch.iinfo(torch.int64).max
 """The id of a place in a top-K that this process cannot fill."""
@@ -38,7 +38,7 @@ class Shards:
         if ids_TJ.dim() == 1:
             return self.at(logits_TW, ids_TJ[:, None], tau)[:, 0]
         own_TW, first = self.own(logits_TW)
-        scaled_TW = logprobs.full_precision(own_TW) / tau
+        scaled_TW = full_precision(own_TW) / tau
         found: Tensor = _At.apply(scaled_TW, ids_TJ, first, self.group)  # type: ignore[no-untyped-call]
         return found
 
@@ -50,7 +50,7 @@ class Shards:
         ids = own_TW.new_full((len(own_TW), k), NOBODY, dtype=torch.int64)
         values = own_TW.new_full((len(own_TW), k), -torch.inf)
         if own_TW.shape[-1]:
-            local = logprobs.top_k(own_TW, k)
+            local = top_k(own_TW, k)
             ids[:, : local.shape[-1]] = local + first
             values[:, : local.shape[-1]] = own_TW.gather(-1, local)
         ids, values = (torch.cat(self._every(each), dim=-1) for each in (ids, values))

@@ -10,9 +10,9 @@ from typing import Any
 from slime.rollout.data_source import DataSource
 from slime.utils.types import Sample
 
-from afterwit.config import home_of
-from afterwit.store import Record
-from afterwit.turn import Finish
+from afterwit.api.settings import home_of
+from afterwit.api.stores import Record
+from afterwit.api.turns import Finish
 from afterwit_hosts.slime.data import LESSON
 from afterwit_hosts.slime.lesson import Lesson
 from afterwit_hosts.slime.lessons import Lessons

@@ -14,11 +14,10 @@ from typing import Annotated
 
 import typer
 
-from afterwit.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set
-from afterwit.config import home_of, load
-from afterwit.errors import AfterwitError, SettingError
-from afterwit.learning.distributed import Placed
-from afterwit.running.train import run
+from afterwit.api.commands import Config, Home, LearnerProcesses, Model, Recipe, Set
+from afterwit.api.learning import Placed, run
+from afterwit.api.settings import home_of, load
+from afterwit.api.turns import AfterwitError, SettingError
 from afterwit_hosts.verl.settings import Options, in_verl, options_of
 
 FULL_WEIGHTS = {"learner": {"lora_rank": 0}}

@@ -10,7 +10,7 @@ from torch import Tensor
 from verl.utils.dataset.dataset_utils import DatasetPadMode
 from verl.utils.tensordict_utils import get_tensordict
 
-from afterwit.learning.rows import Row
+from afterwit.api.learning import Row
 
 ITEM = "item"
 """The column with a row's item of the update."""

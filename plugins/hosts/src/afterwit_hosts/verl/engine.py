@@ -10,9 +10,9 @@ from verl.trainer.config import CheckpointConfig
 from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
 from verl.workers.engine import FSDPEngineWithLMHead
 
-from afterwit.errors import SettingError
-from afterwit.learning.models import device_of, without_dropout
-from afterwit.learning.settings import LearnerSettings
+from afterwit.api.learning import device_of, without_dropout
+from afterwit.api.settings import LearnerSettings
+from afterwit.api.turns import SettingError
 from afterwit_hosts.verl.settings import Options
 
 ATTENTION = {"attn_implementation": "sdpa"}

@@ -12,9 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.nn.functional import pad
 
-from afterwit.learning.phase import Progress
-from afterwit.learning.score import stream_logits
-from afterwit.learning.update import UpdateState, losses, teacher_outputs
+from afterwit.api.learning import Progress, UpdateState, losses, stream_logits, teacher_outputs
 from afterwit_hosts.verl.batch import ITEM, NO_ITEM
 
 LOSS = "afterwit_loss"

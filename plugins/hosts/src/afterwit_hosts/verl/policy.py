@@ -9,12 +9,16 @@ import torch.distributed as dist
 from torch import Tensor
 from verl.workers.engine import FSDPEngineWithLMHead
 
-from afterwit.checkpoints.versions import Versions
-from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
-from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.models import MASTER, without_prefix
-from afterwit.learning.policy import Policy
-from afterwit.learning.settings import LearnerSettings
+from afterwit.api.learning import (
+    MASTER,
+    Policy,
+    Sharded,
+    ShardedMasters,
+    Versions,
+    read_state,
+    without_prefix,
+)
+from afterwit.api.settings import LearnerSettings
 from afterwit_hosts.verl.engine import engine_of
 from afterwit_hosts.verl.settings import Options
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from afterwit.errors import SettingError
-from afterwit.learning.settings import LearnerSettings
+from afterwit.api.settings import LearnerSettings
+from afterwit.api.turns import SettingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

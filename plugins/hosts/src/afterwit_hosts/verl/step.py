@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from afterwit.learning.distributed.ranks import EMPTY_ROW
-from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.rows import Row
-from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import UpdateState, require_finite
+from afterwit.api.learning import EMPTY_ROW, Phase, Progress, Row, UpdateState, require_finite
+from afterwit.api.settings import LearnerSettings
 from afterwit_hosts.verl.batch import NO_ITEM, batch_of
 from afterwit_hosts.verl.loss import UpdateLoss
 from afterwit_hosts.verl.policy import engine_in

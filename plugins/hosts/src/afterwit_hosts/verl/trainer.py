@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints.ancestry import Step
-from afterwit.checkpoints.versions import Versions
-from afterwit.errors import NotRepeatable
-from afterwit.learning.distributed.orders import Follower
-from afterwit.learning.distributed.ranks import Ranks
-from afterwit.learning.phase import Progress
-from afterwit.learning.policy import Policy
-from afterwit.learning.rerun import Samples
-from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trainer import Trainer
+from afterwit.api.learning import (
+    Follower,
+    NotRepeatable,
+    Policy,
+    Ranks,
+    Trainer,
+    Versions,
+)
+from afterwit.api.settings import LearnerSettings
 from afterwit_hosts.verl.policy import load
 from afterwit_hosts.verl.settings import Options
 from afterwit_hosts.verl.step import epoch
@@ -36,14 +34,7 @@ class VerlTrainer(Trainer):
         with self.ranks.leading(hold, **wanted, options=self._options):
             return _loaded(self.versions, number, self.settings, self._options, self.ranks)
 
-    def rerun(
-        self,
-        start: int,
-        steps: Sequence[Step],
-        samples: Samples,
-        *,
-        progress: Progress,
-    ) -> Policy:
+    def rerun(self, *arguments: Any, **more: Any) -> Policy:
         """Raises NotRepeatable: updates are run again by the learner itself."""
         raise NotRepeatable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
 
