@@ -17,7 +17,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from tests.checkpoints.places import bucket, opened, put
 from tests.checkpoints.test_versions import a_base, fill, grow, version
-from tests.store.worker import PROCESSES
+from tests.processes import PROCESSES
 
 pytestmark = pytest.mark.cluster
 

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,31 +22,67 @@ KINDS = sorted(project.parent.name for project in (ROOT / "examples").glob("*/py
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all examples are installed into."""
+    """A folder that all examples are installed into: their wheels, built by one process and unpacked."""
     folder = tmp_path_factory.mktemp("site")
-    sources = folder / "sources"
+    sources, wheels = folder / "sources", folder / "wheels"
     shutil.copytree(ROOT / "examples", sources)  # a build leaves files next to them
-    flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]
+    code = (
+        "import os, sys\nfrom setuptools import build_meta\n"
+        "for package in sys.argv[2:]:\n    os.chdir(package)\n    build_meta.build_wheel(sys.argv[1])"
+    )
     packages = [str(sources / kind) for kind in KINDS]
-    subprocess.run([sys.executable, "-m", "pip", "install", *flags, *packages], check=True)
+    subprocess.run([sys.executable, "-c", code, str(wheels), *packages], check=True, capture_output=True)
+    for wheel in wheels.iterdir():
+        zipfile.ZipFile(wheel).extractall(folder / "site")
+    assert len(list((folder / "site").glob("*.dist-info"))) == len(KINDS)
     return folder / "site"
 
 
-def run(site: Path, home: Path, code: str) -> str:
+ANSWERS = """
+import contextlib, io, json, sys
+for line in sys.stdin:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        exec(json.loads(line), {})
+    print(json.dumps(said.getvalue()), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def run(site: Path, home: Path) -> Iterator[Callable[[str], str]]:
+    """What code prints where the examples are installed: in one process, which imports torch once."""
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "HOME": str(home), "AFTERWIT_HOME": str(home)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with subprocess.Popen(
+        [sys.executable, "-c", ANSWERS],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        reads, writes = process.stdout, process.stdin
+
+        def answer(code: str) -> str:
+            print(json.dumps(code), file=writes, flush=True)
+            return str(json.loads(reads.readline()))
+
+        yield answer
+        writes.close()
+    assert process.returncode == 0
 
 
 def test_every_kind_of_part_has_an_example() -> None:
     assert KINDS == ["command", "dialect", "engine", "hint_rule", "judge", "objective", "store"]
 
 
-def test_an_examples_hint_rule_and_objective_compute_a_loss(site: Path, tmp_path: Path) -> None:
+def test_an_examples_hint_rule_and_objective_compute_a_loss(run: Callable[[str], str]) -> None:
     code = """
 import json, numpy as np
 from afterwit.objective import evaluate
@@ -58,11 +96,11 @@ taught = max((at(each) for each in sample["logits_teacher"]), key=lambda row: ro
 now = at(sample["logits_current"])
 print(json.dumps([found.terms["opd"], float((-(taught - now) * now).mean())]))
 """
-    loss, expected = json.loads(run(site, tmp_path, code))
+    loss, expected = json.loads(run(code))
     assert loss == pytest.approx(expected, rel=1e-12)
 
 
-def test_an_unknown_name_still_lists_what_is_installed(site: Path, tmp_path: Path) -> None:
+def test_an_unknown_name_still_lists_what_is_installed(run: Callable[[str], str]) -> None:
     code = """
 from afterwit.config import load
 from pathlib import Path
@@ -71,16 +109,16 @@ try:
 except Exception as error:
     print(error)
 """
-    assert "likeliest" in run(site, tmp_path, code)
+    assert "likeliest" in run(code)
 
 
-def test_an_examples_command_is_there_and_counts(site: Path, tmp_path: Path) -> None:
-    SqliteStore.open(tmp_path / "store.db", fingerprint=None).close()
+def test_an_examples_command_is_there_and_counts(run: Callable[[str], str], home: Path) -> None:
+    SqliteStore.open(home / "store.db", fingerprint=None).close()
     code = "from afterwit.cli.app import main; main(['count', 'turns'])"
-    assert run(site, tmp_path, code).strip() == "0"
+    assert run(code).strip() == "0"
 
 
-def test_an_examples_judge_votes(site: Path, tmp_path: Path) -> None:
+def test_an_examples_judge_votes(run: Callable[[str], str]) -> None:
     code = r"""
 import asyncio
 from afterwit import build
@@ -91,15 +129,15 @@ for text in ("That is wrong.", "Thanks!"):
     asked = client.ask([Message(role="user", content=text)], temperature=1, max_tokens=1, seed=0)
     print(asyncio.run(asked).words)
 """
-    assert run(site, tmp_path, code).split() == [r"\boxed{-1}", r"\boxed{1}"]
+    assert run(code).split() == [r"\boxed{-1}", r"\boxed{1}"]
 
 
-def test_an_examples_dialect_has_its_path(site: Path, tmp_path: Path) -> None:
+def test_an_examples_dialect_has_its_path(run: Callable[[str], str]) -> None:
     code = "from afterwit.dialects.table import DIALECTS; print(*(each.path for each in DIALECTS))"
-    assert "/v1/plain" in run(site, tmp_path, code).split()
+    assert "/v1/plain" in run(code).split()
 
 
-def test_an_examples_engine_opens_by_its_kind(site: Path, tmp_path: Path) -> None:
+def test_an_examples_engine_opens_by_its_kind(run: Callable[[str], str], tmp_path: Path) -> None:
     model = tiny_qwen3(tmp_path / "model")
     code = f"""
 import asyncio
@@ -113,14 +151,14 @@ async def main():
     await engine.close()
 asyncio.run(main())
 """
-    assert run(site, tmp_path, code).split()[-1] == "64"
+    assert run(code).split()[-1] == "64"
 
 
-def test_an_examples_store_opens_by_its_scheme(site: Path, tmp_path: Path) -> None:
+def test_an_examples_store_opens_by_its_scheme(run: Callable[[str], str]) -> None:
     code = """
 from afterwit.store.open import open_store, store_exists
 print(store_exists("shelf:notes"))
 open_store("shelf:notes", fingerprint="f", synchronous="NORMAL").close()
 print(store_exists("shelf:notes"))
 """
-    assert run(site, tmp_path, code).split() == ["False", "True"]
+    assert run(code).split() == ["False", "True"]

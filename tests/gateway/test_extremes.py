@@ -86,9 +86,11 @@ def at(data: Any, path: tuple[Any, ...]) -> Any:
 TEXTS = [path for path in paths(WHOLE) if isinstance(at(WHOLE, path), str)]
 
 
-async def test_no_string_anywhere_ends_in_a_fault(gateway: Serving):
-    for path in TEXTS:
-        for text in STRINGS:
+@pytest.mark.parametrize("kinds", [2, pytest.param(len(STRINGS), marks=pytest.mark.slow)])
+async def test_no_string_anywhere_ends_in_a_fault(gateway: Serving, kinds: int):
+    """Two kinds of strings, others at each place; or all of them at all places."""
+    for number, path in enumerate(TEXTS):
+        for text in (STRINGS[(number + step) % len(STRINGS)] for step in range(kinds)):
             body = json.dumps(put(WHOLE, path, text))
             answer = await post(gateway, body)
             assert answer.status_code < 500, (path, text, answer.text)

@@ -176,7 +176,7 @@ def check(answer: httpx.Response) -> None:
         assert set(answer.json()["error"]) == fields
 
 
-often = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 PLACES = [(route, place) for route, whole in REQUESTS.items() for place in paths(whole)]
@@ -186,7 +186,7 @@ CHANGED = st.tuples(st.sampled_from(PLACES), JSON).map(
 """A route, and its request with any value at any place."""
 
 
-@settings(often, max_examples=60)
+@settings(often, max_examples=40)
 @given(CHANGED)
 def test_any_value_at_any_place_of_a_request(http: httpx.Client, changed):
     route, body = changed

@@ -7,6 +7,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,4 +23,4 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def renderer(base: Path) -> Renderer:
-    return Renderer.load(base)
+    return renderer_of(base)

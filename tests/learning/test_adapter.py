@@ -29,6 +29,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS
 from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
+from tests.fakes.renderers import renderer_of
 from tests.learning.test_lm_head import ROWS
 from tests.learning.test_policy import go_on, trainer_in
 from tests.learning.test_update import BY_TERM, batch, plain_update
@@ -65,7 +66,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def renderer(base: Path) -> Renderer:
-    return Renderer.load(base)
+    return renderer_of(base)
 
 
 def logits(model: torch.nn.Module) -> Tensor:

@@ -81,7 +81,7 @@ def test_killed_while_an_alarm_takes_versions_back_the_next_learner_has_the_same
 def test_killed_in_the_transaction_of_a_hold_its_turns_wait_and_are_held_later(place, samples, processes):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        approve(place, store)
+        approve(place.trainer().policy().model, store)
     fill(place, samples(*range(4)))
     killed(processes, learn_and_die_deciding, place)
     assert set(states(place).values()) == {State.JUDGED}

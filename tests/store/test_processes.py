@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from afterwit.lifecycle import State
+from tests.processes import PROCESSES
 from tests.store.databases import DATABASES, KINDS, NEW
 from tests.store.examples import NO, a_turn, add
 from tests.store.places import Place
 from tests.store.worker import (
-    PROCESSES,
     claim_until_empty,
     manifests,
     noted,

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import State
 from afterwit.store.sqlite import SqliteStore
 from afterwit.version import Origin, Version
+from tests.processes import PROCESSES
 from tests.store.examples import HINTED, NO, a_version, add
 from tests.store.places import Place
-
-PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.store.worker", "afterwit.store.postgresql"])
 
 
 def run(work: Callable[..., None], *arguments: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.learning.conftest import _one_thread as _one_thread
 from tests.learning.conftest import base as base
 from tests.learning.conftest import renderer as renderer
 from tests.learning.stage.learning import Place
+from tests.processes import PROCESSES
 
 
 @pytest.fixture
@@ -41,6 +41,4 @@ def samples(renderer: Renderer) -> Callable[..., list[JudgedTurn]]:
 @pytest.fixture(scope="session")
 def processes() -> ForkServerContext:
     """Processes that start with torch already imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.learning.stage.learning"])
-    return context
+    return PROCESSES

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from afterwit.build import versions_of
-from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.claims import STAGE
@@ -31,6 +30,7 @@ from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import JudgedTurn
 from tests.fakes.judged_samples import store_judged
+from tests.fakes.renderers import renderer_of
 
 SETTINGS = LearnerSettings(
     device="cpu",
@@ -83,8 +83,13 @@ class Place:
             store.close()
 
     def trainer(self, ranks: Ranks = ALONE) -> Trainer:
-        renderer = Renderer.load(self.base)
-        return Trainer(self.versions, renderer, settings=self.settings, objective=self.objective, ranks=ranks)
+        return Trainer(
+            self.versions,
+            renderer_of(self.base),
+            settings=self.settings,
+            objective=self.objective,
+            ranks=ranks,
+        )
 
     def learn(
         self, store: Store, watch: Callable[[Phase], None] = lambda phase: None, ranks: Ranks = ALONE

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from afterwit.chat_format.render import Renderer
 from afterwit.learning.phase import Phase
 from afterwit.turn import JudgedTurn
 from tests.fakes.judged_samples import session, store_judged
 from tests.fakes.models import tiny_llama
+from tests.fakes.renderers import renderer_of
 from tests.learning.stage.learning import SETTINGS, Place, learn_and_die
 
 
@@ -29,7 +29,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def people(base: Path) -> list[JudgedTurn]:
     """Four people talk at once: the first turn of each, the second of each, ..."""
-    renderer = Renderer.load(base)
+    renderer = renderer_of(base)
     talks = [session(renderer, name, 4, words=12) for name in "abcd"]
     return [sample for each in zip(*talks, strict=True) for sample in each]
 
@@ -101,15 +101,15 @@ def test_a_learner_that_drains_the_store_holds_nothing_back(place: Place, people
 
 
 @pytest.mark.parametrize(("phase", "time"), [(Phase.CLAIMED, 2), (Phase.STEPPED, 1), (Phase.WRITTEN, 2)])
-def test_a_kill_changes_no_batch(place: Place, people: list[JudgedTurn], phase: Phase, time: int) -> None:
+def test_a_kill_changes_no_batch(
+    place: Place, people: list[JudgedTurn], processes: ForkServerContext, phase: Phase, time: int
+) -> None:
     place = place.but(turns_per_session_per_update=3)
     undisturbed = replace(place, home=place.home / "undisturbed")
     for each in (place, undisturbed):
         talk(each, people, learns=False)
     undisturbed.drain()
-    process = multiprocessing.get_context("forkserver").Process(
-        target=learn_and_die, args=(place, phase, time)
-    )
+    process = processes.Process(target=learn_and_die, args=(place, phase, time))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -12,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.build import store_of_home, store_of_model, versions_of
-from afterwit.chat_format.render import Renderer
 from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import TurnNotFound
@@ -20,22 +20,33 @@ from afterwit.home.home import remember_model
 from afterwit.running.train import learn
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.judged_samples import a_sample, store_judged
+from tests.fakes.renderers import renderer_of
 
 run = CliRunner()
 
 
-@pytest.fixture
-def lived(model: Path, tmp_path: Path) -> Path:
-    """A home in which the session `talk` taught version 1 together with another one."""
-    (tmp_path / "config.toml").write_text("[learner]\nthreads = 1\nmismatch_alarm = 100.0\n")
-    settings = load(home=tmp_path, below={"model": str(model)}, environment={})
-    store = store_of_model(settings, tmp_path, model)
-    remember_model(tmp_path, model)
-    first, second = (a_sample(Renderer.load(model), number) for number in (0, 1))
+def copied(home: Path, folder: Path) -> Path:
+    return shutil.copytree(home, folder, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def _lived(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("lived")
+    (home / "config.toml").write_text("[learner]\nthreads = 1\nmismatch_alarm = 100.0\n")
+    settings = load(home=home, below={"model": str(model)}, environment={})
+    store = store_of_model(settings, home, model)
+    remember_model(home, model)
+    first, second = (a_sample(renderer_of(model), number) for number in (0, 1))
     store_judged(store, [replace(first, turn=replace(first.turn, session="talk")), second])
     store.close()
-    learn(settings, tmp_path, stop=lambda: False, forever=False, wait=False)
-    return tmp_path
+    learn(settings, home, stop=lambda: False, forever=False, wait=False)
+    return home
+
+
+@pytest.fixture
+def lived(_lived: Path, tmp_path: Path) -> Path:
+    """A home in which the session `talk` taught version 1 together with another one."""
+    return copied(_lived, tmp_path)
 
 
 def forget(home: Path, *arguments: str) -> str:
@@ -86,22 +97,28 @@ def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: P
     assert "version 2 has the weights of version 0" in forget(lived, "talk", "--no-replay")
 
 
-@pytest.fixture
-def people(model: Path, tmp_path: Path) -> Path:
-    """A home in which Ann taught versions 1 and 3 in two sessions, and Bob version 2."""
-    (tmp_path / "config.toml").write_text(
+@pytest.fixture(scope="module")
+def _people(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("people")
+    (home / "config.toml").write_text(
         '[learner]\nthreads = 1\nmismatch_alarm = 100.0\nbatch = 1\nmin_batch = 1\nadapters = "per_key"\n'
     )
-    settings = load(home=tmp_path, below={"model": str(model)}, environment={})
-    store = store_of_model(settings, tmp_path, model)
-    remember_model(tmp_path, model)
+    settings = load(home=home, below={"model": str(model)}, environment={})
+    store = store_of_model(settings, home, model)
+    remember_model(home, model)
     for number, key in enumerate(("ann", "bob", "ann")):
-        sample = a_sample(Renderer.load(model), number)
+        sample = a_sample(renderer_of(model), number)
         turn = replace(sample.turn, adapter=f"key:{key}", scope=f"{key}/agent")
         store_judged(store, [replace(sample, turn=turn)], now=2000.0 + number)
     store.close()
-    learn(settings, tmp_path, stop=lambda: False, forever=False, wait=False)
-    return tmp_path
+    learn(settings, home, stop=lambda: False, forever=False, wait=False)
+    return home
+
+
+@pytest.fixture
+def people(_people: Path, tmp_path: Path) -> Path:
+    """A home in which Ann taught versions 1 and 3 in two sessions, and Bob version 2."""
+    return copied(_people, tmp_path)
 
 
 def test_an_adapter_is_forgotten_with_all_that_taught_it(people: Path, model: Path) -> None:

@@ -7,10 +7,10 @@ import contextlib
 from pathlib import Path
 
 from afterwit.build import store_of_model, versions_of
-from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
 from afterwit.running.learner_process import keep_alive
 from tests.fakes.judged_samples import a_sample, store_judged
+from tests.fakes.renderers import renderer_of
 
 LEARNER = {"device": "cpu", "threads": 1, "mismatch_alarm": 100.0, "max_attempts": 1000}
 """The samples' log-probs are random; and here it is no turn's fault that a learner dies."""
@@ -23,7 +23,7 @@ def settings_of(model: Path, home: Path, **learner: object) -> Settings:
 def fill(settings: Settings, model: Path, home: Path, *numbers: int) -> None:
     """Judged turns of these numbers."""
     store = store_of_model(settings, home, model)
-    store_judged(store, [a_sample(Renderer.load(model), number) for number in numbers])
+    store_judged(store, [a_sample(renderer_of(model), number) for number in numbers])
     store.close()
 
 

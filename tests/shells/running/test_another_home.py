@@ -27,16 +27,22 @@ def settings_of(model: Path, home: Path, store: Path) -> Settings:
     return load(home=home, below=given, environment={})
 
 
-@pytest.fixture
-def shared(model: Path, tmp_path: Path) -> Path:
-    """A store outside of the home `one`, which has learned twice."""
-    store, home = tmp_path / "shared.db", tmp_path / "one"
+@pytest.fixture(scope="module")
+def learned_twice(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shared")
+    store, home = folder / "shared.db", folder / "one"
     settings = settings_of(model, home, store)
     for first in (0, 4):
         fill(settings, model, home, *range(first, first + 4))
         train.run(settings, home, forever=False)
     assert build.versions_of(home, model).newest() == 2
-    return store
+    return folder
+
+
+@pytest.fixture
+def shared(learned_twice: Path, tmp_path: Path) -> Path:
+    """A store outside of the home `one`, which has learned twice."""
+    return shutil.copytree(learned_twice, tmp_path, dirs_exist_ok=True) / "shared.db"
 
 
 async def test_another_home_neither_learns_nor_serves_and_the_own_one_does(

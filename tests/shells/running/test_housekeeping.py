@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.running.housekeeping import keep_house
 from afterwit.store import AsyncStore
@@ -12,12 +11,13 @@ from afterwit.store.sqlite import SqliteStore
 from afterwit.worker import Signals
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 
 
 async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_path: Path) -> None:
     model = tiny_qwen3(tmp_path / "model")
     waiting = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
-    store_judged(waiting, [a_sample(Renderer.load(model))])
+    store_judged(waiting, [a_sample(renderer_of(model))])
     store, signals, said = AsyncStore(waiting), Signals(), list[tuple[bool, str]]()
 
     async def report(ok: bool, message: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from afterwit.build import store_of_model, versions_of
-from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
 from afterwit.errors import NothingLearned, SettingError
 from afterwit.running.train import learn, memory_shortage_named
@@ -16,6 +15,7 @@ from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.shells.running.several_learners import LEARNER, fill, trained
 
 
@@ -36,7 +36,7 @@ def train(settings: Settings, home: Path) -> None:
 
 def test_a_single_turn_is_learned(settings: Settings, model: Path, tmp_path: Path) -> None:
     store = store_of_model(settings, tmp_path, model)
-    store_judged(store, [a_sample(Renderer.load(model))])
+    store_judged(store, [a_sample(renderer_of(model))])
     store.close()
     train(settings, tmp_path)
     assert [version.turns for version in versions_of(tmp_path, model).all()] == [(), ("turn0000",)]
@@ -48,7 +48,14 @@ PAIRS = (
 )
 """Every teacher once, and every reference."""
 KINDS = [
-    *({"teacher": one, "reference": other, "lora_rank": rank} for one, other in PAIRS for rank in (4, 0)),
+    *(
+        pytest.param(
+            {"teacher": one, "reference": other, "lora_rank": rank},
+            marks=() if place % 2 == (rank == 0) else pytest.mark.slow,
+        )
+        for place, (one, other) in enumerate(PAIRS)
+        for rank in (4, 0)
+    ),
     *({"teacher": teacher, "adapters": "per_key"} for teacher in ("ema", "server")),
     {"teacher": "another checkpoint", "teacher_device": "cpu", "reference_device": "cpu"},
     {"teacher": "server", "reference": "another checkpoint", "dtype": "bfloat16", "packing": "off"},
@@ -82,7 +89,7 @@ def test_without_a_turn_to_learn_from_it_fails_and_says_what_the_store_holds(
     with pytest.raises(NothingLearned, match="no judged turn was left to train; the store holds no turns"):
         train(settings, tmp_path)
     store = store_of_model(settings, tmp_path, model)
-    store_judged(store, [a_sample(Renderer.load(model), 1, ids=(), logprobs=(), versions=(), forced=())])
+    store_judged(store, [a_sample(renderer_of(model), 1, ids=(), logprobs=(), versions=(), forced=())])
     store.close()
     with pytest.raises(NothingLearned, match="holds 1 SKIPPED; turns ended as empty_response 1"):
         train(settings, tmp_path)

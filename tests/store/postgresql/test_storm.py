@@ -14,11 +14,12 @@ from typing import Any, Self
 import pytest
 
 from afterwit.lifecycle import State
+from tests.processes import PROCESSES
 from tests.store.examples import a_turn
 from tests.store.places import Place, Schema
 from tests.store.postgresql import town
 from tests.store.postgresql.server import Server
-from tests.store.worker import PROCESSES, manifests, noted
+from tests.store.worker import manifests, noted
 
 LATER = 1e10
 """Past every lease."""
