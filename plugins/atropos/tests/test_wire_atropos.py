@@ -191,8 +191,6 @@ ROW = ("distill_logprobs", 0, 7)
         (_cut(*ROW), Refusal.ROWS),
         (_set(("distill_token_ids", 0, 7, 0), 9), Refusal.ROWS),
         (_set(("distill_token_ids", 0, 7), [0, 0, 0]), Refusal.ROWS),
-        (_set((*ROW, 1), -9.0), Refusal.ROWS),
-        (_set(("masks", 0, 7), -100), Refusal.ROWS),
         (_set(("group_overrides", "afterwit", "top_k"), 2), Refusal.ROWS),
         (_set(("group_overrides", "afterwit", "profile"), "top"), Refusal.ROWS),
         (_set(("group_overrides", "afterwit"), {}), Refusal.NOTES),
@@ -219,6 +217,55 @@ def test_a_group_that_does_not_fit_is_refused_with_the_reason(change, refusal):
 def test_what_is_no_group_is_refused(data):
     with pytest.raises(BadGroup):
         read(data, vocabulary=VOCABULARY)
+
+
+def foreign(rows: list[tuple[list[int], list[float]]], masks: list[int] | None = None) -> dict[str, Any]:
+    """A group of one sequence, [7, 8, 9], as an environment that is not ours writes it."""
+    return {
+        "tokens": [[7, 8, 9]],
+        "masks": [masks or [-100, 8, 9]],
+        "scores": [1.0],
+        "inference_logprobs": [[1.0, -0.5, -0.5]],
+        "distill_token_ids": [[ids for ids, _ in rows]],
+        "distill_logprobs": [[logprobs for _, logprobs in rows]],
+    }
+
+
+def rows_of(data: dict[str, Any]) -> list[tuple[tuple[int, ...], tuple[float, ...]] | None]:
+    (sequence,) = read(data, vocabulary=VOCABULARY).sequences
+    return [row and (row.ids, row.logprobs) for row in sequence.rows or ()]
+
+
+def test_a_teacher_of_the_librarys_own_is_read_at_the_sampled_ids_wherever_they_stand():
+    """`TeacherDistillationEnv` sends vLLM's prompt log-probs: at every token, in the order of their ranks."""
+    prompt, likeliest = ([3, 7], [-0.1, -4.0]), ([8, 3], [-0.2, -2.0])
+    by_rank = ([2, 3, 9], [-0.9, -1.0, -3.0])
+    assert rows_of(foreign([([], []), likeliest, by_rank])) == [
+        None,
+        ((8, 3), (-0.2, -2.0)),
+        ((9, 2, 3), (-3.0, -0.9, -1.0)),
+    ]
+    assert rows_of(foreign([prompt, likeliest, by_rank], [-100, -100, 9]))[:2] == [None, None]
+    anyhow = ([3, 9, 2], [-1.0, -3.0, -0.9])
+    assert rows_of(foreign([([], []), likeliest, anyhow]))[2] == ((9, 2, 3), (-3.0, -0.9, -1.0))
+
+
+@pytest.mark.parametrize("token", [0, 8])
+@pytest.mark.parametrize("k", [2, 50])
+def test_the_zeros_of_the_published_environment_are_no_row(token, k):
+    data = foreign([([0] * k, [0.0] * k)] * 2 + [([9, 4, *[0] * (k - 2)], [-0.4, -1.5, *[0.0] * (k - 2)])])
+    data["tokens"], data["masks"] = [[7, token, 9]], [[-100, token, 9]]
+    assert rows_of(data) == [None, None, ((9, 4), (-0.4, -1.5))]
+
+
+def test_a_teacher_that_is_sure_of_the_id_zero_keeps_it():
+    data = foreign([([], []), ([8, 0], [-30.0, 0.0]), ([9], [-0.1])])
+    assert rows_of(data)[1] == ((8, 0), (-30.0, 0.0))
+
+
+def test_a_row_in_the_loss_without_the_sampled_id_is_refused_as_shifted():
+    with pytest.raises(BadGroup, match="at token 2 lacks the sampled id 9"):
+        read(foreign([([], []), ([8], [-0.2]), ([2, 3], [-0.9, -1.0])]), vocabulary=VOCABULARY)
 
 
 ODD = st.recursive(

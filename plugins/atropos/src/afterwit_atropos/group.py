@@ -22,6 +22,9 @@ SENTINEL = 1.0
 MOST_MASS = 1.05
 """The most that a row's probabilities may sum to, rounded as they are."""
 
+PADDING = (0, 0.0)
+"""The id and log-prob with which other environments fill a row to one width, or a position without one."""
+
 Wire = tuple[list[list[int]], list[list[float]]]
 """`distill_token_ids` and `distill_logprobs` of one sequence."""
 
@@ -175,13 +178,17 @@ def read_rows(
     logprobs: Sequence[Sequence[float]],
     tokens: Sequence[int],
     own: Sequence[float],
+    mask: Sequence[bool],
 ) -> tuple[TeacherRow | None, ...]:
-    """The rows of one sequence; `own` is its `inference_logprobs`. Raises ValueError for a malformed row.
+    """The rows of one sequence of any environment; `own` is its `inference_logprobs`. Raises ValueError for a
+    malformed row.
 
-    In the form `sampled`, a position whose value equals its own log-prob is a position without a row.
+    The sampled id may stand anywhere in its row, and the others in any order. A position has no row if it is
+    outside the loss, if its row is padding alone, or, in the form `sampled`, if its value equals its own
+    log-prob.
     """
     return tuple(
-        _row(profile, at, ids[at], logprobs[at], tokens[at], own[at] if own else None)
+        _row(profile, at, ids[at], logprobs[at], tokens[at], own[at] if own else None) if mask[at] else None
         for at in range(len(tokens))
     )
 
@@ -196,14 +203,25 @@ def _row(
 ) -> TeacherRow | None:
     if len(ids) != len(logprobs):
         raise ValueError(f"{len(ids)} teacher ids but {len(logprobs)} log-probs at token {at}")
-    if not ids or (profile is Profile.SAMPLED and ids[0] == token and logprobs[0] == own):
+    pairs = list(zip(ids, map(float, logprobs), strict=True))
+    if profile is Profile.SAMPLED and pairs == [(token, own)]:
         return None
-    if ids[0] != token:
-        raise ValueError(f"the teacher's row at token {at} begins with id {ids[0]}, not the sampled {token}")
+    padded = _mass(pairs) > MOST_MASS or token not in ids
+    while padded and pairs and pairs[-1] == PADDING:
+        pairs.pop()
+    if not pairs:
+        return None
+    pairs.sort(key=lambda pair: (pair[0] != token, -pair[1]))
+    if pairs[0][0] != token:
+        raise ValueError(f"the teacher's row at token {at} lacks the sampled id {token}")
     try:
-        row = TeacherRow(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
-        if (mass := sum(map(math.exp, row.logprobs))) > MOST_MASS:
+        row = TeacherRow(ids=tuple(each for each, _ in pairs), logprobs=tuple(value for _, value in pairs))
+        if (mass := _mass(pairs)) > MOST_MASS:
             raise ValueError(f"the probabilities of a teacher's row sum to {mass:.3g}")
         return row
     except ValueError as error:
         raise ValueError(f"token {at}: {error}") from error
+
+
+def _mass(pairs: Sequence[tuple[int, float]]) -> float:
+    return sum(math.exp(min(value, 1.0)) for _, value in pairs)

@@ -67,7 +67,7 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
         ]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadGroup(Refusal.NOTES, f"the notes beside the group cannot be read: {error}") from error
-    rows = _teacher(data, tokens, own, noted, notes.top_k if notes else None, vocabulary)
+    rows = _teacher(data, tokens, masks, own, noted, notes.top_k if notes else None, vocabulary)
     advantages = numbers_column(data, "advantages", tokens)
     for row in advantages or ():
         _bounded(row, "advantages")
@@ -107,6 +107,7 @@ def _bounded(values: list[float], name: str) -> list[float]:
 def _teacher(
     data: Mapping[str, Any],
     tokens: list[list[int]],
+    masks: list[tuple[bool, ...]],
     own: list[list[float]] | None,
     noted: str | None,
     top_k: int | None,
@@ -127,7 +128,7 @@ def _teacher(
         if top_k is not None and any(len(row) > top_k for rows in checked_ids for row in rows):
             raise ValueError(f"a teacher's row has more than the {top_k} ids that were announced")
         return [
-            read_rows(profile, checked_ids[at], checked[at], tokens[at], own[at] if own else ())
+            read_rows(profile, checked_ids[at], checked[at], tokens[at], own[at] if own else (), masks[at])
             for at in range(len(tokens))
         ]
     except ValueError as error:
@@ -233,7 +234,7 @@ class Refusal(StrEnum):
     LOGPROBS = "logprobs"
     """A sampled token without its log-prob, or what is none."""
     ROWS = "rows"
-    """Teacher rows that are none: zero-filled, unsorted, or not of the sampled id."""
+    """Teacher rows that are none: without the sampled id, or with probabilities beyond 1."""
     NOTES = "notes"
     """Afterwit's notes on a group were changed in transit."""
 
