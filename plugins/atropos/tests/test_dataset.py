@@ -44,6 +44,16 @@ def test_each_format_gives_the_same_tasks(tmp_path: Path, suffix: str) -> None:
     assert second.name == "tasks/1"
 
 
+def test_the_published_columns_are_read_where_those_of_our_names_are_absent() -> None:
+    published = {"task": ROW["prompt"], "test_code": "from solution import add\nassert add(1, 2) == 3\n"}
+    (task,) = loaded([published])
+    assert (task.prompt, task.tests) == (ROW["prompt"], (published["test_code"],))
+    (ours,) = loaded([{**published, **ROW}])
+    assert ours.tests == tuple(ROW["tests"])
+    with pytest.raises(SettingError, match=r'no column "question" \(prompt_column\)'):
+        loaded([published], prompt_column="question")
+
+
 def test_a_name_that_is_no_file_is_one_of_the_hub() -> None:
     asked: list[DatasetSettings] = []
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tenacity import RetryError, stop_after_attempt
 
 from afterwit.api.running import BackOff, Signals, engine_of, follower_of, set_up, versions_of
-from afterwit.api.sandbox import find_isolation, seen_in
+from afterwit.api.sandbox import BoxLimits, find_isolation, seen_in
 from afterwit.api.serving import Renderer
 from afterwit.api.settings import Settings, model_folder
 from afterwit.api.turns import AfterwitError, Sampling, SettingError, TooManyUnscored
@@ -335,12 +336,20 @@ def _coding(config: AgenticOPDConfig) -> TaskSet:
     return CodingTasks(
         tasks,
         found,
-        limits=AgentLimits(max_turns=config.max_agent_turns),
+        limits=AgentLimits(max_turns=config.max_agent_turns, box=_box(config)),
         weights=weights_of(config),
         system=config.system_prompt,
-        held_out=min(config.eval_size, max(1, int(len(tasks) * config.eval_split_ratio))),
+        held_out=min(config.eval_size, max(1, ceil(len(tasks) * config.eval_split_ratio))),
         seed=config.seed,
     )
+
+
+def _box(config: AgenticOPDConfig) -> BoxLimits:
+    """SettingError for a time that is none."""
+    try:
+        return BoxLimits(seconds=config.terminal_timeout, cpu_seconds=config.terminal_timeout)
+    except ValueError as error:
+        raise SettingError(f"--env.terminal_timeout: {error}") from error
 
 
 def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from atroposlib.envs.base import BaseEnvConfig
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from afterwit.api.settings import Settings, load
 from afterwit.api.turns import SettingError
@@ -23,8 +24,28 @@ KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
 """The environment variable for the key of `--openai.api_key`, which the engine reads."""
 
 
+JUDGE = {"temperature": 0.7, "max_tokens": 500, "accept": "any"}
+"""The published environment's judge, below `--env.afterwit_config`."""
+
+TOOLSETS = ("terminal", "file")
+
+FIXED: Mapping[str, tuple[Sequence[Any], str]] = {
+    "enabled_toolsets": ((None, TOOLSETS), "the agent has terminal and file"),
+    "disabled_toolsets": ((None, ()), "the agent has terminal and file"),
+    "distribution": ((None,), "the agent has terminal and file"),
+    "terminal_backend": (("local",), "commands run in boxes on this machine"),
+    "terminal_lifetime": ((3600,), "a box lives as long as its rollout"),
+    "tool_pool_size": ((128,), "tools need no threads"),
+    "tool_call_parser": (("hermes",), "the model's chat template decides how calls are read"),
+    "extra_body": ((None,), "the engine is asked for ids, not for a chat"),
+}
+"""Published fields that cannot be chosen here: the values that hold anyway, and why there are no others."""
+
+
 class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped library
-    """`--env.NAME`, or `env:` in a YAML file."""
+    """`--env.NAME`, or `env:` in a YAML file, where an unknown name is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
     opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
     distill_topk: int = Field(
@@ -42,8 +63,10 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     )
     dataset_split: str = Field(default="train", description="Part of a data set of the hub.")
     dataset_config: str | None = Field(default=None, description="One of several data sets under a name.")
-    prompt_field: str = Field(default="prompt", description="Column of the prompts.")
-    tests_field: str = Field(default="tests", description="Column of the hidden tests.")
+    prompt_field: str = Field(default="prompt", description="Column of the prompts; else the column task.")
+    tests_field: str = Field(
+        default="tests", description="Column of the hidden tests; else the column test_code."
+    )
     setup_field: str | None = Field(default=None, description="Column of Python before each test.")
     entry_point_field: str | None = Field(default=None, description="Column of the function that is tested.")
     eval_size: int = Field(default=10, description="Most tasks that are held out.")
@@ -51,6 +74,17 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     max_agent_turns: int = Field(default=15, description="Turns of a rollout.")
     agent_temperature: float = Field(default=1.0, description="Sampling temperature. Evaluation takes 0.")
     system_prompt: str = Field(default=SYSTEM, description="What the agent of coding tasks is told.")
+    terminal_timeout: float = Field(
+        default=10.0, description="Seconds of a command, and of its CPU time; 120 as published."
+    )
+    enabled_toolsets: list[str] | str | None = Field(default=None, description="terminal and file, always.")
+    disabled_toolsets: list[str] | str | None = Field(default=None, description="None: both tools are there.")
+    distribution: str | None = Field(default=None, description="None: tools are not drawn.")
+    terminal_backend: str = Field(default="local", description="local: a box on this machine.")
+    terminal_lifetime: int = Field(default=3600, description="No effect: a box lives as long as its rollout.")
+    tool_pool_size: int = Field(default=128, description="No effect: tools need no threads.")
+    tool_call_parser: str = Field(default="hermes", description="No effect: the chat template decides.")
+    extra_body: dict[str, Any] | str | None = Field(default=None, description="None: no chat is asked for.")
 
     task_set: str = Field(
         default="coding", description="coding, tools_world, or your own as package.module:function."
@@ -95,7 +129,12 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
 
 
 def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
-    """Settings of engine, judge and publishing. SettingError if they contradict each other."""
+    """Settings of engine, judge and publishing. SettingError if they contradict each other, or if a published
+    field has a value that does not hold here."""
+    for name, (held, why) in FIXED.items():
+        value = getattr(config, name)
+        if (tuple(value) if isinstance(value, list) else value) not in held:
+            raise SettingError(f"--env.{name} cannot be {value}: {why}; leave it out")
     direct: dict[str, Any] = {
         "judge.votes": config.prm_votes,
         "judge.next_state_chars": config.hint_max_next_state_chars,
@@ -104,7 +143,7 @@ def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
     if config.engine == "server":
         direct |= _server(server)
     file = Path(config.afterwit_config) if config.afterwit_config else None
-    return load(home=Path("/nonexistent"), file=file, direct=direct, environment={})
+    return load(home=Path("/nonexistent"), file=file, direct=direct, unless={"judge": JUDGE}, environment={})
 
 
 def hindsight_settings(config: AgenticOPDConfig) -> HindsightSettings:

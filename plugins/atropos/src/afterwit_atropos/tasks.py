@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from itertools import chain
@@ -24,6 +24,9 @@ SOLUTION = "solution.py"
 """The file that is examined."""
 
 Rows = Sequence[Mapping[str, Any]]
+
+PUBLISHED = {"prompt": "task", "tests": "test_code"}
+"""Columns of the published environment's data sets, read where those of our names are absent."""
 
 FILES = (".jsonl", ".json", ".parquet")
 
@@ -209,6 +212,9 @@ def load_tasks(settings: DatasetSettings, *, hub: Load = from_hub) -> tuple[Task
     rows = iter(local(Path(settings.name)) if is_file(settings.name) else hub(settings))
     if (first := next(rows, None)) is None:
         raise SettingError(f'the data set "{settings.name}" has no rows')
+    absent = {setting: column for setting, column in settings.columns.items() if column not in first}
+    theirs = {setting: PUBLISHED.get(column) for setting, column in absent.items()}
+    settings = replace(settings, **{setting: column for setting, column in theirs.items() if column in first})
     _check_columns(settings, first)
     return tuple(_task(settings, number, row) for number, row in enumerate(chain((first,), rows)))
 

@@ -65,6 +65,48 @@ def test_published_settings_reach_judge_engine_and_teacher(tmp_path: Path) -> No
     assert isinstance(settings_of(config, server(server_type="sglang")).engine, SglangSettings)
 
 
+def test_the_judge_is_the_published_one_unless_a_file_names_another(tmp_path: Path) -> None:
+    judge = settings_of(AgenticOPDConfig(), server()).judge
+    assert (judge.temperature, judge.max_tokens, judge.accept) == (0.7, 500, "any")
+    file = tmp_path / "afterwit.toml"
+    file.write_text("[judge]\nmax_tokens = 4096\n")
+    judge = settings_of(AgenticOPDConfig(afterwit_config=str(file)), server()).judge
+    assert (judge.temperature, judge.max_tokens) == (0.7, 4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "other"),
+    [
+        ("enabled_toolsets", ["terminal", "file"], ["web"]),
+        ("disabled_toolsets", [], ["terminal"]),
+        ("distribution", None, "development"),
+        ("terminal_backend", "local", "docker"),
+        ("terminal_lifetime", 3600, 60),
+        ("tool_pool_size", 128, 8),
+        ("tool_call_parser", "hermes", "qwen"),
+        ("extra_body", None, {"provider": {}}),
+    ],
+)
+def test_a_published_field_that_cannot_be_chosen_is_answered(name: str, held: Any, other: Any) -> None:
+    settings_of(AgenticOPDConfig(**{name: held}), server())
+    with pytest.raises(SettingError, match=rf"--env\.{name} cannot be .*: .*; leave it out"):
+        settings_of(AgenticOPDConfig(**{name: other}), server())
+
+
+def test_an_unknown_field_of_a_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="distil_topk"):
+        AgenticOPDConfig(distil_topk=7)
+
+
+@isolated
+def test_the_limits_of_a_command_and_the_tasks_held_out_follow_the_published_names() -> None:
+    found = task_set_of(AgenticOPDConfig(terminal_timeout=120))
+    assert (len(found.training), len(found.held_out)) == (6, 2)
+    assert found._limits.box.seconds == found._limits.box.cpu_seconds == 120
+    with pytest.raises(SettingError, match=r"--env\.terminal_timeout"):
+        task_set_of(AgenticOPDConfig(terminal_timeout=0))
+
+
 def test_a_key_reaches_the_engine_and_a_stand_in_for_none_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     assert settings_of(AgenticOPDConfig(), server(api_key="x")).engine.api_key_env is None
@@ -113,12 +155,12 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
     file = tmp_path / "tasks.jsonl"
     file.write_text("\n".join([json.dumps(row)] * 8))
     config = AgenticOPDConfig(dataset_name=str(file))
-    assert len(task_set_of(config).training) == 7
+    assert len(task_set_of(config).training) == 6
     monkeypatch.setattr(tasks, "seen_in", lambda place: "/usr" if place == file else None)
     with pytest.raises(SettingError, match=r"tasks\.jsonl lies in /usr, which commands in a box can read"):
         task_set_of(config)
     config = AgenticOPDConfig(dataset_name=str(file), unsafe_sandbox=True)
-    assert len(task_set_of(config).training) == 7
+    assert len(task_set_of(config).training) == 6
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,4 +173,4 @@ def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SettingError, match="Install bubblewrap"):
         task_set_of(AgenticOPDConfig())
     found = task_set_of(AgenticOPDConfig(unsafe_sandbox=True))
-    assert (len(found.training), len(found.held_out)) == (7, 1)
+    assert (len(found.training), len(found.held_out)) == (6, 2)
