@@ -1,6 +1,18 @@
-"""`python -m afterwit` is the `afterwit` command."""
+"""The `afterwit` command, also `python -m afterwit`."""
 
-from afterwit.cli.app import main
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Run the command. A Ctrl-C while its modules load ends the process, without a traceback."""
+    python = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from afterwit.cli.app import main as run
+
+    signal.signal(signal.SIGINT, python)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, store_of
+from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, end_at_signals, store_of
 
 ALL = "all"
 
@@ -71,6 +71,7 @@ def show(
     afterwit show last
     afterwit show last --no-advantages    # at once: loads no model
     """
+    end_at_signals()
     from afterwit.config import home_of
     from afterwit.printing.turns import print_turn
 
@@ -124,6 +125,7 @@ def ledger(
         afterwit ledger 3 --answers
         afterwit ledger --session SESSION
     """
+    end_at_signals()
     from afterwit.config import home_of
     from afterwit.printing.ledger import print_ledger
 

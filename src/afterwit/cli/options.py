@@ -86,6 +86,13 @@ def store_of(home: Path | None, *, make: bool = False) -> AbstractContextManager
     return store_of_home(home, make=make)
 
 
+def end_at_signals() -> None:
+    """`terminal.end_at_signals`, for a command that loads a model or its libraries first of all."""
+    from afterwit.printing.terminal import end_at_signals
+
+    end_at_signals("stopped")
+
+
 def private(path: Path) -> BinaryIO:
     """A file, or a pipe, to write; a file is readable by its owner only, because it holds conversations."""
     try:

@@ -23,6 +23,7 @@ from afterwit.cli.options import (
     Recipe,
     RecordOnly,
     Set,
+    end_at_signals,
 )
 from afterwit.errors import AfterwitError, SettingError
 
@@ -115,6 +116,7 @@ def plan(
         afterwit plan Qwen/Qwen3-4B
         afterwit plan Qwen/Qwen3-4B --gpu-memory 80GB --gpus 8
     """
+    end_at_signals()
     from afterwit.planning.gpus import gpus_here, named_gpus
     from afterwit.planning.report import report
 
@@ -161,6 +163,7 @@ def serve(
         afterwit serve Qwen/Qwen3-0.6B --record-only    # look before it learns
         afterwit serve --engine vllm --engine-url http://127.0.0.1:8000
     """
+    end_at_signals()
     from afterwit.running.serve import run
 
     named = _model(model, model_option)
@@ -194,6 +197,7 @@ def up(
         afterwit up Qwen/Qwen3-4B
         afterwit up Qwen/Qwen3-4B --engine sglang
     """
+    end_at_signals()
     from afterwit.running.up import SERVER, run
 
     named = _model(model, model_option)
@@ -235,6 +239,7 @@ def demo(
         afterwit demo
         afterwit demo --world chat --interactions 36 --seed 1
     """
+    end_at_signals()
     from afterwit.demo.command import run
     from afterwit.sandbox.box import weakness
 
@@ -287,6 +292,7 @@ def train(
         afterwit train
         afterwit train Qwen/Qwen3-0.6B --from atropos --steps 100
     """
+    end_at_signals()
     from afterwit import plugins
     from afterwit.running.train import run
 
@@ -311,6 +317,7 @@ def doctor(
 
     afterwit doctor Qwen/Qwen3-0.6B
     """
+    end_at_signals()
     from afterwit.doctor.report import report
 
     if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)})):

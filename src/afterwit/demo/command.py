@@ -25,6 +25,7 @@ from afterwit.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.demo.worlds import world_named
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
+from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
 from afterwit.running.up import engine_process
 
@@ -62,6 +63,8 @@ def run(
     if isinstance(chosen.settings.engine, ServerSettings) and not (direct or {}).get("engine.url"):
         console.print(f"starting a {chosen.settings.engine.kind} server; its log is in {home}")
         server = engine_process(chosen.settings, home)
+    kept = f"stopped before the report; look at what it did: `afterwit turns --home {home}`"
+    end_at_signals(kept, () if server is None else (server,))
     rules = played_in.judge if chosen.judge == "rules" else None
     with live(chosen.settings, home, rules=rules, server=server) as system:
         with Display(console, interactions) as display:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import sys
 import time
 from collections.abc import Iterable
+from typing import Protocol
 
 import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -46,6 +49,29 @@ class Terminal(Console):
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print a line that is not wrapped, however long it is."""
         self.print(text, soft_wrap=True, style=style)
+
+
+class Started(Protocol):
+    """A process that this one started."""
+
+    def kill(self) -> None: ...
+
+
+def end_at_signals(words: str, started: Iterable[Started] = ()) -> None:
+    """Have SIGINT and SIGTERM end this process at once with all that it started, as a kill would, but for a
+    sentence: while modules and models load, Python's own way takes long and ends in a traceback."""
+
+    def end(number: int, _: object) -> None:
+        console = Terminal(stderr=True)
+        console.show_cursor()
+        console.say(f"\n{words}")
+        for child in (*multiprocessing.active_children(), *started):
+            child.kill()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 def write_json(value: object) -> None:

@@ -139,6 +139,11 @@ class EngineProcess:
             log.warning("the %s server did not stop in %g s: it is killed", self.name, STOP_S)
         await self._end(process)
 
+    def kill(self) -> None:
+        """End it at once with all that it started."""
+        if self._process is not None:
+            _signal(self._process, signal.SIGKILL)
+
     async def _spawn(self, *, fresh: bool) -> asyncio.subprocess.Process:
         """Start it. Only the owner may read its log: a server may log prompts."""
         compiled = f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"  # kept for the next start

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -124,7 +125,14 @@ def _start(settings: Settings, home: Path, heartbeats: Connection | None = None)
         name="afterwit-learner",
         daemon=settings.learner.processes == 1,  # a daemon may start no processes
     )
-    process.start()
+    resource_tracker.ensure_running()  # else `start` starts it, and unblocks what is blocked
+    mask = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # the child never reads the parent's Ctrl-C
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return process
 
 
@@ -148,7 +156,6 @@ def _learn(
     The work itself sends the heartbeats, often: a thread would go on while the work hangs.
     """
     end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the parent
     from afterwit.running.logs import set_up
     from afterwit.running.train import learn
 

@@ -37,7 +37,7 @@ from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
-from afterwit.printing.terminal import Terminal
+from afterwit.printing.terminal import Terminal, end_at_signals
 from afterwit.retry import BackOff
 from afterwit.running import housekeeping, learner_process
 from afterwit.running.engine_process import EngineProcess
@@ -67,8 +67,10 @@ log = logging.getLogger(__name__)
 def run(
     settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
 ) -> None:
-    """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once."""
+    """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once, and so does
+    any before it serves: nothing was answered yet, and while modules load the loop cannot read a signal."""
     set_up(logging.INFO)
+    end_at_signals("stopped: nothing was served yet", servers)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, home, stages, servers))
 
@@ -91,26 +93,23 @@ async def _serve(
     def troubles() -> dict[str, str]:
         return {each.name: each.trouble for each in servers if each.trouble is not None}
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping, number)
     async with AsyncExitStack() as stack:
         if servers:
             stack.push_async_callback(stop_servers)
-            if not await _started(servers, settings, console, stop):
-                return
+            await _started(servers, settings, console)
         with console.status("loading the model"):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
         spare_what_stays()
         await _judge_first(console, runtime, stack)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopping, number)
         greet(console, runtime, home)
         await stop.wait()
-        console.print("stopping: running answers finish first")
+        console.print("stopping: running answers finish first; Ctrl-C again stops at once")
 
 
-async def _started(
-    servers: Sequence[EngineProcess], settings: Settings, console: Console, stop: asyncio.Event
-) -> bool:
-    """Whether all servers answer; False if a signal came first. Raises the first error of any."""
+async def _started(servers: Sequence[EngineProcess], settings: Settings, console: Console) -> None:
+    """Start all servers, and wait until they answer. Raises the first error of any."""
     assert isinstance(settings.engine, ServerSettings)
     within_s = settings.engine.start_s
     steps: dict[str, str] = {}
@@ -122,22 +121,16 @@ async def _started(
 
         for server in servers:
             console.print(f"the {server.name} server writes its log to {server.log}")
-        stopped = asyncio.create_task(stop.wait())
-        left = {
+        starting = [
             asyncio.create_task(each.start(within_s=within_s, progress=partial(show, each.name)))
             for each in servers
-        }
+        ]
         try:
-            while left and not stopped.done():
-                done, _ = await asyncio.wait({stopped, *left}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done & left:
-                    task.result()
-                left -= done
-            return not left
+            await asyncio.gather(*starting)
         finally:
-            for task in (stopped, *left):
+            for task in starting:
                 task.cancel()
-            await asyncio.gather(stopped, *left, return_exceptions=True)
+            await asyncio.gather(*starting, return_exceptions=True)
 
 
 async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:

@@ -23,6 +23,7 @@ from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, Setti
 from afterwit.home.home import refuse_another_home
 from afterwit.learning.distributed import Placed
 from afterwit.learning.health import FailureKind, failure_kind, on_person
+from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
 
@@ -86,10 +87,12 @@ def run(
         launch(settings.learner.processes, _rank, again, signals="SIGINT,SIGTERM")
         return
     stop = threading.Event()
+    end_at_signals("stopped: nothing was trained yet")
 
     def stopping(number: int, _: object) -> None:
         stop.set()
         signal.signal(number, signal.SIG_DFL)
+        print("stopping: an update that has begun is finished; Ctrl-C again ends it", file=sys.stderr)
 
     def loaded() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
