@@ -178,9 +178,11 @@ class Adapter:
 
     def initial_masters(self, base: Path) -> dict[str, Tensor]:
         """The master weights at the base, as a copy for the caller."""
-        config = self.peft.peft_config["default"]
-        fresh = _adapted(twin(self.base, {}), config.r, config.lora_alpha).get_base_model()
-        return {name: tensor.detach() for name, tensor in Masters(fresh).named.items()}
+        generator = torch.Generator().manual_seed(LORA_SEED)
+        return {
+            name: _drawn(own, generator).to(own) if ".lora_A." in name else torch.zeros_like(own)
+            for name, own in self.masters.named.items()
+        }
 
     def write(self, folder: Path, base: Path) -> None:
         """Write what `peft.PeftModel.from_pretrained(model, folder)` reads. Equal values make equal bytes.
@@ -228,10 +230,13 @@ def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
     generator = torch.Generator().manual_seed(LORA_SEED)
     for name, parameter in adapted.named_parameters():
         if ".lora_A." in name:
-            drawn_RI = torch.empty(parameter.shape)
-            torch.nn.init.kaiming_uniform_(drawn_RI, a=math.sqrt(5), generator=generator)
-            parameter.data.copy_(drawn_RI)
+            parameter.data.copy_(_drawn(parameter, generator))
     return adapted
+
+
+def _drawn(factor: Tensor, generator: torch.Generator) -> Tensor:
+    """An initial A of this factor's shape, on the CPU."""
+    return torch.nn.init.kaiming_uniform_(torch.empty(factor.shape), a=math.sqrt(5), generator=generator)
 
 
 def name_of(base: Path) -> str:
