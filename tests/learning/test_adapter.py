@@ -280,7 +280,16 @@ def test_a_base_is_named_as_others_know_it(folder: str, name: str, tmp_path: Pat
     assert name_of(tmp_path / folder) == name
 
 
-@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", 0.05)])
+@pytest.mark.parametrize(
+    ("base", "dtype", "most"),
+    [
+        ("qwen3", "float32", 1e-4),
+        ("llama", "bfloat16", 0.05),
+        pytest.param("llama", "float32", 1e-4, marks=pytest.mark.slow),
+        pytest.param("qwen3", "bfloat16", 0.05, marks=pytest.mark.slow),
+    ],
+    indirect=["base"],
+)
 async def test_the_engine_gives_the_learners_log_probs_of_a_version(
     dtype: Precision, most: float, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

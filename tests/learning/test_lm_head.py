@@ -17,6 +17,7 @@ from afterwit.learning.rows import Row
 from afterwit.learning.score import fused_head, head_of, response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.models import reweighted, tiny_llama
+from tests.fakes.renderers import renderer_of
 from tests.learning.test_update import BY_TERM, batch
 from tests.learning.updates import EXACT, frozen, furthest, moved, policy_of
 
@@ -51,7 +52,7 @@ def test_an_update_is_that_of_whole_logits(
 ) -> None:
     folder = base if tied else untied
     student = reweighted(tmp_path, folder, seed=3)
-    items = batch(Renderer.load(folder), objective)
+    items = batch(renderer_of(folder), objective)
     settings = replace(EXACT, epochs=2, micro_batch_tokens=60, packing="off")
     plain, of_plain = moved(student, folder, items, objective, replace(settings, loss_backend="plain"))
     fused, of_fused = moved(student, folder, items, objective, replace(settings, loss_backend="fused"))
@@ -66,7 +67,7 @@ def test_with_packed_rows_the_fused_head_agrees_with_the_plain_way(
 ) -> None:
     """To fp32's rounding: the model's norms compute in it."""
     student = reweighted(tmp_path, base, seed=3)
-    items = batch(Renderer.load(base), objective)
+    items = batch(renderer_of(base), objective)
     simple = replace(EXACT, loss_backend="plain", packing="off")
     _, plainly = moved(student, base, items, objective, simple)
     _, packed = moved(student, base, items, objective, EXACT)

@@ -27,6 +27,7 @@ from afterwit.turn import Basis
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, furthest, items_of, policy_of, quiet, read_only, weights
+from tests.products import diagonal
 
 SERVED = replace(EXACT, teacher="server")
 SERVABLE = [
@@ -37,7 +38,7 @@ SERVABLE = [
     ObjectiveSettings(subset="student", beta=0.1),
     ObjectiveSettings(subset="student", objective="topk_opd", hint_selection="sequence_optimal", k=7, beta=0),
 ]
-IDS = [f"{objective.objective}-{objective.subset}" for objective in SERVABLE]
+NAMED = {f"{objective.objective}-{objective.subset}": objective for objective in SERVABLE}
 
 
 class FromLogits:
@@ -84,8 +85,7 @@ def batch(
     return items_of(samples, renderer, objective)
 
 
-@pytest.mark.parametrize("head", ["fused", "plain"])
-@pytest.mark.parametrize("objective", SERVABLE, ids=IDS)
+@pytest.mark.parametrize(("objective", "head"), diagonal(NAMED, ["fused", "plain"]))
 def test_it_teaches_exactly_what_the_same_model_teaches_here(
     objective: ObjectiveSettings, head: str, student: Path, base: Path, renderer: Renderer
 ) -> None:
@@ -103,8 +103,7 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     assert furthest(here, weights(policy_of(student))) > 0.1 * EXACT.lr
 
 
-@pytest.mark.parametrize("basis", Basis)
-@pytest.mark.parametrize("objective", SERVABLE, ids=IDS)
+@pytest.mark.parametrize(("objective", "basis"), diagonal(NAMED, Basis))
 def test_a_turn_that_was_sampled_cooler_learns_at_its_own_temperature_all_the_same(
     objective: ObjectiveSettings, basis: Basis, student: Path, base: Path, renderer: Renderer
 ) -> None:

@@ -18,6 +18,7 @@ from afterwit.teacher import TeacherRow
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, furthest, items_of, moved, read_only
+from tests.products import diagonal
 
 HINT = ("Read the file first.",)
 
@@ -55,8 +56,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("head", ["fused", "plain"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "head"), diagonal(CASES.keys(), ["fused", "plain"]))
 def test_the_weights_are_those_that_the_teacher_itself_would_have_made(
     student: Path, base: Path, renderer: Renderer, case: str, head: str
 ) -> None:

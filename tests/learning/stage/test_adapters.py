@@ -88,7 +88,9 @@ def test_what_others_teach_changes_nobodys_weights_by_a_bit(
     assert set(states(place).values()) == {State.TRAINED}
 
 
-@pytest.mark.parametrize("phase", [Phase.STEPPED, Phase.WRITING, Phase.WRITTEN])
+@pytest.mark.parametrize(
+    "phase", [Phase.STEPPED, pytest.param(Phase.WRITING, marks=pytest.mark.slow), Phase.WRITTEN]
+)
 def test_a_kill_loses_nothing_of_anybodys(
     place: Place,
     lessons: dict[str, list[JudgedTurn]],

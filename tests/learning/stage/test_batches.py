@@ -56,8 +56,13 @@ def test_fewer_than_the_least_never_start_an_update(
     assert states(place) == {"turn0000": State.JUDGED}
 
 
-@pytest.mark.parametrize("phase", [Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING])
-@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize(
+    ("phase", "stops"),
+    [
+        *((phase, True) for phase in (Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING)),
+        (Phase.WRITING, False),
+    ],
+)
 def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
     place: Place, samples: Callable[..., list[JudgedTurn]], phase: Phase, stops: bool
 ) -> None:

@@ -14,6 +14,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.events import Event, EventKind
 from afterwit.turn import JudgedTurn
 from afterwit.version import Origin
+from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import Place, fill
 
 WAYS = [{}, {"lora_rank": 4, "teacher": "ema"}]
@@ -32,10 +33,12 @@ def of_session(samples: Sequence[JudgedTurn], session: str) -> list[JudgedTurn]:
 
 def learned(place: Place, samples: Callable[..., list[JudgedTurn]], *batches: Sequence[int]) -> None:
     """Batch by batch; turns 2 and 5 are of the session that will be forgotten."""
-    for numbers in batches:
-        for number in numbers:
-            fill(place, of_session(samples(number), GONE if number in (2, 5) else f"s{number}"))
-        place.drain()
+    with place.store() as store:
+        stage = place.learn(store)
+        for numbers in batches:
+            for number in numbers:
+                store_judged(store, of_session(samples(number), GONE if number in (2, 5) else f"s{number}"))
+            stage.run(lambda: False, follow=False)
 
 
 def forget(place: Place, session: str = GONE, *, replay: bool = True) -> list[str]:

@@ -27,7 +27,15 @@ TURNS = ("turn0002", "turn0005")
 """Those of the session that is forgotten."""
 
 
-@pytest.mark.parametrize("phase", [Phase.SCORING, Phase.STEPPED, Phase.WRITING, Phase.WRITTEN])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param(Phase.SCORING, marks=pytest.mark.slow),
+        Phase.STEPPED,
+        pytest.param(Phase.WRITING, marks=pytest.mark.slow),
+        Phase.WRITTEN,
+    ],
+)
 def test_killed_it_is_done_or_not_done(
     place: Place, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext, phase: Phase
 ) -> None:

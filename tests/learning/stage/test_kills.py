@@ -39,9 +39,13 @@ MORE_KILLS = [
     (Phase.CLAIMED, 2),
     (Phase.WRITTEN, 2),
 ]
+FAST_KILLS = {"whole": KILLS[3:], "lora": KILLS}
 
 
-@pytest.fixture(scope="module", params=[{}, {"lora_rank": 16, "teacher": "ema"}], ids=["whole", "lora"])
+WAYS = {"whole": {}, "lora": {"lora_rank": 16, "teacher": "ema"}}
+
+
+@pytest.fixture(scope="module", params=WAYS.values(), ids=WAYS)
 def way(request: pytest.FixtureRequest) -> dict[str, object]:
     """What trains: all weights, or an adapter, with a teacher that follows."""
     return request.param
@@ -70,7 +74,18 @@ def tensors(place: Place) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("phase", "time"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in MORE_KILLS)]
+    ("way", "phase", "time"),
+    [
+        pytest.param(
+            how,
+            *kill,
+            id=f"{name}-{kill[0]}-{kill[1]}",
+            marks=() if kill in FAST_KILLS[name] else pytest.mark.slow,
+        )
+        for name, how in WAYS.items()
+        for kill in (*KILLS, *MORE_KILLS)
+    ],
+    indirect=["way"],
 )
 def test_a_kill_loses_nothing_and_trains_nothing_twice(
     place: Place,
