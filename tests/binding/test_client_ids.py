@@ -39,6 +39,24 @@ def test_the_plugin_says_what_a_turn_is_and_when_a_session_ends():
     assert client_session_of({"x-turn-type": "unknown"}, {}).turn_type is None
 
 
+@pytest.mark.parametrize("yes", ["true", "1", "yes", "on", "On", " ON "])
+def test_a_session_may_be_done_by_any_usual_yes(yes: str) -> None:
+    assert client_session_of({"x-session-done": yes}, {}).done
+    assert client_session_of({}, {"session_done": yes}).done
+    assert not client_session_of({"x-session-done": "off"}, {}).done
+
+
+@pytest.mark.parametrize(
+    ("value", "done"), [(True, True), (1, True), (False, False), (None, False), ([], False)]
+)
+def test_the_published_fields_of_a_body_mean_what_the_headers_mean(value: object, done: bool) -> None:
+    said = client_session_of({}, {"session_id": "s", "turn_type": "side", "session_done": value})
+    assert said == ClientSession(session="s", turn_type=Kind.SIDE, done=done)
+    both = client_session_of({"x-turn-type": "main"}, {"turn_type": "side"})
+    assert both.turn_type is Kind.MAIN
+    assert client_session_of({}, {"turn_type": ["side"]}).turn_type is None
+
+
 def test_codex_says_when_it_compacts():
     assert (
         client_session_of({"x-codex-turn-metadata": '{"request_kind": "compaction"}'}, {}).turn_type

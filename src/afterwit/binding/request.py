@@ -74,11 +74,13 @@ _OTHER_HEADERS = {
 _HEADERS = _OTHER_HEADERS.union(*_SESSION_HEADERS)
 """All headers that are read."""
 
-_FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
+_FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id", "turn_type", "session_done"})
 """All fields of a body that are read."""
 
 _SIDE_INTERACTIONS = frozenset({"conversation-compaction", "conversation-background"})
 """Interaction types of the side turns of GitHub's Copilot."""
+
+_YES = frozenset({"1", "true", "yes", "on"})
 
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
@@ -120,18 +122,24 @@ def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
     session = next(filter(None, said), None)
     if session is None and (parent := _id(headers.get("x-parent-session-id"))):
         session = f"under {parent}"
-    done = headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes")
-    return ClientSession(session=session, turn_type=_turn_type(headers), done=done)
+    done = {_word(headers.get("x-session-done")), _word(fields.get("session_done"))}
+    turn_type = _turn_type(headers, fields.get("turn_type"))
+    return ClientSession(session=session, turn_type=turn_type, done=not done.isdisjoint(_YES))
 
 
-def _turn_type(headers: Mapping[str, str]) -> Kind | None:
-    said = headers.get("x-turn-type", "").strip().lower()
-    if said in (Kind.MAIN, Kind.SIDE):
-        return Kind(said)
+def _turn_type(headers: Mapping[str, str], field: Any) -> Kind | None:
+    for said in (_word(headers.get("x-turn-type")), _word(field)):
+        if said in (Kind.MAIN, Kind.SIDE):
+            return Kind(said)
     if headers.get("x-interaction-type", "").strip().lower() in _SIDE_INTERACTIONS:
         return Kind.SIDE
     kind = _json_field(headers.get("x-codex-turn-metadata", ""), "request_kind")
     return Kind.SIDE if isinstance(kind, str) and kind != "turn" else None
+
+
+def _word(value: Any) -> str:
+    """A header or a field in lower case, such as `true`; empty if it is no word."""
+    return str(value).strip().lower() if isinstance(value, str | int) else ""
 
 
 def _json_field(text: str, name: str) -> Any:

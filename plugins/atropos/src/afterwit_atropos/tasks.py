@@ -212,9 +212,12 @@ def load_tasks(settings: DatasetSettings, *, hub: Load = from_hub) -> tuple[Task
     rows = iter(local(Path(settings.name)) if is_file(settings.name) else hub(settings))
     if (first := next(rows, None)) is None:
         raise SettingError(f'the data set "{settings.name}" has no rows')
-    absent = {setting: column for setting, column in settings.columns.items() if column not in first}
-    theirs = {setting: PUBLISHED.get(column) for setting, column in absent.items()}
-    settings = replace(settings, **{setting: column for setting, column in theirs.items() if column in first})
+    published = {
+        setting: theirs
+        for setting, ours in settings.columns.items()
+        if ours not in first and (theirs := PUBLISHED.get(ours, ours)) in first
+    }
+    settings = replace(settings, **published)
     _check_columns(settings, first)
     return tuple(_task(settings, number, row) for number, row in enumerate(chain((first,), rows)))
 
