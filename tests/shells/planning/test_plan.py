@@ -41,8 +41,13 @@ def planned(folder: Path, *pairs: str, recipe: str | None = None, gpus: tuple[Gp
     ("name", "split"),
     [
         ("8gpu-topk-select", {"policy": 2, "judge": 1, "teacher": 1, "learner": 4}),
+        ("8gpu-combine", {"policy": 2, "judge": 2, "learner": 4}),
+        ("8gpu-combine-lora", {"policy": 2, "judge": 2, "learner": 4}),
         ("8gpu-binary-rl", {"policy": 2, "judge": 2, "learner": 4}),
+        ("8gpu-opd", {"policy": 2, "judge": 2, "learner": 4}),
+        ("8gpu-opd-topk", {"policy": 2, "judge": 2, "learner": 4}),
         ("4gpu-lora", {"policy": 1, "judge": 1, "learner": 2}),
+        ("4gpu-opd-topk-lora", {"policy": 1, "judge": 1, "learner": 2}),
     ],
 )
 def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_gpu(
