@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
-    from afterwit.judging.verdicts import JudgeClient
+    from afterwit.judging.verdicts import JudgeClient, Verdicts
     from afterwit.learning.distributed.ranks import Ranks
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
+    from afterwit.terms import Reads
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,25 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
             "without a gateway here there is no model to judge with: set judge.url and judge.model"
         )
     return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+
+
+def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Renderer) -> Verdicts:
+    """Verdicts by the judge of the settings outside the judge stage; `reads` is read of them.
+
+    SettingError if this engine cannot judge.
+    """
+    from afterwit.judging.settings import judge_prompts
+    from afterwit.judging.verdicts import Verdicts
+    from afterwit.retry import BackOff
+
+    return Verdicts(
+        judge_client(judge, engine, renderer),
+        judge_prompts(judge),
+        judge.rules(reads),
+        judge,
+        back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random),
+        sleep=asyncio.sleep,
+    )
 
 
 def http_judge(settings: JudgeSettings) -> HttpJudge:
@@ -363,13 +383,28 @@ def publishers_of(
     return shared, own
 
 
-def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
-    """Loads a trainer's versions into an engine that has no store."""
+async def follow_versions(
+    settings: Settings, engine: Engine, *, home: Path, folder: Path
+) -> Coroutine[None, None, None]:
+    """Load the newest version of a trainer's home into an engine that has no store.
+
+    Await the coroutine that is returned to load each later one too, until it is cancelled.
+    """
+    from afterwit.retry import BackOff
+    from afterwit.worker import Signals
 
     async def published(number: int) -> None:
         log.info("publish: serving version %d", number)
 
-    return _publisher(settings, engine, versions, published)
+    async def report(ok: bool, message: str) -> None:
+        if not ok:
+            log.warning("publish: %s", message)
+
+    follower = _publisher(settings, engine, versions_of(home, folder, settings.versions), published)
+    await follower.start()
+    poll_s = settings.publish.poll_s
+    back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
+    return follower.run(Signals(), report=report, poll_s=poll_s, back_off=back_off)
 
 
 def _publisher(

@@ -14,7 +14,6 @@ AfterwitError
 │   └── ProbeMismatch
 ├── JudgeUnavailable
 ├── JudgeRefused
-├── TooManyUnscored
 ├── StoreError
 │   ├── StoreMismatch
 │   ├── StoreUnavailable
@@ -109,14 +108,6 @@ class JudgeUnavailable(AfterwitError):
 
 class JudgeRefused(AfterwitError):
     """The judge will never answer this question: it is too long, or refused."""
-
-
-class TooManyUnscored(AfterwitError):
-    """Most turns of a run of rollouts could not be scored; `reason` is the most frequent one."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class StoreError(AfterwitError):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from afterwit.chat_format.tool_schema import schema_error
 from afterwit.judging.prompts import FullPrompts
-from afterwit.judging.questions import JudgeCall
+from afterwit.judging.questions import JudgeCall, conclude, questions
+from afterwit.judging.verdicts import case
 from afterwit.judging.voting import Accept, Answer, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.message import Conversation, Message
-from afterwit.turn import JudgedTurn, Kind, Turn
-from afterwit.verdict import Feedback, Question, Source
-from afterwit_atropos.rollout import Ended, Rollout, pairs, samples
+from afterwit.terms import untrainable
+from afterwit.turn import Kind, Turn
+from afterwit.verdict import Feedback, NextState, Question, Source, Verdict
+from afterwit_atropos.rollout import Rollout, pairs
 from tests.fakes.turns import a_turn
 
 ROLLOUTS = Path(__file__).parent / "rollouts"
@@ -58,8 +60,20 @@ def reads(turn: Turn, call: JudgeCall) -> Answer:
     return Answer(words=HINT if wrong else r"\boxed{-1}")
 
 
-def learned(given: Rollout) -> list[JudgedTurn | Ended]:
-    return samples(given, reads, prompts=PROMPTS, rules=RULES, schema_error=schema_error)
+def learned(given: Rollout, ask: Callable[[Turn, JudgeCall], Answer] = reads) -> list[Verdict | Reason]:
+    """Of each turn its verdict if it trains, else the reason."""
+
+    def judged(turn: Turn, next_state: NextState | None) -> Verdict | Reason:
+        if (reason := untrainable(turn)) is not None:
+            return reason
+        if next_state is None:
+            return Reason.NO_NEXT_STATE
+        shown = case(turn, next_state)
+        answers = [(call, ask(turn, call)) for call in questions(shown, PROMPTS, RULES)]
+        verdict = conclude(shown, answers, RULES)
+        return RULES.reads.of(turn, verdict).reason or verdict
+
+    return [judged(turn, next_state) for turn, next_state in pairs(given)]
 
 
 @pytest.mark.parametrize("name", ["hermes", "openclaw", "mini-swe-agent"])
@@ -74,20 +88,15 @@ def test_every_message_between_two_responses_is_the_next_state_of_the_first(name
 
 def test_a_conversation_of_hermes_teaches_by_its_replies_alone_but_not_by_a_call_made_twice():
     done = learned(rollout(transcript("hermes")))
-    taught = [(one.verdict.reward, one.rl, one.opd) for one in done if isinstance(one, JudgedTurn)]
-    assert taught == [(1, True, False)] * (len(done) - 1)
-    (ended,) = (one for one in done if isinstance(one, Ended))
-    assert ended.reason is Reason.NO_SIGNAL
+    taught = [(one.reward, one.hints) for one in done if isinstance(one, Verdict)]
+    assert taught == [(1, ())] * (len(done) - 1)
+    assert [one for one in done if not isinstance(one, Verdict)] == [Reason.NO_SIGNAL]
 
 
 def test_the_complaint_that_mini_swe_agent_inserts_is_a_negative_next_state_with_a_hint():
     done = learned(rollout(transcript("mini-swe-agent")))
-    complained = [one for one in done if isinstance(one, JudgedTurn) and one.verdict.reward == -1]
-    assert complained
-    assert all(one.rl and one.opd for one in complained)
-    assert {one.verdict.hints for one in complained} == {
-        ("Call a tool in every response until the task is done.",)
-    }
+    complained = [one for one in done if isinstance(one, Verdict) and one.reward == -1]
+    assert {one.hints for one in complained} == {("Call a tool in every response until the task is done.",)}
 
 
 def test_what_openclaw_adds_is_never_shown_as_a_reaction():
@@ -98,7 +107,7 @@ def test_what_openclaw_adds_is_never_shown_as_a_reaction():
         shown.append(text[text.index("NEXT STATE") :])
         return Answer(words=r"\boxed{1}")
 
-    samples(rollout(transcript("openclaw")), look, prompts=PROMPTS, rules=RULES, schema_error=schema_error)
+    learned(rollout(transcript("openclaw")), look)
     assert shown
     assert not any("OPENCLAW" in text or "2026-11-20" in text for text in shown)
 
@@ -112,17 +121,15 @@ def test_the_tasks_own_verdict_belongs_to_the_last_turn_and_decides_it():
     messages = transcript("hermes")
     last = max(rollout(messages).turns)
     done = learned(rollout(messages[: last + 1], outcome=Feedback(reward=-1, text="2 tests failed")))[-1]
-    assert isinstance(done, JudgedTurn)
-    assert (done.verdict.reward, done.verdict.source) == (-1, Source.FEEDBACK)
-    assert {vote.question for vote in done.verdict.votes} == {Question.HINT}
+    assert isinstance(done, Verdict)
+    assert (done.reward, done.source) == (-1, Source.FEEDBACK)
+    assert {vote.question for vote in done.votes} == {Question.HINT}
 
 
 def test_a_turn_that_nothing_followed_ends_without_a_call():
     messages = transcript("hermes")
     last = max(rollout(messages).turns)
-    done = learned(rollout(messages[: last + 1]))[-1]
-    assert isinstance(done, Ended)
-    assert done.reason is Reason.NO_NEXT_STATE
+    assert learned(rollout(messages[: last + 1]))[-1] is Reason.NO_NEXT_STATE
 
 
 def test_side_turns_are_not_put_before_the_judge():
@@ -130,7 +137,7 @@ def test_side_turns_are_not_put_before_the_judge():
     at = min(rollout(messages).turns)
     side = a_turn("side", kind=Kind.SIDE, message=messages[at])
     given = Rollout(messages=messages, turns={at: side})
-    assert learned(given) == [Ended(turn=side, reason=Reason.SIDE_TURN)]
+    assert learned(given) == [Reason.SIDE_TURN]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +151,8 @@ def test_a_call_of_a_tool_that_the_request_did_not_offer_is_bad_only_if_no_tool_
         messages = (*messages[: at + 1], replace(messages[at + 1], content=said), *messages[at + 2 :])
     turn = a_turn("t", conversation=Conversation(messages=messages[:at]), message=messages[at])
     (done,) = learned(Rollout(messages=messages, turns={at: turn}))
-    assert isinstance(done, JudgedTurn)
-    assert (done.verdict.reward, done.verdict.source) == (reward, source)
+    assert isinstance(done, Verdict)
+    assert (done.reward, done.source) == (reward, source)
 
 
 @pytest.mark.parametrize(("at", "message"), [(9, "at index 9, but there are 1"), (0, "is said by user")])

@@ -10,7 +10,7 @@ from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.ranks import EMPTY_ROW, Ranks
 from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
 from afterwit.learning.distributed.state_files import read_state
-from afterwit.learning.health import FailureKind, LearnHealth, failure_kind, on_person
+from afterwit.learning.health import FailureKind, failure_kind
 from afterwit.learning.models import (
     MASTER,
     copy_configuration,
@@ -28,7 +28,6 @@ from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import UpdateState, losses, require_finite, teacher_outputs
 from afterwit.running.train import run
 from afterwit.teacher import Ids, TeacherScores, TeacherServer
-from afterwit.turn import JudgedTurn
 
 __all__ = [
     "DAY_S",
@@ -40,8 +39,6 @@ __all__ = [
     "Follower",
     "Ids",
     "Item",
-    "JudgedTurn",
-    "LearnHealth",
     "NotRepeatable",
     "Phase",
     "Placed",
@@ -68,7 +65,6 @@ __all__ = [
     "given_ids",
     "load_model",
     "losses",
-    "on_person",
     "probe",
     "read_state",
     "require_finite",

@@ -1,30 +1,27 @@
 """Construction and processes, for packages that run parts of Afterwit."""
 
 from afterwit.build import (
-    engine_of,
-    follower_of,
-    judge_client,
+    follow_versions,
     store_of_model,
     teacher_server,
+    verdicts_of,
     versions_of,
     worker_name,
 )
 from afterwit.retry import BackOff, retrying
 from afterwit.running.logs import set_up
-from afterwit.worker import Signals, described, frames
+from afterwit.worker import described, frames
 
 __all__ = [
     "BackOff",
-    "Signals",
     "described",
-    "engine_of",
-    "follower_of",
+    "follow_versions",
     "frames",
-    "judge_client",
     "retrying",
     "set_up",
     "store_of_model",
     "teacher_server",
+    "verdicts_of",
     "versions_of",
     "worker_name",
 ]

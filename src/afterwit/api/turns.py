@@ -1,15 +1,8 @@
 """The nouns, for every package: turns, verdicts, versions and errors. Needs the standard library only."""
 
-from afterwit.errors import (
-    AfterwitError,
-    EngineError,
-    EngineUnavailable,
-    RequestError,
-    SettingError,
-    TooManyUnscored,
-)
+from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, RequestError, SettingError
 from afterwit.ids import ENTROPY_BYTES, call_id, turn_id
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass
+from afterwit.lifecycle import Reason, ReasonClass
 from afterwit.message import Conversation, Message, ToolCall
 from afterwit.teacher import TeacherRow, is_logprob
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn, scoring_temperature
@@ -17,7 +10,6 @@ from afterwit.verdict import Feedback, NextState, Verdict
 from afterwit.version import Origin, Probe, Version
 
 __all__ = [
-    "CLASS_OF",
     "ENTROPY_BYTES",
     "AfterwitError",
     "Conversation",
@@ -37,7 +29,6 @@ __all__ = [
     "Sampling",
     "SettingError",
     "TeacherRow",
-    "TooManyUnscored",
     "ToolCall",
     "Turn",
     "Verdict",

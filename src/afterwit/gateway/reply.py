@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
 
 from afterwit.chat_format.detokenize import Detokenizer, StopStrings
 from afterwit.chat_format.parse import ResponseParser
+from afterwit.chat_format.render import Renderer
+from afterwit.dialects.request import ModelRequest
 from afterwit.dialects.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
-from afterwit.engines.port import Step
-from afterwit.message import Message
-from afterwit.turn import Basis, Finish, Sampled
+from afterwit.engines.port import Engine, Generate, Step
+from afterwit.gateway.prepare import Prompt, prepare
+from afterwit.message import Conversation, Message
+from afterwit.turn import Basis, Finish, Sampled, Sampling
 
 TextOf = Callable[[Sequence[int]], str]
 
@@ -182,3 +187,29 @@ def _token_logprob(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
         logprob=top.sampled,
         top=[TokenLogprob(text=text_of((index,)), logprob=logprob) for index, logprob in others],
     )
+
+
+async def respond(
+    engine: Engine, renderer: Renderer, conversation: Conversation, sampling: Sampling, *, now: float
+) -> tuple[Prompt, Reply]:
+    """The prompt of a conversation, and the reply of the live weights to it, for programs without HTTP.
+
+    Raises RequestError if the conversation does not fit the model, EngineError if it cannot be sampled.
+    """
+    asked = ModelRequest(model=None, conversation=conversation, sampling=sampling)
+    length = engine.facts.context_length
+    prompt = await asyncio.to_thread(prepare, asked, renderer, context_length=length, now=now)
+    reply = Reply(
+        detokenizer=Detokenizer.of(renderer),
+        parser=ResponseParser(prompt.convention, thought=prompt.thought, tools=prompt.conversation.tools),
+        stops=prompt.sampling.stop,
+        basis=engine.capabilities.basis,
+    )
+    request = Generate(prompt_ids=prompt.ids, sampling=prompt.sampling)
+    async with aclosing(engine.generate(request)) as steps:
+        async for step in steps:
+            reply.push(step)
+            if reply.done:
+                break
+    reply.finish()
+    return prompt, reply

@@ -22,7 +22,7 @@ from afterwit.config import Settings
 from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.home.home import refuse_another_home
 from afterwit.learning.distributed import Placed
-from afterwit.learning.health import FailureKind, failure_kind, on_person
+from afterwit.learning.health import FailureKind, LearnHealth, failure_kind, on_person
 from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
     from afterwit.learning.trainer import Trainer
     from afterwit.store import Store
+    from afterwit.version import Version
 
     Kind = Callable[..., Trainer]
     Committed = Callable[[Store], None]
@@ -51,17 +52,19 @@ class BatchSource(Protocol):
     def run(
         self,
         settings: Settings,
-        store: Store,
         trainer: Trainer,
         *,
         steps: int | None,
         stop: Callable[[], bool],
         rest: Callable[[float], object],
-        committed: Callable[[Store], object],
+        report: Callable[[bool, str], object],
+        committed: Callable[[Version], object],
+        paused: Callable[[], str | None],
     ) -> None:
         """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
 
-        Call `committed` with the store after each commit of a version.
+        `report` takes the stage's health and a sentence; call `committed` with each version that is on disk.
+        `paused` returns the reason to fetch no batch now, or None.
         """
 
 
@@ -102,7 +105,21 @@ def run(
         trainer.begin(now=time.time())
         store.reconcile(trainer.versions.of(None).all(), now=time.time())
         batches: BatchSource = plugins.load(plugins.BATCHES, source or "")
-        batches.run(own, store, trainer, steps=steps, stop=stop.is_set, rest=stop.wait, committed=committed)
+
+        def commit(version: Version) -> None:
+            store.commit_version(version, now=time.time())
+            committed(store)
+
+        batches.run(
+            own,
+            trainer,
+            steps=steps,
+            stop=stop.is_set,
+            rest=stop.wait,
+            report=LearnHealth(store, time.time).report,
+            committed=commit,
+            paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
+        )
 
     if source is None:
         learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from afterwit.judging.questions import JudgeView
-from afterwit.verdict import Flag
+from afterwit.judging.questions import JudgeView, view_of
+from afterwit.message import Message
+from afterwit.turn import Turn
+from afterwit.verdict import Flag, NextState
 
 _LINK = re.compile(
     r"\b(?:https?|ftp|wss?|data|javascript):[^\s\"'<>]{2,2000}|\bwww\.[^\s\"'<>]{3,2000}"
@@ -74,11 +76,16 @@ def hint_flags(hints: Sequence[str], view: JudgeView) -> tuple[Flag, ...]:
     return tuple(flag for flag in Flag if flag in found)
 
 
-def unplanted(hints: Iterable[str], view: JudgeView) -> tuple[str, ...]:
+def unplanted(hints: Iterable[str], turn: Turn, next_state: NextState) -> tuple[str, ...]:
     """The hints without orders beyond the turn, and without addresses and commands that no person named.
 
-    For conversations with tools and without review.
+    For rollouts of tasks, which no person reviews. Feedback is the task's own and may quote what a solution
+    returned, so its words count as a tool's.
     """
+    outcome = next_state.feedback
+    words = Message(role="tool", content=outcome.text if outcome and outcome.text else "")
+    after = NextState(messages=(*next_state.messages, words))
+    view = view_of(turn.conversation, turn.message, after)
     return tuple(hint for hint in hints if PLANTED.isdisjoint(hint_flags([hint], view)))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from afterwit.api.sandbox import Box, BoxEnded, BoxLimits, Isolation, Ran, open_box
-from afterwit.api.serving import holds_unread_call, schema_error
+from afterwit.api.serving import schema_error
 from afterwit.api.turns import (
     ENTROPY_BYTES,
     Conversation,
@@ -150,7 +150,7 @@ class _Coding:
                 if error.code != CONTEXT_FULL or not self._episode.turns:
                     raise
                 return Ending.CONTEXT
-            if not message.tool_calls and not holds_unread_call(message.content or ""):
+            if not message.tool_calls and schema_error(message, TOOLS) is None:  # nor a call left unread
                 return Ending.DONE
             if not await self._answer(message):
                 return Ending.BOX

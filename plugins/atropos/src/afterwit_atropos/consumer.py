@@ -13,8 +13,6 @@ from afterwit.api.learning import (
     Behaviour,
     FailureKind,
     Item,
-    LearnHealth,
-    Phase,
     Progress,
     RankLost,
     Row,
@@ -22,11 +20,9 @@ from afterwit.api.learning import (
     UpdateRefused,
     VersionTaken,
     failure_kind,
-    on_person,
 )
 from afterwit.api.running import described, frames
 from afterwit.api.settings import ObjectiveSettings, Settings
-from afterwit.api.stores import Store
 from afterwit.api.turns import TeacherRow, Version
 from afterwit_atropos.group import ScoredGroup, ScoredSequence
 from afterwit_atropos.server import AtroposServer, BatchLost, NotRegistered, Registration, ServerAway
@@ -64,10 +60,6 @@ AT_SAMPLED = {
 AT_TOP_K = {"hybrid": "hybrid_distill"}
 
 
-def _unwatched(phase: Phase) -> None:
-    """The default: progress is not reported."""
-
-
 class Consumer:
     """One trainer of one server. Hold `versions.learning()` while it runs.
 
@@ -85,7 +77,7 @@ class Consumer:
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object] = lambda version: None,
         paused: Callable[[], str | None] = lambda: None,
-        watch: Progress = _unwatched,
+        watch: Progress = lambda phase: None,
     ) -> None:
         self._server, self._trainer, self._settings = server, trainer, settings
         self._now, self._report, self._committed = now, report, committed
@@ -409,30 +401,20 @@ class AtroposBatches:
     def run(
         self,
         settings: Settings,
-        store: Store,
         trainer: Trainer,
         *,
         steps: int | None,
         stop: Callable[[], bool],
         rest: Callable[[float], object],
-        committed: Callable[[Store], object],
+        report: Callable[[bool, str], object],
+        committed: Callable[[Version], object],
+        paused: Callable[[], str | None],
     ) -> None:
-        """Train on the server's batches. The health of the learn stage is reported to `store`."""
-
-        def commit(version: Version) -> None:
-            store.commit_version(version, now=time.time())
-            committed(store)
-
+        """Train on the server's batches."""
         atropos = settings.section(AtroposSettings)
         server = AtroposServer(url=atropos.url, timeout_s=atropos.timeout_s)
         Consumer(
-            server,
-            trainer,
-            atropos,
-            now=time.time,
-            report=LearnHealth(store, time.time).report,
-            committed=commit,
-            paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
+            server, trainer, atropos, now=time.time, report=report, committed=committed, paused=paused
         ).run(stop, steps=steps, rest=rest)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,16 +19,16 @@ from atroposlib.envs.base import BaseEnv
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tenacity import RetryError, stop_after_attempt
 
-from afterwit.api.running import BackOff, Signals, engine_of, follower_of, set_up, versions_of
+from afterwit.api.running import follow_versions, set_up
 from afterwit.api.sandbox import BoxLimits, find_isolation, seen_in
-from afterwit.api.serving import Renderer
+from afterwit.api.serving import Renderer, open_engine
 from afterwit.api.settings import Settings, model_folder
-from afterwit.api.turns import AfterwitError, Sampling, SettingError, TooManyUnscored
+from afterwit.api.turns import AfterwitError, Sampling, SettingError
 from afterwit.api.worlds import ToolsWorld, run_nothing
 from afterwit_atropos.agent import AgentLimits
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.env_config import AgenticOPDConfig, hindsight_settings, settings_of
-from afterwit_atropos.hindsight import hindsight_of
+from afterwit_atropos.hindsight import TooManyUnscored, hindsight_of
 from afterwit_atropos.metrics import RolloutMetrics, evaluated
 from afterwit_atropos.model_server import Board, EngineServer
 from afterwit_atropos.play import Player, group_data
@@ -94,7 +93,6 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         self._eval_metrics: dict[str, float] = {}
         self._lost = 0
         self._stop: AfterwitError | None = None
-        self._signals = Signals()
         self._following: list[asyncio.Task[None]] = []
         self._board = Board(config.tensorboard_dir)
 
@@ -102,7 +100,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         folder = Path(self.config.tokenizer_name)
         renderer = await asyncio.to_thread(Renderer.load, folder)
         for server, settings in zip(self.server.servers, self._settings, strict=True):
-            engine = await engine_of(settings, folder, takes_weights=self._follows)
+            engine = await open_engine(folder, settings.engine, takes_weights=self._follows)
             server.opened(engine, renderer)
             self._players.append(
                 Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
@@ -157,12 +155,8 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
                 "set --env.follow_weights false"
             )
         for player, settings in zip(self._players, self._settings, strict=True):
-            versions = versions_of(folder.parent, Path(self.config.tokenizer_name), settings.versions)
-            follower = follower_of(settings, player.engine, versions)
-            await follower.start()
-            poll_s = settings.publish.poll_s
-            back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
-            running = follower.run(self._signals, report=_report, poll_s=poll_s, back_off=back_off)
+            model = Path(self.config.tokenizer_name)
+            running = await follow_versions(settings, player.engine, home=folder.parent, folder=model)
             self._following.append(asyncio.create_task(running))
 
     async def get_next_item(self) -> Any:
@@ -273,7 +267,6 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
 
     async def _close(self) -> None:
         """Rollouts under way close their boxes before the loop does."""
-        self._signals.stop.set()
         self._board.close()
         ending = [*self._following, *self.workers]
         for running in ending:
@@ -281,11 +274,6 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         await asyncio.gather(*ending, return_exceptions=True)
         for player in self._players:
             await player.engine.close()
-
-
-async def _report(ok: bool, message: str) -> None:
-    if not ok:
-        log.warning("publish: %s", message)
 
 
 def _line(values: dict[str, float]) -> str:

@@ -15,25 +15,21 @@ from afterwit.api.judging import (
     Rendering,
     Verdicts,
     hinted_prompts,
-    judge_prompts,
     unplanted,
     untrainable,
-    view_of,
 )
-from afterwit.api.running import BackOff, described, frames, judge_client, retrying
+from afterwit.api.running import BackOff, described, frames, retrying, verdicts_of
 from afterwit.api.serving import Engine, Renderer, Score, Scored
 from afterwit.api.settings import Settings
 from afterwit.api.turns import (
-    CLASS_OF,
+    AfterwitError,
     EngineError,
     EngineUnavailable,
-    Message,
     NextState,
     Reason,
     ReasonClass,
     SettingError,
     TeacherRow,
-    TooManyUnscored,
     Turn,
     Verdict,
     is_logprob,
@@ -56,6 +52,14 @@ REMEDIES = {
     Reason.TEACHER_FAILED: "see the log for what the engine said",
     Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
 }
+
+
+class TooManyUnscored(AfterwitError):
+    """Most turns of a run of rollouts could not be scored; `reason` is the most frequent one."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Hindsight:
@@ -117,7 +121,7 @@ class Hindsight:
         if found.reason is not None:
             return Unscored(turn=turn, reason=found.reason, verdict=verdict)
         if not self._settings.doubtful_hints:
-            verdict = replace(verdict, hints=sound_hints(turn, next_state, verdict.hints))
+            verdict = replace(verdict, hints=unplanted(verdict.hints, turn, next_state))
             if not verdict.hints:
                 log.warning("hindsight: turn %s has no hint but doubtful ones", turn.id)
                 return Unscored(turn=turn, reason=Reason.DOUBTFUL_HINT, verdict=verdict)
@@ -204,20 +208,6 @@ def _check_temperature(engine: Engine, temperature: float) -> None:
             f"the policy samples at temperature {temperature:g}, but this engine scores at 1 alone, "
             "and log-probs at two temperatures cannot be compared: sample at 1, or take the embedded engine"
         )
-
-
-def sound_hints(turn: Turn, next_state: NextState, hints: Sequence[str]) -> tuple[str, ...]:
-    """The hints that no tool can have planted: see `unplanted`.
-
-    The outcome of a task quotes values that a solution returned, so its words count as a tool's.
-    """
-    return unplanted(hints, view_of(turn.conversation, turn.message, _by_tools(next_state)))
-
-
-def _by_tools(next_state: NextState) -> NextState:
-    outcome = next_state.feedback
-    words = outcome.text if outcome and outcome.text else ""
-    return NextState(messages=(*next_state.messages, Message(role="tool", content=words)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +319,7 @@ class Tally:
 
 def is_failure(reason: Reason) -> bool:
     """Whether a turn should have had rows. One that taught nothing should not."""
-    return CLASS_OF[reason] is not ReasonClass.NOTHING_TO_LEARN
+    return reason.kind is not ReasonClass.NOTHING_TO_LEARN
 
 
 def hindsight_of(
@@ -344,17 +334,9 @@ def hindsight_of(
 
     SettingError if this engine cannot judge or teach.
     """
-
     judge = settings.judge
     back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
-    verdicts = Verdicts(
-        judge_client(judge, engine, renderer),
-        judge_prompts(judge),
-        judge.rules(hindsight.reads),
-        judge,
-        back_off=back_off,
-        sleep=asyncio.sleep,
-    )
+    verdicts = verdicts_of(judge, hindsight.reads, engine, renderer)
     return Hindsight(
         engine,
         renderer,

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from afterwit.api.dialects import ModelRequest
-from afterwit.api.serving import (
-    Capabilities,
-    Detokenizer,
-    Facts,
-    Generate,
-    Renderer,
-    Reply,
-    ResponseParser,
-    Step,
-    prepare,
-)
+from afterwit.api.serving import Engine, Renderer, respond
 from afterwit.api.turns import Conversation, Finish, Message, Sampled, Sampling
 
 
@@ -52,19 +39,10 @@ class Policy(Protocol):
         """
 
 
-class Sampler(Protocol):
-    """The engine's part of a policy."""
-
-    facts: Facts
-    capabilities: Capabilities
-
-    def generate(self, request: Generate) -> AsyncGenerator[Step, None]: ...
-
-
 class EnginePolicy:
     """The live weights of an engine."""
 
-    def __init__(self, engine: Sampler, renderer: Renderer, sampling: Sampling) -> None:
+    def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling) -> None:
         self._engine, self._renderer, self._sampling = engine, renderer, sampling
 
     @property
@@ -74,23 +52,7 @@ class EnginePolicy:
     async def respond(
         self, conversation: Conversation, *, now: float, call_id: Callable[[int], str]
     ) -> Response:
-        asked = ModelRequest(model=None, conversation=conversation, sampling=self._sampling)
-        length = self._engine.facts.context_length
-        prompt = await asyncio.to_thread(prepare, asked, self._renderer, context_length=length, now=now)
-        tools = prompt.conversation.tools
-        reply = Reply(
-            detokenizer=Detokenizer.of(self._renderer),
-            parser=ResponseParser(prompt.convention, thought=prompt.thought, tools=tools),
-            stops=prompt.sampling.stop,
-            basis=self._engine.capabilities.basis,
-        )
-        request = Generate(prompt_ids=prompt.ids, sampling=prompt.sampling)
-        async with aclosing(self._engine.generate(request)) as steps:
-            async for step in steps:
-                reply.push(step)
-                if reply.done:
-                    break
-        reply.finish()
+        prompt, reply = await respond(self._engine, self._renderer, conversation, self._sampling, now=now)
         return Response(
             conversation=prompt.conversation,
             prompt_ids=prompt.ids,

@@ -1,4 +1,4 @@
-"""A recorded rollout: its turns with their next states, and the samples that judging derives. Pure.
+"""A recorded rollout: its turns with their next states, and what became of each in hindsight. Pure.
 
 The tokens, masks, log-probs and places of its turns are those of its `sequences`.
 """
@@ -6,24 +6,12 @@ The tokens, masks, log-probs and places of its turns are those of its `sequences
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from afterwit.api.judging import (
-    Answer,
-    JudgeCall,
-    JudgePrompts,
-    Reads,
-    VoteRules,
-    case_of,
-    conclude,
     following,
-    questions,
-    untrainable,
-    without_answered_calls,
 )
-from afterwit.api.learning import JudgedTurn
 from afterwit.api.turns import Feedback, Message, NextState, Reason, TeacherRow, Turn, Verdict
 
 
@@ -60,15 +48,6 @@ class Rollout:
         return sequences(self.in_order)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A turn that does not train, why, and its verdict if it was judged."""
-
-    turn: Turn
-    reason: Reason
-    verdict: Verdict | None = None
-
-
 def pairs(rollout: Rollout) -> list[tuple[Turn, NextState | None]]:
     """Each turn, in order, with everything up to the next response; None if nothing followed."""
     places = sorted(rollout.turns)
@@ -83,37 +62,6 @@ def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextStat
     if not behind and outcome is None:
         return None
     return NextState(messages=behind, feedback=outcome)
-
-
-def samples(
-    rollout: Rollout,
-    ask: Callable[[Turn, JudgeCall], Answer],
-    *,
-    prompts: JudgePrompts,
-    rules: VoteRules,
-    schema_error: Callable[[Message, Sequence[Mapping[str, Any]]], str | None],
-) -> list[JudgedTurn | Ended]:
-    """A sample for each turn. The same answers give the same samples."""
-
-    def sample(turn: Turn, next_state: NextState | None) -> JudgedTurn | Ended:
-        if (reason := untrainable(turn)) is not None:
-            return Ended(turn=turn, reason=reason)
-        if next_state is None:
-            return Ended(turn=turn, reason=Reason.NO_NEXT_STATE)
-        unanswered = without_answered_calls(turn.message, next_state.messages)
-        judged = case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
-        answers = [(call, ask(turn, call)) for call in questions(judged, prompts, rules)]
-        return sample_of(turn, conclude(judged, answers, rules), rules.reads)
-
-    return [sample(turn, next_state) for turn, next_state in pairs(rollout)]
-
-
-def sample_of(turn: Turn, verdict: Verdict, reads: Reads) -> JudgedTurn | Ended:
-    """The sample of a judged turn under an objective that reads this, or its end."""
-    found = reads.of(turn, verdict)
-    if found.reason is not None:
-        return Ended(turn=turn, reason=found.reason, verdict=verdict)
-    return JudgedTurn(turn=turn, verdict=verdict, rl=found.rl, opd=found.opd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

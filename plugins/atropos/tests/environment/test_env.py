@@ -17,12 +17,13 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.errors import BoxEnded, SettingError, TooManyUnscored
+from afterwit.errors import BoxEnded, SettingError
 from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.verdict import Feedback
 from afterwit_atropos.agent import Episode
 from afterwit_atropos.env import MOST_LOST, AgenticOPDEnv
+from afterwit_atropos.hindsight import TooManyUnscored
 from afterwit_atropos.model_server import LINES
 from afterwit_atropos.policy import Policy
 from afterwit_atropos.reward import RewardWeights

@@ -18,13 +18,13 @@ from afterwit.errors import (
     JudgeRefused,
     JudgeUnavailable,
     SettingError,
-    TooManyUnscored,
 )
 from afterwit.lifecycle import Reason
 from afterwit.message import Message
 from afterwit.objective.choices import HINT_RULES
 from afterwit.turn import Sampling
 from afterwit.verdict import Feedback, Source
+from afterwit_atropos.hindsight import TooManyUnscored
 from afterwit_atropos.hindsight_settings import HindsightSettings
 from afterwit_atropos.rollout import Rollout, ScoredRollout
 from plugins.atropos.tests.hindsight.school import SAYS_HINT, Prompts, hindsight
