@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +35,38 @@ os.environ |= {
     "AWS_SECRET_ACCESS_KEY": "secret",
     "AWS_DEFAULT_REGION": "us-east-1",
 }  # for the tests' own S3 server, and so that no test ever reaches another
+
+
+class SignOfLife:
+    """While processes import and collect, or a test is long: says for how long no test has ended."""
+
+    EVERY_S = 8.0
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter, self._ended = reporter, threading.Event()
+        self._last = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def pytest_runtest_logreport(self) -> None:
+        self._last = time.monotonic()
+
+    def pytest_sessionfinish(self) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        said = self._last
+        while not self._ended.wait(1.0):
+            now = time.monotonic()
+            if now - max(said, self._last) >= self.EVERY_S:
+                said = now
+                self._reporter.write(f" ({now - self._last:.0f} s without a result) ", flush=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """With several processes; one alone says what it collects."""
+    plugins = session.config.pluginmanager
+    if plugins.hasplugin("dsession"):
+        plugins.register(SignOfLife(plugins.get_plugin("terminalreporter")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

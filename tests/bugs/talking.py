@@ -24,6 +24,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
 from afterwit.verdict import Verdict
 from experiments.pretrain.hints import TOOLS as HINTS
+from tests.fakes.renderers import renderer_of
 from tests.fakes.sampling import sampled
 
 WORLD = ToolsWorld()
@@ -58,7 +59,7 @@ def model_in(folder: Path) -> PreTrainedModel:
 
 def talkative(folder: Path) -> Path:
     """The shipped model, taught to open with talk of hints as often as `SHARES` says, in `folder`."""
-    renderer, random, model = Renderer.load(SHIPPED), Random(1), model_in(SHIPPED)
+    renderer, random, model = renderer_of(SHIPPED), Random(1), model_in(SHIPPED)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     for _ in range(STEPS):
         ids, labels = _padded([_lesson(renderer, random) for _ in range(ROWS)])
@@ -94,7 +95,7 @@ def _padded(rows: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[to
 
 def talk_rate(model: PreTrainedModel, count: int = 200) -> float:
     """The share of hint-less responses to held-out tasks that speak of hints."""
-    renderer = Renderer.load(SHIPPED)
+    renderer = renderer_of(SHIPPED)
     said = _responses(model, renderer, tasks("fresh", count, seed=0), seed=5)
     return sum("hint" in renderer.decode(ids).lower() for ids in said) / count
 
@@ -108,7 +109,7 @@ def _responses(
 
 def learn(base: Path, home: Path, judged: Judged, *, updates: int = 20, batch: int = 8) -> PreTrainedModel:
     """The policy after a number of updates from its own hint-less responses and the judge's verdicts."""
-    renderer, random = Renderer.load(base), Random(11)
+    renderer, random = renderer_of(base), Random(11)
     trainer = Trainer(Versions(root=home, base=base), renderer, settings=SETTINGS, objective=OBJECTIVE)
     trainer.begin(now=0.0)
     for number in range(updates):

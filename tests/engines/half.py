@@ -29,6 +29,7 @@ from afterwit.weights.widened import widened
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise
 from tests.fakes.judged_samples import a_sample
+from tests.fakes.renderers import renderer_of
 
 TOKENS = 24
 RANK = 16
@@ -48,7 +49,7 @@ class Pupil:
         settings = LearnerSettings(
             dtype=dtype, device="cpu", threads=1, lora_rank=rank, measure_effects=False
         )
-        versions, renderer = Versions(root=home / "versions", base=model), Renderer.load(model)
+        versions, renderer = Versions(root=home / "versions", base=model), renderer_of(model)
         trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
         await asyncio.to_thread(trainer.begin, now=0.0)
         await asyncio.to_thread(

@@ -23,13 +23,13 @@ import aiohttp
 import afterwit
 from afterwit.adapters import SHARED
 from afterwit.build import store_of_home
-from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.engines.port import Engine
 from afterwit.running.serve import Runtime
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.journey.conftest import until
 from tests.learning.stage.learning import Place
 
@@ -111,7 +111,7 @@ async def learned(model: Path, home: Path, walk: Walk) -> None:
     """Two updates in this process; the second and its publication count."""
     place = Place(home=home, base=model)
     settings = load(home=home, direct={"model": str(model), "serve.port": 0}, environment={})
-    renderer = Renderer.load(model)
+    renderer = renderer_of(model)
     async with Runtime(settings, home, ("gateway",)) as runtime:
         for traced in (False, True):
             with store_of_home(home) as store:

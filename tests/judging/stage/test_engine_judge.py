@@ -24,12 +24,13 @@ from afterwit.judging.voting import Answer, evaluation_vote
 from afterwit.message import Conversation
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.judging.stage.asking import QUESTION, ask
 
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
-    return Renderer.load(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
+    return renderer_of(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
 
 
 def engine_saying(renderer: Renderer, text: str, **changes: Any) -> FakeEngine:

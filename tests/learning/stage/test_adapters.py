@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.chat_format.render import Renderer
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import JudgedTurn
+from tests.fakes.judged_samples import a_sample
 from tests.learning.stage.learning import Place, fill, forget_and_die, learn_and_die, states
 
 ANN, BOB, EVE = "key:ann", "key:bob", "key:eve"
@@ -63,9 +66,30 @@ def alone(
     return learned
 
 
+@pytest.fixture(scope="module")
+def lessons(renderer: Renderer) -> dict[str, list[JudgedTurn]]:
+    return {
+        ANN: [a_sample(renderer, number) for number in range(4)],
+        BOB: [a_sample(renderer, number) for number in range(10, 14)],
+        EVE: [a_sample(renderer, number, reward=1) for number in (20, 21)],
+    }
+
+
+@pytest.fixture(scope="module")
+def _everybody(
+    base: Path, lessons: dict[str, list[JudgedTurn]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    place = own(Place(home=tmp_path_factory.mktemp("everybody"), base=base))
+    fill(place, mixed(lessons))
+    place.drain()
+    return place.home
+
+
 @pytest.fixture
-def lessons(samples: Samples) -> dict[str, list[JudgedTurn]]:
-    return {ANN: samples(*range(4)), BOB: samples(*range(10, 16)), EVE: samples(20, 21, reward=1)}
+def everybody(place: Place, _everybody: Path) -> Place:
+    """A home in which all lessons were learned, as they came in."""
+    shutil.copytree(_everybody, place.home, dirs_exist_ok=True)
+    return own(place)
 
 
 def mixed(lessons: dict[str, list[JudgedTurn]]) -> list[JudgedTurn]:
@@ -76,11 +100,9 @@ def mixed(lessons: dict[str, list[JudgedTurn]]) -> list[JudgedTurn]:
 
 
 def test_what_others_teach_changes_nobodys_weights_by_a_bit(
-    place: Place, lessons: dict[str, list[JudgedTurn]], alone: Callable[..., dict[str, bytes]]
+    everybody: Place, lessons: dict[str, list[JudgedTurn]], alone: Callable[..., dict[str, bytes]]
 ) -> None:
-    place = own(place)
-    fill(place, mixed(lessons))
-    place.drain()
+    place = everybody
     for adapter, samples in lessons.items():
         turns = [turn for batch in taught(place, adapter) for turn in batch]
         assert turns == [sample.turn.id for sample in samples]
@@ -143,11 +165,9 @@ def test_a_pause_of_one_adapter_leaves_the_others_learning(place: Place, samples
 
 
 def test_forgetting_a_session_leaves_the_others_adapters_as_they_are(
-    place: Place, lessons: dict[str, list[JudgedTurn]], alone: Callable[..., dict[str, bytes]]
+    everybody: Place, lessons: dict[str, list[JudgedTurn]], alone: Callable[..., dict[str, bytes]]
 ) -> None:
-    place = own(place)
-    fill(place, mixed(lessons))
-    place.drain()
+    place = everybody
     session = lessons[ANN][0].turn.session
     with place.store() as store:
         store.order_forgetting(session, replay=True, now=1.0)

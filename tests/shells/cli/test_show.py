@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit import build
-from afterwit.chat_format.render import Renderer
 from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.home.home import remember_model
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, base = tmp_path_factory.mktemp("home"), tiny_qwen3(tmp_path_factory.mktemp("base"))
     remember_model(home, base)
     (home / "config.toml").write_text("[learner]\ndevice = 'cpu'\nbatch = 1\nmin_batch = 1\nlr = 0.01\n")
-    settings, renderer = load(home=home), Renderer.load(base)
+    settings, renderer = load(home=home), renderer_of(base)
     store = build.store_of_model(settings, home, base)
     store_judged(store, [a_sample(renderer, 0)])
     build.learn_stage(settings, store, build.trainer_of(settings, home, base)).run(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.doctor import mathematics
 from afterwit.doctor.finding import Finding
@@ -18,6 +17,7 @@ from afterwit.learning.trainer import Trainer
 from afterwit.objective import ObjectiveSettings
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 
 SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512)
 
@@ -28,7 +28,7 @@ def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     base = tiny_qwen3(tmp_path_factory.mktemp("base"))
     versions = Versions(root=tmp_path_factory.mktemp("versions"), base=base)
     settings = replace(SETTINGS, lora_rank=request.param)
-    renderer = Renderer.load(base)
+    renderer = renderer_of(base)
     trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
     trainer.begin(now=0.0)
     items, _ = trainer.build([a_sample(renderer, number) for number in range(2)])
@@ -37,7 +37,7 @@ def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def found(trainer: Trainer, frozen: FrozenModels | None = None) -> dict[str, Finding]:
-    renderer = Renderer.load(trainer.versions.base)
+    renderer = renderer_of(trainer.versions.base)
     findings = mathematics.check_mathematics(trainer, renderer, Placement.LAST_USER, frozen)
     return {finding.name: finding for finding in findings}
 

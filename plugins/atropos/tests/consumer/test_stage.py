@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import UpdateRefused
@@ -25,6 +24,7 @@ from afterwit_atropos.settings import AtroposSettings
 from plugins.atropos.tests.consumer.groups import plain_group, with_rows
 from tests.fakes.atropos_server import FakeAtropos, fake_atropos
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 
 SETTINGS = LearnerSettings(
     device="cpu", lora_rank=0, lr=1e-3, batch=4, min_batch=4, max_tokens=64, threads=1, keep_versions=2
@@ -63,7 +63,7 @@ class Bench:
         return Versions(root=self.root, base=self.base)
 
     def consumer(self, **settings: Any) -> Consumer:
-        renderer = Renderer.load(self.base)
+        renderer = renderer_of(self.base)
         chosen = AtroposSettings(url=self.url, **settings)
         return Consumer(
             AtroposServer(url=self.url, timeout_s=30.0),

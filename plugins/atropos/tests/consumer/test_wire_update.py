@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.chat_format.render import Renderer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit_atropos.consumer import Limits, intake
 from afterwit_atropos.group import Profile
 from plugins.atropos.tests.consumer.groups import on_the_wire
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.learning.test_teacher_rows import HINT, given
 from tests.learning.updates import EXACT, furthest, items_of, moved, read_only
 
@@ -40,7 +40,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_update_by_the_wire_is_the_live_loops_own(
     student: Path, base: Path, profile: Profile, objective: ObjectiveSettings
 ) -> None:
-    renderer = Renderer.load(base)
+    renderer = renderer_of(base)
     samples = [
         replace(
             a_sample(renderer, number, reward=int(score), hints=HINT, tokens=5, tau=0.7),

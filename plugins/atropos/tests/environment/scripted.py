@@ -12,11 +12,11 @@ from typing import Any
 
 from aiohttp import web
 
-from afterwit.chat_format.render import Renderer
 from afterwit_atropos.built_in import built_in
 from plugins.atropos.tests.cheats import CHEATS
 from plugins.atropos.tests.solutions import GOOD
 from tests.engines.vllm.recorded import Recorded, chunk
+from tests.fakes.renderers import renderer_of
 
 HINT = "Write down what an empty input must give before you write the code."
 CONTEXT = 16_384
@@ -37,7 +37,7 @@ class Scripted(Recorded):
 
     def __init__(self, model: Path) -> None:
         super().__init__(model)
-        self._renderer = Renderer.load(model)
+        self._renderer = renderer_of(model)
         self._tasks = {task.name: task for task in built_in()}
         self._begun: Counter[str] = Counter()
 

@@ -21,6 +21,7 @@ from plugins.atropos.tests.environment.conftest import Start
 from plugins.atropos.tests.environment.scripted import CONTEXT, Scripted
 from tests.engines.vllm.recorded import listening
 from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.sandbox.boxes import isolated
 from tests.servers.server import Server
 
@@ -35,7 +36,7 @@ async def test_a_policy_that_cheats_gains_nothing_in_any_task(
     run_api: Server, started: Start, tmp_path: Path
 ) -> None:
     model = tiny_qwen3(tmp_path / "model", max_position_embeddings=CONTEXT)
-    renderer, trained = Renderer.load(model), len(built_in()) - 1
+    renderer, trained = renderer_of(model), len(built_in()) - 1
     trainer = AtroposServer(url=run_api.url, timeout_s=60.0)
     trainer.register(
         Registration(

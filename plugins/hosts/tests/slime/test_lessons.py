@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.engines.model_files import fingerprint
 from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
@@ -24,6 +23,7 @@ from afterwit_hosts.slime.lesson import settings_of
 from afterwit_hosts.slime.lessons import Lessons
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import reweighted
+from tests.fakes.renderers import renderer_of
 from tests.learning.stage.learning import Place, states
 from tests.learning.test_served_teacher import FromLogits
 
@@ -34,7 +34,7 @@ def place(base: Path, tmp_path: Path) -> Place:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.toml").write_text(f'model = "{base}"\n[objective]\nsubset = "teacher"\n')
-    renderer = Renderer.load(base)
+    renderer = renderer_of(base)
     store = SqliteStore.open(home / "store.db", fingerprint="tiny")
     store_judged(store, [a_sample(renderer, number) for number in range(4)])
     store.close()
@@ -122,7 +122,7 @@ def test_weights_that_are_not_finite_become_no_version(
 def test_a_turn_that_cannot_train_ends_and_the_others_make_the_batch(
     place: Place, teacher: FromLogits, base: Path
 ) -> None:
-    renderer = Renderer.load(base)
+    renderer = renderer_of(base)
     with place.store() as store:
         store_judged(store, [a_sample(renderer, 9, forced=(True,) * 6), a_sample(renderer, 10)])
     rested: list[float] = []

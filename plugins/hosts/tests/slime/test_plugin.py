@@ -22,6 +22,7 @@ from plugins.hosts.tests.slime.checkout import require_checkout
 from plugins.hosts.tests.slime.in_slime import Likeliest, logits_of, through_slime
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, made
 from tests.fakes.judged_samples import a_sample, store_judged
+from tests.fakes.renderers import renderer_of
 from tests.learning.test_served_teacher import batch
 from tests.several import several
 
@@ -49,7 +50,7 @@ def home(base: Path, tmp_path: Path) -> Path:
     """A home with turns that need no teacher."""
     (tmp_path / "config.toml").write_text(f'model = "{base}"\n[objective]\nobjective = "rl"\n')
     store = SqliteStore.open(tmp_path / "store.db", fingerprint=fingerprint(base))
-    store_judged(store, [a_sample(Renderer.load(base), number) for number in range(4)])
+    store_judged(store, [a_sample(renderer_of(base), number) for number in range(4)])
     store.close()
     return tmp_path
 
