@@ -17,6 +17,7 @@ AfterwitError
 ├── StoreError
 │   ├── StoreMismatch
 │   ├── StoreUnavailable
+│   │   ├── StoreLost
 │   │   └── StoreConflict
 │   ├── TurnNotFound
 │   ├── TurnAmbiguous
@@ -120,6 +121,10 @@ class StoreMismatch(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store can neither read nor write now: its disk is full, or another process locks it."""
+
+
+class StoreLost(StoreUnavailable):
+    """The connection to the database is gone. A call that was being stored may be stored: repeat it soon."""
 
 
 class StoreConflict(StoreUnavailable):

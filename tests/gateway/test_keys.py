@@ -119,8 +119,9 @@ async def test_keys_stay_known_while_the_store_fails_but_nobody_may_call_before_
     keys = Keys(CHAT)
     cache = keys.cache()
     keys.fails = True
-    with pytest.raises(StoreError):
+    with pytest.raises(RequestError) as refused:
         await cache.refresh()
+    assert refused.value.status == 503
     keys.fails = False
     await cache.refresh()
     keys.fails, keys.now = True, 10.0

@@ -7,8 +7,12 @@ import asyncio
 import httpx
 import pytest
 
+from afterwit.errors import StoreLost
+from afterwit.gateway.auth import KeyCache
+from afterwit.gateway.context import Fault
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import Reason, State
+from afterwit.store import AsyncStore
 from afterwit.turn import Finish, Kind
 from tests.gateway.serving import TOOL, USER, Serving, serving
 
@@ -186,6 +190,53 @@ async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_
     assert sentences["store"].startswith("Turns are served but not recorded")
     metrics = (await gateway.http.get(gateway.url.removesuffix("/v1") + "/metrics")).text
     assert "afterwit_unrecorded_turns_total 1.0" in metrics
+
+
+class Losing:
+    """A store whose first calls lose the connection, `before` or `after` they are stored, or are silent."""
+
+    def __init__(self, store: AsyncStore, *losses: str | None) -> None:
+        self._store, self._losses, self.along = store, list(losses), store.along
+
+    async def call(self, work):
+        loss = self._losses.pop(0) if self._losses else None
+        if loss == "silent":
+            await asyncio.sleep(3600)
+        found = None if loss == "before" else await self._store.call(work)
+        if loss is not None:
+            raise StoreLost("the connection is gone")
+        return found
+
+
+@pytest.mark.parametrize("losses", [("before",), ("after", None, "after"), (None, "before")])
+async def test_a_response_is_recorded_once_though_the_connection_to_the_store_is_lost_for_a_moment(
+    gateway: Serving, losses
+):
+    parts = gateway.app.gateway
+    parts.store = Losing(gateway.store, *losses)
+    answer = await gateway.ask()
+    assert answer.status_code == 200
+    assert [record.turn.id for record in await gateway.records()] == [answer.headers["x-afterwit-turn"]]
+    assert "store" not in parts.faults
+
+
+async def test_a_silent_store_that_is_known_to_fail_holds_a_request_for_a_second_and_not_longer(
+    gateway: Serving,
+):
+    parts = gateway.app.gateway
+    parts.faults["store"] = Fault("It fails.", gateway.clock())
+    parts.store = Losing(gateway.store, "silent")
+    assert (await asyncio.wait_for(gateway.ask(), 10)).status_code == 200
+
+
+async def test_before_the_keys_were_read_a_store_that_is_gone_is_a_503_everywhere(gateway: Serving):
+    parts = gateway.app.gateway
+    parts.store = Losing(gateway.store, *["before"] * 9)
+    parts.keys = KeyCache(
+        lambda: parts.store.call(lambda store: store.keys()), refresh_s=2.0, now=gateway.clock
+    )
+    answers = [await gateway.ask(), await gateway.http.get(gateway.url.removesuffix("/v1") + "/healthz")]
+    assert [answer.status_code for answer in answers] == [503, 503]
 
 
 async def test_32_conversations_at_once_are_recorded_each_in_its_own_session(tmp_path, renderer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -27,8 +28,10 @@ GROUP_HEADER = "x-session-group"
 _FAMILY = re.compile(r"[a-z0-9._-]+")
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-PATIENCE_S = 0.5
-"""Seconds that requests wait for keys to be read again."""
+PATIENCE_S, FIRST_S = 0.5, 12.0
+"""Seconds that requests wait for keys to be read again, and for the first time."""
+
+log = logging.getLogger("afterwit.gateway")
 
 LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
@@ -134,7 +137,7 @@ class KeyCache:
         """Read the keys again if they are too old. The old ones stay if the store fails or takes longer than
         `PATIENCE_S`: a locked store must not stop requests that need no store.
 
-        Raises StoreError if the keys were never read: no one may call before that.
+        Raises 503 if the keys were never read: no one may call before that.
         """
         if self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s:
             return
@@ -143,16 +146,16 @@ class KeyCache:
             self._reading = asyncio.ensure_future(self._renew())
             self._patient_until = now + PATIENCE_S
         reading, left_s = self._reading, max(self._patient_until - now, 0.0)
-        await asyncio.wait({reading}, timeout=None if self._read_at is None else left_s)
+        await asyncio.wait({reading}, timeout=FIRST_S if self._read_at is None else left_s)
         if self._read_at is None:
-            reading.result()
+            raise RequestError(503, "store_unavailable", "The store does not answer: no key is known yet.")
 
     async def _renew(self) -> None:
         try:
             keys = list(await self._read())
-        except StoreError:
+        except StoreError as error:
             if self._read_at is None:
-                raise
+                log.error("the keys cannot be read: %s", error)
             return
         valid = (key for key in keys if key.revoked is None)
         self._callers = {key.hash: Caller(name=key.name, scopes=frozenset(key.scopes)) for key in valid}

@@ -21,7 +21,7 @@ from afterwit.dialects.request import RequestLimits
 from afterwit.dialects.response import Usage
 from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine
-from afterwit.errors import StoreError, StoreUnavailable
+from afterwit.errors import StoreError, StoreLost, StoreUnavailable
 from afterwit.gateway.auth import KeyCache
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
@@ -43,6 +43,12 @@ READERS = 4
 WITHIN_S = 0.01
 """Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
 if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
+
+STORE_WITHIN_S, LOST_TRIES, TRY_AGAIN_S = 15.0, 12, 0.25
+"""Seconds that a request waits for the store, which itself waits ten for another process; tries at a store
+whose connection is lost, and the seconds between them."""
+STILL_FAILING_S = 1.0
+"""Seconds that a request waits, once, for a store that is known to fail."""
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -116,12 +122,21 @@ class Gateway:
             raise StoreUnavailable(f"no answer within {within_s:g} seconds") from error
 
     async def try_store(self, work: Callable[[Store], T]) -> T | None:
-        """The store's result, None if it fails. /readyz shows the fault until a turn is recorded again."""
-        try:
-            return await self.store.call(work)
-        except StoreError as error:
-            self._store_failed(error)
-            return None
+        """The store's result, None if it fails or is silent. `work` is repeated if the connection is lost.
+
+        /readyz shows the fault until a turn is recorded again.
+        """
+        is_failing = "store" in self.faults
+        within_s, tries = (STILL_FAILING_S, 1) if is_failing else (STORE_WITHIN_S, LOST_TRIES)
+        for left in reversed(range(tries)):
+            try:
+                return await self.read(work, within_s=within_s)
+            except StoreError as error:
+                if not (left and isinstance(error, StoreLost)):
+                    self._store_failed(error)
+                    return None
+            await asyncio.sleep(TRY_AGAIN_S)
+        return None
 
     def _store_failed(self, error: StoreError) -> None:
         """Log the first failure of the store; keep the newest for /readyz."""

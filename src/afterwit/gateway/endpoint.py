@@ -25,7 +25,7 @@ from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
 from afterwit.gateway.binder import bind_request
-from afterwit.gateway.context import CALLER, HEADERS, Gateway
+from afterwit.gateway.context import CALLER, HEADERS, STORE_WITHIN_S, Gateway
 from afterwit.gateway.limits import parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import PreparedRequest, check_model, check_request, count_tokens, prepare
 from afterwit.gateway.respond import RunningResponse
@@ -200,7 +200,7 @@ def _owned(store: Store, names: Collection[str], caller: Caller) -> list[str]:
 
 async def _read(gateway: Gateway, work: Callable[[Store], T]) -> T:
     try:
-        return await gateway.store.call(work)
+        return await gateway.read(work, within_s=STORE_WITHIN_S)
     except TurnNotFound:
         raise
     except StoreError as error:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
 from afterwit.gateway.auth import Permission, owner_of
-from afterwit.gateway.context import CALLER, Gateway
+from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.ids import choice_turn, turn_of_response
 from afterwit.lifecycle import State
@@ -59,7 +59,7 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
         return store.feedback(turn, feedback, now=now)
 
     try:
-        state, trains = await gateway.store.call(record)
+        state, trains = await gateway.read(record, within_s=STORE_WITHIN_S)
     except TurnNotFound as error:
         if "store" in gateway.faults:  # the turn may have been served, and not recorded
             raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error

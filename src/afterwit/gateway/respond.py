@@ -197,10 +197,13 @@ class RunningResponse:
                 teaches=request.teaches,
                 adapter=request.adapter,
             )
-            now = gateway.now()
+            now, tried = gateway.now(), False
 
             def write(store: Store) -> bool:
-                store_turn(store, bound, turn, own=request.turns, now=now)
+                nonlocal tried
+                if not (tried and store.scopes([turn.id])):  # a commit may have outlived its connection
+                    tried = True
+                    store_turn(store, bound, turn, own=request.turns, now=now)
                 return True
 
             if await gateway.try_store(write):

@@ -25,6 +25,7 @@ from afterwit.errors import (
     SettingError,
     StoreConflict,
     StoreError,
+    StoreLost,
     StoreMismatch,
     StoreUnavailable,
 )
@@ -106,7 +107,7 @@ IN_WORDS: Mapping[tuple[type[Exception], ...], tuple[type[StoreError], str, str]
         "cannot be written",
         "Check what the user of store.url may do, and that the server is no standby.",
     ),
-    (psycopg.OperationalError, psycopg.InterfaceError): (StoreUnavailable, "does not answer", ""),
+    (psycopg.OperationalError, psycopg.InterfaceError): (StoreLost, "does not answer", ""),
 }  # fmt: skip
 """By psycopg's errors, the first that fits: our error, the problem with the store, the remedy."""
 
