@@ -2,6 +2,9 @@
 
 intervals   of a share, of the difference of two shares, of a mean
 progress    sessions in the order in which they began, cut into periods of equal size
+
+The answer may be read every day, so only a few sizes are tested: 20 sessions, 30, 45, and so on. At the j-th
+of them the level is `LEVEL` / (j (j + 1)), which sums to `LEVEL` over all that there will ever be.
 """
 
 from __future__ import annotations
@@ -12,20 +15,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from random import Random
+from statistics import NormalDist
 
 PERIODS = 6
 """Periods at most."""
 LEAST_SESSIONS = 5
 """Sessions of a period: fewer periods rather than smaller ones."""
 
+LEVEL = 0.05
+"""Chance that the change is ever claimed to be another than it is."""
+FIRST_LOOK, GROWTH = 20, 1.5
+"""Sessions of the first test, and how many times as many the next has."""
+FIRST_SESSIONS, LAST_SESSIONS = 40, 100
+"""Sessions of the beginning, at most a third of all, and of the end, at most the others."""
 Z = 1.959963984540054
 """The standard normal quantile at 0.975."""
-DRAWS = 2000
-"""Resamples of a bootstrap, at most."""
-MOST_VALUES = 2_000_000
-"""Values that a bootstrap draws in all, so that it stays a matter of a second."""
-LEAST_DRAWS = 200
+IMAGINED = 2.0
+"""Complaints by which a variance is drawn to that of counts that are independent of each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,8 @@ class PersonRequest:
     complaint: bool
     at: float
     """When it ended, in seconds since the epoch."""
+    began: float = 0.0
+    """When its session began. By their ends, short answers would come first of what ran together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +60,10 @@ class Period:
     """Sessions with a complaint."""
     requests: int
     complaints: int
-    counts: tuple[int, ...]
-    """Complaints of each session."""
     share_interval: Interval
     """Of the share of sessions with a complaint."""
+    per_session_interval: Interval
+    """Of the complaints a session."""
 
     @property
     def share(self) -> float:
@@ -65,11 +73,6 @@ class Period:
     def per_session(self) -> float:
         """Complaints a session."""
         return self.complaints / self.sessions
-
-    @property
-    def per_session_interval(self) -> Interval:
-        """Of the complaints a session, by resampling sessions: up to a second of work."""
-        return bootstrap_mean(self.counts, seed=self.sessions)
 
 
 class Trend(StrEnum):
@@ -90,32 +93,60 @@ class Trend(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How complaints went over time."""
+    """How complaints went over time. What is said of the change is of the sessions at the last test."""
 
     periods: tuple[Period, ...]
+    """Of all sessions."""
+    first: tuple[int, int] = (0, 0)
+    """How many of how many of the first sessions had a complaint."""
+    last: tuple[int, int] = (0, 0)
     change: Interval
-    """Of the last period's share of sessions with a complaint minus the first's."""
-
-    @property
-    def trend(self) -> Trend:
-        """Whether a smaller share of sessions has a complaint than at first."""
-        return Trend.of(self.change)
+    """Of the last share minus the first. Those of all tests hold the true changes together, with 95 %."""
+    trend: Trend
+    """Whether fewer sessions have a complaint than at first: by the change, or by the trend over all."""
 
 
 def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Progress:
-    """Progress over these requests, in any order. Fewer than two periods show no change."""
+    """Progress over these requests, in any order. Fewer than 20 sessions show no change."""
     grouped: dict[str, list[PersonRequest]] = defaultdict(list)
-    for request in sorted(requests, key=lambda request: request.at):
+    for request in sorted(requests, key=lambda request: (request.began, request.at)):
         grouped[request.session].append(request)
     sessions = list(grouped.values())
     count = max(1, min(periods, len(sessions) // LEAST_SESSIONS))
     edges = [len(sessions) * at // count for at in range(count + 1)]
     found = tuple(_period(sessions[start:end]) for start, end in pairwise(edges) if end > start)
-    if len(found) < 2:
-        return Progress(periods=found, change=Interval(low=-1.0, high=1.0))
-    first, last = found[0], found[-1]
-    change = difference_interval((first.complaining, first.sessions), (last.complaining, last.sessions))
-    return Progress(periods=found, change=change)
+    size, z = _last_look(len(sessions))
+    complained = [any(request.complaint for request in session) for session in sessions[:size]]
+    beginning = complained[: min(size // 3, FIRST_SESSIONS)]
+    end = complained[max(len(beginning), size - LAST_SESSIONS) :]
+    first, last = (sum(beginning), len(beginning)), (sum(end), len(end))
+    change = difference_interval(first, last, z=z)
+    trend = Trend.of(change)
+    return Progress(
+        periods=found,
+        first=first,
+        last=last,
+        change=change,
+        trend=_over_all(complained, z) if trend is Trend.UNCLEAR else trend,
+    )
+
+
+def _last_look(sessions: int) -> tuple[int, float]:
+    """The size of the last test, 0 before the first, and the normal quantile at its level, of two sides."""
+    size, look = 0, 0
+    while (following := math.ceil(FIRST_LOOK * GROWTH**look)) <= sessions:
+        size, look = following, look + 1
+    return size, NormalDist().inv_cdf(1 - LEVEL / (2 * look * (look + 1))) if look else Z
+
+
+def _over_all(complained: Sequence[bool], z: float) -> Trend:
+    """Whether complaints have early or late places, by the sum of their ranks (Wilcoxon)."""
+    size, count = len(complained), sum(complained)
+    spread = math.sqrt(count * (size - count) * (size + 1) / 12)
+    beyond = sum(rank for rank, bad in enumerate(complained, 1) if bad) - count * (size + 1) / 2
+    if not spread or abs(beyond) <= z * spread:
+        return Trend.UNCLEAR
+    return Trend.MORE if beyond > 0 else Trend.LESS
 
 
 def by(requests: Iterable[PersonRequest], key: Callable[[PersonRequest], str]) -> dict[str, Progress]:
@@ -138,8 +169,8 @@ def _period(sessions: Sequence[Sequence[PersonRequest]]) -> Period:
         complaining=complaining,
         requests=len(ends),
         complaints=sum(complaints),
-        counts=tuple(complaints),
         share_interval=wilson_interval(complaining, len(sessions)),
+        per_session_interval=mean_interval(complaints),
     )
 
 
@@ -155,7 +186,7 @@ class Interval:
             raise ValueError(f"an interval from {self.low} to {self.high}")
 
 
-def wilson_interval(count: int, of: int) -> Interval:
+def wilson_interval(count: int, of: int, *, z: float = Z) -> Interval:
     """The interval of a share, from `count` of `of` (Wilson, "Probable inference, the law of succession, and
     statistical inference", JASA 22, 1927). Nothing is known of 0 of 0.
 
@@ -165,16 +196,16 @@ def wilson_interval(count: int, of: int) -> Interval:
         raise ValueError(f"{count} of {of}")
     if of == 0:
         return Interval(low=0.0, high=1.0)
-    share, z2 = count / of, Z * Z / of
+    share, z2 = count / of, z * z / of
     middle = (share + z2 / 2) / (1 + z2)
-    half = Z / (1 + z2) * math.sqrt(share * (1 - share) / of + z2 / (4 * of))
+    half = z / (1 + z2) * math.sqrt(share * (1 - share) / of + z2 / (4 * of))
     return Interval(
         low=0.0 if count == 0 else max(0.0, middle - half),
         high=1.0 if count == of else min(1.0, middle + half),
     )
 
 
-def difference_interval(early: tuple[int, int], late: tuple[int, int]) -> Interval:
+def difference_interval(early: tuple[int, int], late: tuple[int, int], *, z: float = Z) -> Interval:
     """The interval of the late share minus the early one; each is (count, of).
 
     Method 10 of Newcombe, "Interval estimation for the difference between independent proportions",
@@ -182,23 +213,24 @@ def difference_interval(early: tuple[int, int], late: tuple[int, int]) -> Interv
     """
     if not (early[1] and late[1]):
         return Interval(low=-1.0, high=1.0)
-    (p1, one), (p2, two) = ((count / of, wilson_interval(count, of)) for count, of in (late, early))
+    (p1, one), (p2, two) = ((count / of, wilson_interval(count, of, z=z)) for count, of in (late, early))
     return Interval(
         low=p1 - p2 - math.hypot(p1 - one.low, two.high - p2),
         high=p1 - p2 + math.hypot(one.high - p1, p2 - two.low),
     )
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int) -> Interval:
-    """The interval of the mean of independent values, by resampling them (Efron's percentiles).
+def mean_interval(counts: Sequence[int]) -> Interval:
+    """The interval of the mean of independent counts: the means from which this one is at most `Z` standard
+    errors away, with a variance in proportion to the mean (the score interval of a quasi-Poisson count).
 
-    The same seed gives the same interval. The interval of one value is the value itself.
-    ValueError without values.
+    So it is not a point where all counts are 0. ValueError without counts.
     """
-    if not values:
-        raise ValueError("the mean of no values")
-    random, size = Random(seed), len(values)
-    draws = min(DRAWS, max(LEAST_DRAWS, MOST_VALUES // size))
-    means = sorted(math.fsum(random.choices(values, k=size)) / size for _ in range(draws))
-    tail = (draws - 1) * 0.025
-    return Interval(low=means[math.floor(tail)], high=means[math.ceil(draws - 1 - tail)])
+    if not counts:
+        raise ValueError("the mean of no counts")
+    size, total = len(counts), sum(counts)
+    mean = total / size
+    spread = math.fsum((count - mean) ** 2 for count in counts)
+    half = Z * Z * (spread + IMAGINED) / (total + IMAGINED) / (2 * size)
+    root = math.sqrt(half * half + 2 * half * mean)
+    return Interval(low=max(0.0, mean + half - root) if total else 0.0, high=mean + half + root)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.progress import Interval, bootstrap_mean, difference_interval, wilson_interval
+from afterwit.progress import Interval, difference_interval, mean_interval, wilson_interval
 
 
 def wilson_by_roots(count: int, of: int) -> tuple[float, float]:
@@ -54,24 +54,34 @@ def test_of_nothing_nothing_is_known():
 def test_counts_that_cannot_be_are_refused(count, of):
     with pytest.raises(ValueError, match="of"):
         wilson_interval(count, of)
-    with pytest.raises(ValueError, match="mean of no values"):
-        bootstrap_mean([], seed=0)
+    with pytest.raises(ValueError, match="mean of no counts"):
+        mean_interval([])
     with pytest.raises(ValueError, match="from 2 to 1"):
         Interval(low=2, high=1)
 
 
-def test_the_bootstrap_of_many_values_is_the_normal_interval_of_their_mean():
+def test_the_interval_of_many_counts_is_the_normal_one_of_their_mean():
     random = Random(1)
     values = [random.choice((0, 0, 0, 1, 2)) for _ in range(2000)]
     mean = math.fsum(values) / len(values)
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / len(values)
-    found = bootstrap_mean(values, seed=3)
-    assert found.low == pytest.approx(mean - 1.96 * error, abs=0.3 * error)
-    assert found.high == pytest.approx(mean + 1.96 * error, abs=0.3 * error)
+    found = mean_interval(values)
+    assert found.low == pytest.approx(mean - 1.96 * error, abs=0.1 * error)
+    assert found.high == pytest.approx(mean + 1.96 * error, abs=0.1 * error)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 9))
-def test_the_bootstrap_lies_within_its_values_and_repeats_itself(values, seed):
-    found = bootstrap_mean(values, seed=seed)
-    assert min(values) <= found.low <= found.high <= max(values)
-    assert found == bootstrap_mean(values, seed=seed)
+@pytest.mark.parametrize("sessions", [10, 30])
+@pytest.mark.parametrize("mean", [0.05, 0.2, 0.6])
+def test_where_few_complain_the_interval_of_their_mean_still_holds_it(sessions: int, mean: float):
+    random, held, draws = Random(2), 0, 400
+    for _ in range(draws):
+        counts = [sum(random.random() < mean / 3 for _ in range(3)) for _ in range(sessions)]
+        found = mean_interval(counts)
+        held += found.low <= mean <= found.high
+    assert held >= 0.9 * draws
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+def test_the_interval_of_a_mean_holds_the_mean_and_is_never_a_point(values):
+    found = mean_interval(values)
+    assert 0 <= found.low <= math.fsum(values) / len(values) < found.high

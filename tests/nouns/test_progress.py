@@ -1,8 +1,15 @@
 """Complaints a session over time."""
 
+import math
+from itertools import pairwise
+from random import Random
+
 import pytest
 
 from afterwit.progress import Interval, PersonRequest, Trend, by, progress
+
+LOOKS = (20, 30, 45, 68, 102, 152, 228)
+"""The sizes that are tested, up to 300."""
 
 
 def request(session: int, *, complaint: bool = False, at: float | None = None, **more: str) -> PersonRequest:
@@ -28,6 +35,52 @@ def test_more_complaints_are_called_so_and_a_few_sessions_prove_nothing():
     assert progress([request(n, complaint=n >= 30) for n in range(60)]).trend is Trend.MORE
     assert progress([request(n, complaint=n < 2) for n in range(12)]).trend is Trend.UNCLEAR
     assert progress([request(n) for n in range(60)]).trend is Trend.UNCLEAR
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_in_a_home_without_change_less_is_seldom_claimed_however_often_one_looks(share: float):
+    random, claimed, homes = Random(0), 0, 150
+    for _ in range(homes):
+        requests = [request(n, complaint=random.random() < share) for n in range(LOOKS[-1])]
+        claimed += any(progress(requests[:size], periods=1).trend is Trend.LESS for size in LOOKS)
+    assert claimed <= 0.05 * homes + 2 * math.sqrt(0.05 * 0.95 * homes)
+
+
+def test_between_two_tests_the_answer_stays_so_that_a_daily_look_sees_no_more_than_the_tests():
+    random = Random(1)
+    requests = [request(n, complaint=random.random() < 0.7 - n / 300) for n in range(152)]
+    for size, following in pairwise(LOOKS):
+        answers = {
+            (found.trend, found.change)
+            for until in range(size, min(following, len(requests) + 1), 5)
+            for found in [progress(requests[:until], periods=1)]
+        }
+        assert len(answers) <= 1
+
+
+def test_a_slow_decline_is_found_by_the_trend_over_all_and_one_of_long_ago_by_the_first_and_the_last():
+    slow = [request(n, complaint=n % 10 < 7 - n // 50) for n in range(228)]
+    assert progress(slow).trend is Trend.LESS
+    soon = [request(n, complaint=n % 10 < (7 if n < 30 else 2)) for n in range(1200)]
+    assert progress(soon).trend is Trend.LESS
+
+
+def test_of_sessions_that_ran_together_those_that_came_first_count_as_the_first():
+    """All sixteen of a round come at once, and short answers, which nobody complains of, end first."""
+    requests = []
+    for turn, complaints in enumerate((16, 15, 8, 8)):
+        for n in range(16):
+            bad = n < complaints
+            began, ended = 1000 * turn + n, 1000 * turn + 100 * bad + n
+            requests.append(
+                PersonRequest(
+                    session=f"{turn}-{n}", source="a", kind="text", complaint=bad, at=ended, began=began
+                )
+            )
+    found = progress(requests)
+    assert [period.complaining for period in progress(requests, periods=4).periods] == [16, 15, 8, 8]
+    assert found.trend is Trend.LESS
+    assert found.first == (15, 15)
 
 
 @pytest.mark.parametrize("sessions", [0, 1, 9])

@@ -10,8 +10,8 @@ from afterwit.lifecycle import State
 from afterwit.page import html as words
 from afterwit.page import plot
 from afterwit.page.lists import tokens_of
-from afterwit.page.overview import LEAST_REQUESTS, approved, helping, metrics, shares
-from afterwit.progress import PersonRequest
+from afterwit.page.overview import approved, helping, metrics, shares
+from afterwit.progress import PersonRequest, progress
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
@@ -64,20 +64,21 @@ def test_a_flat_curve_lies_in_the_middle():
     assert "M6.0 48.0L314.0 48.0" in plot.line([(0.0, 0.0), (1.0, 0.0)], title="flat")
 
 
-def requests(bad: int, of: int) -> list[PersonRequest]:
-    return [
-        PersonRequest(session=f"s{n}", source="laptop", kind="text", complaint=n < bad, at=float(n))
-        for n in range(of)
-    ]
+def test_whether_it_helps_is_what_progress_answers():
+    def requests(first: int, newest: int) -> list[PersonRequest]:
+        bad = [*(n < first for n in range(100)), *(n < newest for n in range(100))]
+        some = {"source": "laptop", "kind": "text"}
+        return [
+            PersonRequest(session=f"s{n}", complaint=each, at=float(n), **some) for n, each in enumerate(bad)
+        ]
 
-
-def test_whether_it_helps_is_said_only_if_the_difference_is_no_chance():
-    assert helping([], [], LEAST_REQUESTS - 1) is None
-    for first, newest, answer in ((60, 10, "Yes"), (10, 60, "No"), (30, 28, "It cannot be told")):
-        found = helping(requests(first, 100), requests(newest, 100), 200)
+    assert helping(progress(requests(5, 5)[:19])) is None
+    for first, newest, answer in ((60, 10, "Yes"), (10, 90, "No")):
+        whole = progress(requests(first, newest))
+        found = helping(whole)
         assert found is not None
         assert found.answer.startswith(answer)
-        assert (found.first[0], found.newest[0]) == (first, newest)
+        assert found.whole is whole
 
 
 def test_shares_are_of_whole_runs_and_end_with_the_newest():

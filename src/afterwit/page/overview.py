@@ -15,7 +15,7 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
-from afterwit.progress import Interval, PersonRequest, Trend, difference_interval, wilson_interval
+from afterwit.progress import PersonRequest, Progress, Trend, progress, wilson_interval
 from afterwit.promotion.events import Event
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
@@ -27,10 +27,8 @@ LOG_LINES = 200
 """The newest turns, or requests, versions and lines that each view reads."""
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
-WINDOW = 100
-"""Requests that are compared: the first ones with the newest."""
-LEAST_REQUESTS = 20
-"""Requests from which on there is anything to say."""
+FIRST, NEWEST = 200, 5_000
+"""Requests of which it is decided whether people complain less: the first and the newest."""
 FIRST_METRICS = (
     *("loss", "rl", "opd", "combine", "reference_kl", "entropy"),
     *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
@@ -69,14 +67,17 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = stages_of(gateway, store.statuses())
-    asked = first = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
-    if len(asked) == OVERVIEW_TURNS:
-        first = requests_of(store.all_episodes(limit=WINDOW, newest=False))
+    ended = store.all_episodes(limit=NEWEST)
+    asked = requests_of(ended)[-OVERVIEW_TURNS:]
+    if len(ended) == NEWEST:
+        known = {each.turn for each in ended}
+        first = store.all_episodes(limit=FIRST, newest=False)
+        ended = [*(each for each in first if each.turn not in known), *ended]
     _, good, bad, _ = found(outcomes)
     return {
         "learning": learning(versions, counts, stages, pause),
         "pause": pause,
-        "helping": helping(first, asked, len(asked)),
+        "helping": helping(progress(requests_of(ended))),
         "requests": len(asked),
         "complaints": complaints(asked),
         "bad": bad,
@@ -223,26 +224,16 @@ def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: 
 
 
 class Helping(NamedTuple):
-    """Whether complaints became fewer. A share is (how many, of how many)."""
+    """Whether complaints became fewer, in words, and the sessions by which it was decided."""
 
     answer: str
-    first: tuple[int, int]
-    newest: tuple[int, int]
-    change: Interval
-    """Of the newest share minus the first (95 %)."""
+    whole: Progress
 
 
-def helping(first: Sequence[PersonRequest], newest: Sequence[PersonRequest], ended: int) -> Helping | None:
-    """Whether people complain of fewer requests than at first; None while too few ended.
-
-    The two windows do not overlap: of few requests, each is half.
-    """
-    size = min(WINDOW, ended // 2)
-    if ended < LEAST_REQUESTS:
-        return None
-    then, now = ((sum(each.complaint for each in some), size) for some in (first[:size], newest[-size:]))
-    change = difference_interval(then, now)
-    return Helping(ANSWERS[Trend.of(change)], then, now, change)
+def helping(whole: Progress) -> Helping | None:
+    """Whether people complain in fewer sessions than at first, as `afterwit progress` answers; None while too
+    few ended."""
+    return Helping(ANSWERS[whole.trend], whole) if whole.first[1] else None
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:

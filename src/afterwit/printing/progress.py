@@ -51,12 +51,8 @@ def print_progress(home: Path, *, json: bool, png: Path | None) -> None:
 
 
 def _facts(whole: Progress) -> dict[str, Any]:
-    periods = [
-        {name: value for name, value in asdict(period).items() if name != "counts"}
-        | {"per_session": period.per_session, "per_session_interval": asdict(period.per_session_interval)}
-        for period in whole.periods
-    ]
-    return {"periods": periods, "change": asdict(whole.change), "trend": whole.trend}
+    periods = [asdict(period) | {"per_session": period.per_session} for period in whole.periods]
+    return asdict(whole) | {"periods": periods}
 
 
 def _shown(parts: Parts) -> Iterator[Text | Table]:
@@ -66,10 +62,11 @@ def _shown(parts: Parts) -> Iterator[Text | Table]:
         yield Text("no conversation has come to an end with words of a person yet: there is nothing to count")
         return
     answer = f"{ANSWER[Trend.UNCLEAR]}: too few sessions."
-    if len(whole.periods) > 1:
+    (early, of), (late, of_late) = whole.first, whole.last
+    if of:
         answer = (
-            f"{ANSWER[whole.trend]}: {whole.periods[0].share:.0%} of the first sessions had a complaint, "
-            f"{whole.periods[-1].share:.0%} of the last (change {100 * whole.change.low:+.0f} to "
+            f"{ANSWER[whole.trend]}: {early / of:.0%} of the first {of} sessions had a complaint, "
+            f"{late / of_late:.0%} of the last {of_late} (change {100 * whole.change.low:+.0f} to "
             f"{100 * whole.change.high:+.0f} points)."
         )
     yield Text(answer, style="bold")

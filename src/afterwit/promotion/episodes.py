@@ -63,6 +63,8 @@ class Episode:
     """The adapter that served its last turn."""
     at: float = 0.0
     """The time at which the store recorded it, in seconds since the epoch."""
+    began: float = 0.0
+    """The time at which its session's first turn was asked for; 0 if it was not read."""
 
 
 def closes(next_state: NextState | None) -> bool:

@@ -146,6 +146,7 @@ def requests_of(episodes: Iterable[Episode]) -> list[PersonRequest]:
             kind=each.kind,
             complaint=each.complaint,
             at=each.at,
+            began=each.began,
         )
         for each in episodes
         if each.bad is not BadEnd.NO_END

@@ -55,6 +55,8 @@ LINEAGE = """
 CHOICE = "o.session = t.session AND o.prompt_hash = t.prompt_hash AND o.created = t.created AND o.id <> t.id"
 """Whether `o` is another choice of the request that `t` answers."""
 
+BEGAN = "coalesce((SELECT min(t.created) FROM turns t WHERE t.session = e.session), e.at)"
+
 UNENDED = f"""
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
     WHERE t.state = 'OPEN' AND t.kind = 'main' AND t.created < ? AND c.finish = 'tool_calls'
@@ -82,7 +84,7 @@ class Promotion(Reading):
 
         `steps` are its turns: an episode that seemed to end with an earlier step is deleted.
         """
-        here, row = marks(len(steps)), {**columns_of(ended, but=("approved",)), "at": now}
+        here, row = marks(len(steps)), {**columns_of(ended, but=("approved", "began")), "at": now}
         with self._db.transaction():
             self._db.hold(PROMOTION)
             self._db.execute(
@@ -125,12 +127,13 @@ class Promotion(Reading):
             learned = f"version > {of_alarm('version')} AND version NOT IN (SELECT number FROM lineage)"
             sql, values = f"{LINEAGE} {sql} AND {learned}", (after, *values, *named)
         rows = self._db.rows(f"{sql} ORDER BY number", values)
-        return [read(Episode, row, approved=()) for row in rows]
+        return [read(Episode, row, approved=(), began=0.0) for row in rows]
 
     def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[Episode]:
         """All episodes, or the newest or the first `limit`, in the order in which they ended."""
         order, most = "DESC" if newest else "ASC", ALL if limit is None else limit
-        rows = self._db.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", (most,))
+        sql = f"SELECT *, {BEGAN} AS began FROM episodes e ORDER BY number {order} LIMIT ?"
+        rows = self._db.rows(sql, (most,))
         return [read(Episode, row, approved=()) for row in (reversed(rows) if newest else rows)]
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:

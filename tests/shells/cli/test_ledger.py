@@ -143,7 +143,7 @@ def used(home: Path) -> Path:
 def test_progress_answers_in_words_with_intervals_and_parts(used: Path) -> None:
     found = text("progress", home=used)
     assert (
-        "You correct it less than at first: 100% of the first sessions had a complaint, 0% of the last"
+        "You correct it less than at first: 100% of the first 15 sessions had a complaint, 50% of the last 30"
         in found
     )
     assert "phone, early" in found
