@@ -17,6 +17,7 @@ from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, nam
 
 if TYPE_CHECKING:
     from afterwit.config import Settings
+    from afterwit.printing.terminal import Working
     from afterwit.store import Filter, Store
 
 keys_app = typer.Typer(
@@ -30,6 +31,7 @@ store_app = typer.Typer(
 
 SHOWN = 20
 """The most bad lines that are listed."""
+WRITING = "writing rows"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
 
@@ -46,10 +48,11 @@ def backup(
     """
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
+    from afterwit.printing.terminal import working
 
     folder = home_of(home)
-    with store_of(home) as store:
-        copied = back_up(folder, store, file, now=time.time())
+    with store_of(home) as store, working("copying the turns") as line:
+        copied = back_up(folder, store, file, now=time.time(), progress=line.step)
     print(
         f"{file}: {copied.size / 2**20:.1f} MiB, {copied.versions} versions, {copied.with_weights} of them "
         "with weights; the model itself is not in it"
@@ -67,10 +70,11 @@ def restore(
     from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import restore_home
     from afterwit.home.home import remembered_model
-    from afterwit.printing.terminal import moment
+    from afterwit.printing.terminal import moment, working
 
     folder = home_of(home)
-    header = restore_home(file, folder)
+    with working("unpacking it and comparing every file with its hash"):
+        header = restore_home(file, folder)
     print(f"{folder} is as it was at {moment(header.created)}")
     if section_of_home(folder, "store").store.url is not None:
         print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
@@ -107,6 +111,7 @@ def merge(
     from afterwit.config import home_of, load
     from afterwit.home.merge import write_merged
     from afterwit.home.model import model_folder
+    from afterwit.printing.terminal import working
 
     folder = home_of(home)
     settings = load(home=folder)
@@ -114,7 +119,8 @@ def merge(
     versions.follow()
     with store_of(home) as store:
         number = store.latest_published() if version is None else version
-    write_merged(versions, number, out)
+    with working(f"merging version {number} into the model's weights"):
+        write_merged(versions, number, out)
     print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
 
 
@@ -236,6 +242,7 @@ def export(
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
+    from afterwit.printing.terminal import working
     from afterwit.store import Filter
 
     if format not in (WHOLE, *FORMATS):
@@ -245,27 +252,41 @@ def export(
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
     settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
     path = file or out
-    with store_of(home) as store, nullcontext(sys.stdout.buffer) if path is None else private(path) as stream:
-        written = _write(store, where, stream, format, settings)
+    with (
+        store_of(home) as store,
+        nullcontext(sys.stdout.buffer) if path is None else private(path) as stream,
+        nullcontext() if path is None and sys.stdout.isatty() else working(WRITING) as line,
+    ):
+        written = _write(store, where, stream, format, settings, line)
         stream.flush()
     print(written, file=sys.stderr)
 
 
 def _write(
-    store: Store, where: Filter, stream: BinaryIO, format: str, settings: Callable[[], Settings]
+    store: Store,
+    where: Filter,
+    stream: BinaryIO,
+    format: str,
+    settings: Callable[[], Settings],
+    line: Working | None,
 ) -> str:
-    """Write the turns, and return what was written in a sentence."""
+    """Write the turns, and return what was written in a sentence; `line` shows the rows so far."""
     import orjson
 
     from afterwit.exporting.examples import Examples
     from afterwit.exporting.formats import WITH_IDS, write
     from afterwit.store import whole
 
+    def wrote(rows: int) -> None:
+        if line is not None:
+            line.step(WRITING, rows)
+
     if format == WHOLE:
         count = 0
         for record in store.turns(where):
             stream.write(orjson.dumps(whole(record)) + b"\n")
             count += 1
+            wrote(count)
         return f"{count} turns written"
     own = settings()
     examples = Examples(
@@ -276,7 +297,7 @@ def _write(
         redaction=own.redaction,
         with_ids=format in WITH_IDS,
     )
-    return str(write(examples, format, stream))
+    return str(write(examples, format, stream, wrote))
 
 
 @keys_app.command(cls=Command)

@@ -119,6 +119,7 @@ def plan(
     end_at_signals()
     from afterwit.planning.gpus import gpus_here, named_gpus
     from afterwit.planning.report import report
+    from afterwit.printing.terminal import working
 
     direct = {"model": _model(model, model_option)}
     flags = [
@@ -131,8 +132,10 @@ def plan(
         settings, folder = _loaded(home, config, set_, direct, recipe=recipe)
         if gpu_memory is not None and settings.placement.device == "cpu":
             raise SettingError(f"--gpu-memory {gpu_memory}: placement.device is cpu, so no part has a GPU")
-        there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus)
-        print(report(settings, folder, there, flags=flags))
+        with working("reading the sizes of the model's weights"):
+            there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus)
+            planned = report(settings, folder, there, flags=flags)
+        print(planned)
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -15,20 +16,21 @@ from afterwit.doctor.finding import Finding
 from afterwit.doctor.machine import check_machine, check_store, check_versions
 from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
+from afterwit.printing.terminal import working
+
+STEPS = 7
+"""Of `findings_of`."""
 
 
 def report(settings: Settings, home: Path) -> bool:
     """Print every finding; returns whether all tests passed."""
     console = Console()
     findings = []
-    with console.status("") as status:
-
-        def progress(words: str) -> None:
-            status.update(words)
-            if not console.is_terminal:
-                console.print(f"... {words}")
-
-        for finding in findings_of(settings, home, progress):
+    steps = count(1)
+    with working("finding the model", console) as line:
+        for finding in findings_of(
+            settings, home, lambda words: line.step(f"{words} (step {next(steps)} of {STEPS})")
+        ):
             findings.append(finding)
             sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
             console.print(f"{sign} [bold]{finding.name}[/]: {escape(finding.seen)}", highlight=False)

@@ -66,8 +66,10 @@ class Exported:
         return f"{counted(self.rows, 'row')} written{left}"
 
 
-def write(examples: Examples, format: str, out: BinaryIO) -> Exported:
-    """Write the examples as JSON lines of a format."""
+def write(
+    examples: Examples, format: str, out: BinaryIO, wrote: Callable[[int], object] = lambda rows: None
+) -> Exported:
+    """Write the examples as JSON lines of a format; `wrote` gets the rows so far."""
     rows, left_out = 0, Counter[str]()
     for row in FORMATS[format](examples):
         if isinstance(row, LeftOut):
@@ -75,6 +77,7 @@ def write(examples: Examples, format: str, out: BinaryIO) -> Exported:
         else:
             out.write(orjson.dumps(examples.redaction.redacted_json(row)) + b"\n")
             rows += 1
+            wrote(rows)
     return Exported(rows=rows, left_out=left_out)
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -60,12 +60,19 @@ class Copied(NamedTuple):
     size: int
 
 
-def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
+def back_up(
+    home: Path,
+    store: Store,
+    file: Path,
+    *,
+    now: float,
+    progress: Callable[[str, int, int], object] = lambda words, done, of: None,
+) -> Copied:
     """Write the home into `file`, readable by its owner only. A complete backup replaces an older file; a
     device, a pipe or a folder is not replaced.
 
-    Includes weights that are only at `versions.url`, but not the model that was trained. SettingError if the
-    file cannot be written, VersionsUnavailable if those weights cannot be read.
+    `progress` gets the step, n and m. Includes weights that are only at `versions.url`, but not the model.
+    SettingError if the file cannot be written, VersionsUnavailable if those weights cannot be read.
     """
     file = file.resolve()
     if file.exists() and not file.is_file():
@@ -82,7 +89,7 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
                     shutil.copyfile(home / small, place / small)
             handle = os.open(draft / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w+b") as stream:
-                whole = _write(stream, versions, place, now)
+                whole = _write(stream, versions, place, now, progress)
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(draft / "backup", file)
@@ -91,7 +98,13 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     return Copied(len(whole), sum(whole), file.stat().st_size)
 
 
-def _write(stream: BinaryIO, versions: Versions, place: Path, now: float) -> list[bool]:
+def _write(
+    stream: BinaryIO,
+    versions: Versions,
+    place: Path,
+    now: float,
+    progress: Callable[[str, int, int], object],
+) -> list[bool]:
     """Archive the files of `place`, then every version; returns for each whether its weights are in it."""
     header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))
     data = json.dumps(asdict(header), indent=1).encode()
@@ -102,8 +115,11 @@ def _write(stream: BinaryIO, versions: Versions, place: Path, now: float) -> lis
         for name in header.hashes:
             with (place / name).open("rb") as file:
                 _add(tar, name, file)
-        newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
-        return [_add_version(tar, versions, one, place) for one in newest_first]
+        whole, all_ = list[bool](), versions.all()
+        for one in reversed(all_):  # the oldest may be pruned meanwhile
+            progress("copying versions", len(whole), len(all_))
+            whole.append(_add_version(tar, versions, one, place))
+        return whole
 
 
 def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,9 +14,12 @@ from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.home.model import model_folder
 from afterwit.lifecycle import Reason
+from afterwit.printing.terminal import Working, working
 from afterwit.store import Filter, Store
 
 POLL_S = 0.5
+FORGETTING = re.compile(r"forgetting: update (\d+) of (\d+)")
+"""The learner's status meanwhile."""
 
 
 def forget_session(settings: Settings, home: Path, session: str, *, replay: bool) -> str:
@@ -66,17 +70,28 @@ def _forgotten(
         with store.transaction():
             for session in sessions:
                 store.order_forgetting(session, replay=replay, now=time.time())
-        try:
-            with versions.learning(), store.leading():
-                stage = build.learn_stage(settings, store, build.trainer_of(settings, home, folder))
-                stage.begin()
-                sentences = stage.forget()
-                _left(store, sessions)
-                return "; ".join(sentences) or f"{named} forgotten"
-        except AlreadyRunning:
-            while _left(store, sessions):
-                time.sleep(POLL_S)
-            return f"{named} forgotten; the learner that runs has seen to it"
+        with working("loading the model as the learner does") as line:
+            try:
+                with versions.learning(), store.leading():
+                    stage = build.learn_stage(settings, store, build.trainer_of(settings, home, folder))
+                    stage.begin()
+                    sentences = stage.forget(lambda: _show(store, line))
+                    _left(store, sessions)
+                    return "; ".join(sentences) or f"{named} forgotten"
+            except AlreadyRunning:
+                line.step("waiting for the learner that runs")
+                while _left(store, sessions):
+                    _show(store, line)
+                    time.sleep(POLL_S)
+                return f"{named} forgotten; the learner that runs has seen to it"
+
+
+def _show(store: Store, line: Working) -> bool:
+    """Show how far the learner is, whichever process it is in. False: nothing stops it."""
+    for status in store.statuses():
+        if (found := FORGETTING.fullmatch(status.message)) is not None:
+            line.step("running later updates again without it", int(found[1]) - 1, int(found[2]))
+    return False
 
 
 def _left(store: Store, sessions: Sequence[str]) -> int:

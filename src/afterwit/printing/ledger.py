@@ -17,7 +17,7 @@ from afterwit.config import Settings, load
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.home.model import model_folder
 from afterwit.message import one_line
-from afterwit.printing.terminal import WIDE, Terminal, moment, write_json
+from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.promotion.events import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.text import counted
@@ -86,7 +86,9 @@ def print_ledger(
             if answers:
                 found = [entry.record.turn for entry in listed if entry.record is not None]
                 turns = [turn for turn in found if isinstance(turn, Turn)]
-                sampled = _answers(load(home=home, file=config), home, chosen.number, turns)
+                settings = load(home=home, file=config)
+                with working("loading both versions") as line:
+                    sampled = _answers(settings, home, chosen.number, turns, line)
             if not json:
                 served = {store.latest_published(chosen.adapter)}
                 console.print(version_table([chosen], served, width=console.width))
@@ -226,7 +228,9 @@ def _as_json(entry: Entry, fates: Mapping[int, str], answers: Answers | None) ->
     }
 
 
-def _answers(settings: Settings, home: Path, number: int, turns: Sequence[Turn]) -> dict[str, Answers]:
+def _answers(
+    settings: Settings, home: Path, number: int, turns: Sequence[Turn], line: Working
+) -> dict[str, Answers]:
     """By turn, the most likely answers of both versions. SettingError if the weights of either are gone."""
     import torch
 
@@ -242,8 +246,10 @@ def _answers(settings: Settings, home: Path, number: int, turns: Sequence[Turn])
     learner = build.learner_settings(settings.learner, home, folder)
     found = []
     for each in (version.parent, number):
+        line.step(f"loading version {each}")
         model, said = Policy.load(versions, each, learner).model, []
-        for turn in turns:
+        for at, turn in enumerate(turns):
+            line.step(f"answering with version {each}", at, len(turns))
             prompt = torch.tensor([turn.prompt_ids], device=model.device)
             with torch.no_grad():
                 ids = model.generate(

@@ -5,16 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 WIDE = 100
 """Columns from which reasons are listed at length."""
+
+SOON_S = 2.0
+"""Seconds after which a wait is worth a line where there is no terminal to show it on."""
 
 _CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 _DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -49,6 +55,53 @@ class Terminal(Console):
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print a line that is not wrapped, however long it is."""
         self.print(text, soft_wrap=True, style=style)
+
+
+class Working:
+    """A step of a command: its words, n of m, the seconds so far, and about how many are left."""
+
+    def __init__(
+        self, console: Console, soon_s: float = SOON_S, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Without a terminal, print a step as a line once it has lasted `soon_s` seconds."""
+        self._console, self._soon_s, self._now = console, soon_s, now
+        self._words, self._done, self._of, self._began = "", 0, 0, now()
+        self._later = threading.Timer(soon_s, bool)
+
+    def step(self, words: str, done: int = 0, of: int = 0) -> None:
+        """The step that begins; of one whose parts are counted, also how many of how many are done."""
+        if words != self._words:
+            self._began = self._now()
+            self.end()
+            if not self._console.is_terminal:
+                self._later = threading.Timer(self._soon_s, self._console.print, (f"... {words}",))
+                self._later.daemon = True
+                self._later.start()
+        self._words, self._done, self._of = words, done, of
+
+    def end(self) -> None:
+        """The step has ended."""
+        self._later.cancel()
+
+    def __rich__(self) -> Text:
+        seconds = self._now() - self._began
+        of = f" of {self._of}" if self._of else ""
+        counted = f", {self._done}{of}" if self._done or of else ""
+        left_s = seconds / self._done * (self._of - self._done) if self._done else 0
+        left = f", about {left_s:.0f} s left" if left_s > 0 else ""
+        return Text(f"{self._words}{counted} ({seconds:.0f} s{left})")
+
+
+@contextmanager
+def working(words: str, console: Console | None = None) -> Iterator[Working]:
+    """Show what a command does, on standard error by default, until it has done it."""
+    line = Working(console := console or Terminal(stderr=True))
+    line.step(words)
+    try:
+        with console.status(line):
+            yield line
+    finally:
+        line.end()
 
 
 class Started(Protocol):

@@ -19,7 +19,7 @@ from afterwit.ids import turn_of_response
 from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.message import Message, one_line
 from afterwit.printing.ledger import became
-from afterwit.printing.terminal import WIDE, Terminal, moment, write_json
+from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.store import Filter, Record, Store, summary
 from afterwit.turn import ImportedTurn, JudgedTurn, Kind, Turn
 from afterwit.verdict import Verdict
@@ -189,8 +189,9 @@ def print_turn(home: Path, turn: str, *, advantages: bool, config: Path | None) 
             console.print(part)
     if not advantages or record.verdict is None or not (record.rl or record.opd):
         return
-    with console.status("computing what the turn teaches, as an update does"):
-        parts = list(_taught(record, record.verdict, settings, home, groups.get(record.turn.id, ())))
+    with working("loading the model as the learner does") as line:
+        rewards = groups.get(record.turn.id, ())
+        parts = list(_taught(record, record.verdict, settings, home, rewards, line))
     for part in parts:
         console.print(part)
 
@@ -265,7 +266,12 @@ def _verdict(verdict: Verdict) -> RenderableType:
 
 
 def _taught(
-    record: Record, verdict: Verdict, settings: Settings, home: Path, group_rewards: tuple[int, ...]
+    record: Record,
+    verdict: Verdict,
+    settings: Settings,
+    home: Path,
+    group_rewards: tuple[int, ...],
+    line: Working,
 ) -> Iterator[RenderableType]:
     """The update's values for the turn, computed or recomputed: hint, weights, advantages per token."""
     from afterwit.build import trainer_of
@@ -282,7 +288,9 @@ def _taught(
         group_rewards=group_rewards,
     )
     trained_in = record.trained_in[-1] if record.trained_in else None
-    found = explain(trainer_of(settings, home, folder), sample, trained_in)
+    trainer = trainer_of(settings, home, folder)
+    line.step("computing what the turn teaches, as an update does; `--no-advantages` leaves it out")
+    found = explain(trainer, sample, trained_in)
     if not isinstance(found, Explained):
         yield Text(f"it teaches nothing now: {found.value}", style="dim")
         return

@@ -103,8 +103,6 @@ class EngineProcess:
                 f"another address for the {self.name} server"
             )
         process = await self._spawn(fresh=True)
-        now = asyncio.get_running_loop().time
-        began = now()
 
         def why() -> str:
             killed = process.returncode == -signal.SIGKILL
@@ -116,7 +114,7 @@ class EngineProcess:
                 while not await self._answers():
                     if process.returncode is not None:
                         raise SettingError(f"the {self.name} server ended before it answered. {why()}")
-                    progress(f"{step_of(self.log.read_text(errors='replace'))}, {now() - began:.0f} s")
+                    progress(step_of(self.log.read_text(errors="replace")))
                     await asyncio.sleep(self._look_s)
         except TimeoutError as error:
             raise SettingError(

@@ -37,7 +37,7 @@ from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
-from afterwit.printing.terminal import Terminal, end_at_signals
+from afterwit.printing.terminal import Terminal, end_at_signals, working
 from afterwit.retry import BackOff
 from afterwit.running import housekeeping, learner_process
 from afterwit.running.engine_process import EngineProcess
@@ -52,6 +52,8 @@ SWITCHED_OFF = {
     "learn": "switched off (learner.enabled = false): nothing trains, judged turns wait",
 }
 """The effect of the settings that switch a stage off."""
+STARTING = "the learner is starting"
+"""Its status until its process, which imports much, reports one."""
 JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""
 LEARNER_STOP_S = 20.0
@@ -97,7 +99,7 @@ async def _serve(
         if servers:
             stack.push_async_callback(stop_servers)
             await _started(servers, settings, console)
-        with console.status("loading the model"):
+        with working("loading the model", console):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
         spare_what_stays()
         await _judge_first(console, runtime, stack)
@@ -113,11 +115,11 @@ async def _started(servers: Sequence[EngineProcess], settings: Settings, console
     assert isinstance(settings.engine, ServerSettings)
     within_s = settings.engine.start_s
     steps: dict[str, str] = {}
-    with console.status("starting the servers") as status:
+    with working("starting the servers", console) as line:
 
         def show(name: str, step: str) -> None:
             steps[name] = step
-            status.update(Text("; ".join(f"{name} server: {step}" for name, step in steps.items())))
+            line.step("; ".join(f"{name} server: {step}" for name, step in steps.items()))
 
         for server in servers:
             console.print(f"the {server.name} server writes its log to {server.log}")
@@ -249,6 +251,7 @@ class Runtime:
             self._start_judge(renderer)
         if "learn" in self.stages:
             restart_s, report = settings.serve.learner_restart_s, self._reporter("learn")
+            await report(True, STARTING)
             self._spawn(
                 learner_process.keep_alive(
                     settings, home, pause_s=restart_s, stop_s=LEARNER_STOP_S, report=report

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,8 @@ for command in {commands!r}:
     assert ended.returncode == 0, ended.stderr
 
 
-def help_of(words: list[str]) -> str:
+@cache
+def help_of(*words: str) -> str:
     return run.invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
 
 
@@ -251,7 +253,7 @@ def every_command() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 def test_every_command_has_an_example_that_parses_and_fits_a_terminal(words: list[str]) -> None:
-    lines = help_of(words).splitlines()
+    lines = help_of(*words).splitlines()
     examples = [line for line in lines if line.startswith("    afterwit ")]
     assert max(map(len, lines)) <= 80
     assert examples
@@ -266,9 +268,9 @@ def test_every_command_has_an_example_that_parses_and_fits_a_terminal(words: lis
 
 
 def test_help_lists_commands_whole_and_flags_without_a_value() -> None:
-    listed = help_of([])
+    listed = help_of()
     assert "..." not in listed.partition("\n\n")[2]
-    assert not re.search(r"<\w", "".join(map(help_of, every_command())))
+    assert not re.search(r"<\w", "".join(help_of(*words) for words in every_command()))
 
 
 def test_completion_names_the_commands() -> None:
