@@ -33,7 +33,10 @@ async def test_a_good_solution_passes_all_hidden_tests_of_its_task(name: str) ->
 
 
 @isolated
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if place % 3 else ()) for place, name in enumerate(BY_NAME)],
+)
 async def test_a_solution_that_knows_the_visible_examples_alone_passes_no_hidden_test(name: str) -> None:
     task = BY_NAME[name]
     examples = [line.split(" == ") for line in task.prompt.splitlines() if " == " in line]
