@@ -205,7 +205,7 @@ def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
     found: list[Source] = [(tree, lambda keys: f"in the environment ({PREFIX}{'__'.join(keys).upper()})")]
     if file.exists():
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
             found.append((tomllib.loads(text), partial(_in_file, file, text)))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"{file} is not valid TOML: {error}") from error
@@ -219,7 +219,7 @@ def _in_package(name: str, keys: Sequence[str]) -> str:
 def _in_file(file: Path, text: str, keys: Sequence[str]) -> str:
     """The file, and the line of the key, or of its table, if it is found."""
     table = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         key = line.partition("=")[0].strip().strip("\"'") if "=" in line else ""
         if line.startswith("["):

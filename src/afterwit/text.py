@@ -24,6 +24,8 @@ _ESCAPE = re.compile(
 )
 """An escape in JSON text: a whole surrogate pair, half of one, or any other."""
 
+_BREAKS = [(sign.encode(), b"\\u%04x" % ord(sign)) for sign in "\x85\u2028\u2029"]
+
 
 def counted(number: int, noun: str) -> str:
     """ "1 turn", "2 turns"."""
@@ -108,6 +110,19 @@ class Code:
         """The place, from this one on, where the code ends; -1 if it never does."""
         line = text.find("\n", place) if len(self.within) < self.FENCE else -1
         return text.find(self.within, place, len(text) if line < 0 else line)
+
+
+def one_line(json_bytes: bytes) -> bytes:
+    r"""JSON without the raw line breaks of Unicode: `\u2028` and its like are escaped.
+
+    JSON allows them in texts, but readers of line after line that know Unicode, Python's `splitlines` among
+    them, would break there.
+    """
+    if json_bytes.isascii():
+        return json_bytes
+    for raw, escaped in _BREAKS:
+        json_bytes = json_bytes.replace(raw, escaped)
+    return json_bytes
 
 
 def without_halves(json_text: str) -> str:

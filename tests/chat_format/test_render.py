@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from afterwit.chat_format.render import Renderer
+from afterwit.chat_format.render import Renderer, known_effort
 from afterwit.chat_format.template import TemplateRules, folded, template_message
+from afterwit.dialects.request import EFFORTS
 from afterwit.engines.model_files import facts_of
 from afterwit.errors import RequestError, SettingError
 from afterwit.message import Conversation, Message, ToolCall
@@ -286,3 +287,26 @@ def test_an_unusable_folder_is_one_plain_sentence(folders, tmp_path, spoil, word
     spoil(folder)
     with pytest.raises(SettingError, match=words):
         Renderer.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "known"),
+    [
+        ('{{ reasoning_effort or "medium" }}', ["low", "low", "low", "medium", "high", "high", "high"]),
+        ("{% if reasoning_effort in ['none', 'high'] %}{% endif %}", ["none"] * 2 + ["high"] * 5),
+    ],
+)
+def test_an_effort_becomes_the_nearest_that_the_template_names(template: str, known: list[str]):
+    assert [known_effort(effort, template) for effort in EFFORTS] == known
+
+
+def test_no_effort_is_no_thinking_unless_the_client_says_otherwise(folders, tmp_path):
+    source = "{{ enable_thinking }} {{ thinking }} {{ reasoning_effort }}"
+    renderer = Renderer.load(small(tmp_path / "model", folders["qwen3"], source))
+
+    def text(**arguments) -> str:
+        return renderer.text(Conversation(messages=(says("user", "x"),), template_args=arguments))
+
+    assert text(reasoning_effort="none") == "False False low"
+    assert text(reasoning_effort="xhigh") == "True True high"
+    assert text(reasoning_effort="none", thinking=True) == "True True low"

@@ -408,3 +408,30 @@ def test_calls_of_custom_tools_in_the_history_keep_their_text_as_an_argument():
 def test_a_value_that_holds_too_many_is_refused(body: dict[str, Any]):
     with pytest.raises(RequestError, match="holds more than 16384 values"):
         parse(**body)
+
+
+def test_calls_and_results_in_the_form_of_2023_stay_in_the_history():
+    call = {"name": "read", "arguments": '{"path": "a"}'}
+    said = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "read", "content": "milk"},
+    ]
+    _, called, result = parse(messages=said).conversation.messages
+    assert called.tool_calls == (ToolCall(id="", **call),)
+    assert (result.role, result.name, result.content) == ("tool", "read", "milk")
+
+
+@pytest.mark.parametrize(
+    "body", [{"functions": [{"name": "f"}]}, {"function_call": "auto"}, {"reasoning_effort": "much"}]
+)
+def test_what_would_be_ignored_silently_is_refused_by_name(body):
+    with pytest.raises(RequestError) as error:
+        parse(**body)
+    assert (error.value.status, error.value.param) == (400, *body)
+
+
+def test_the_effort_of_reasoning_is_a_template_argument_that_the_clients_own_overrule():
+    assert parse(reasoning_effort="low").conversation.template_args == {"reasoning_effort": "low"}
+    own = parse(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"})
+    assert own.conversation.template_args == {"reasoning_effort": "high"}

@@ -6,7 +6,7 @@ import gc
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterwit.dialects import sse
@@ -78,7 +78,13 @@ def test_usage_is_null_until_the_last_chunk_if_the_client_asked_for_it():
     assert objects(counted.delta(delta()))[0]["usage"] is None
     (last,) = objects(counted.end(USAGE, 7))
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert last["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 4,
+        "total_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
 
 
 def test_a_body_keeps_no_objects_of_its_log_probs():
@@ -144,8 +150,10 @@ def test_a_call_sends_its_id_once_and_its_arguments_in_pieces_with_the_index_alw
 
 
 @given(st.dictionaries(st.text(), st.text()))
+@example({"a": "\u2028", "\u2029": "\x85\u2028"})
 def test_an_event_is_one_line_whatever_is_said(data):
     event = sse.event(data)
+    assert len(event.decode().splitlines()) == 2
     assert event.startswith(b"data: ")
     assert event.endswith(b"\n\n")
     assert event.count(b"\n") == 2
@@ -153,6 +161,7 @@ def test_an_event_is_one_line_whatever_is_said(data):
 
 
 @given(st.text(), st.text(), st.text())
+@example("\u2028\x85", "", "")
 def test_a_frame_around_a_text_is_the_event_with_that_text(text, other, behind):
     def event(said: str) -> bytes:
         return sse.event({"name": other, "delta": {"text": said}, "more": behind})

@@ -388,3 +388,13 @@ def test_a_conversation_is_read_as_in_openai_chats_form():
     request = parse(system="Be brief.", messages=ours, tools=[READ | CACHED])
     assert request.conversation == chat.conversation
     assert json.dumps(request.conversation.to_dict()) == json.dumps(chat.conversation.to_dict())
+
+
+def test_an_effort_counts_where_the_client_asks_for_thinking():
+    asked = {"output_config": {"effort": "high"}}
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    assert parse(**asked).conversation.template_args == {}
+    assert parse(**asked, thinking=thinking).conversation.template_args == {
+        "reasoning_effort": "high",
+        "enable_thinking": True,
+    }

@@ -313,3 +313,53 @@ def test_the_dialect_names_its_own_fields_in_errors():
     error = RequestError(400, "context_length_exceeded", "Too long.", param=Field.MESSAGES)
     assert error_body(error)["error"]["param"] == "input"
     assert OPENAI_RESPONSES.owns("/v1/responses/resp_1")
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "arguments"),
+    [
+        (
+            {"type": "local_shell_call", "action": {"command": ["ls"]}},
+            "local_shell",
+            {"action": {"command": ["ls"]}},
+        ),
+        (
+            {"type": "apply_patch_call", "operation": {"path": "a"}},
+            "apply_patch",
+            {"operation": {"path": "a"}},
+        ),
+        ({"type": "mcp_call", "name": "read", "arguments": '{"path": "a"}'}, "read", {"path": "a"}),
+    ],
+)
+def test_a_call_of_a_tool_of_openais_and_its_output_stay_in_the_history(item, name, arguments):
+    answer = {"type": f"{item['type']}_output", "call_id": "call_1", "output": [{"stdout": "a.txt"}]}
+    call, result = messages({**item, "id": "x", "call_id": "call_1", "status": "completed"}, answer)
+    assert call.tool_calls[0].name == name
+    assert json.loads(call.tool_calls[0].arguments) == arguments
+    assert (result.role, result.content) == ("tool", '[{"stdout": "a.txt"}]')
+    assert result.tool_call_id == call.tool_calls[0].id
+
+
+def test_an_item_with_its_own_output_is_a_call_and_its_result():
+    item = {"type": "mcp_call", "id": "mcp_1", "name": "read", "arguments": "{}", "output": "words"}
+    call, result = messages(item)
+    assert (call.tool_calls[0].name, result.content) == ("read", "words")
+
+
+def test_a_screenshot_is_replaced_by_a_note():
+    shot = {"type": "computer_screenshot", "image_url": "data:..."}
+    (result,) = messages({"type": "computer_call_output", "call_id": "c", "output": shot})
+    assert result.content == "[part omitted: this model reads text]"
+
+
+def test_an_effort_of_reasoning_reaches_the_template():
+    assert parse(reasoning={"effort": "low"}).conversation.template_args == {"reasoning_effort": "low"}
+    assert refused(reasoning={"effort": "much"}) == (400, "reasoning.effort")
+
+
+def test_a_function_and_an_object_that_are_repeated_have_all_of_their_fields():
+    function = {"type": "function", "name": "f"}
+    echoed = parse(tools=[function], reasoning={"effort": "low"}, text={"verbosity": "low"}).echoed
+    assert echoed["tools"] == [{**function, "description": None, "parameters": None, "strict": None}]
+    assert echoed["reasoning"] == {"effort": "low", "summary": None}
+    assert echoed["text"] == {"format": {"type": "text"}, "verbosity": "low"}

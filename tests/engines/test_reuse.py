@@ -139,6 +139,13 @@ def test_a_sessions_next_turn_reads_only_what_is_new(house: House) -> None:
         assert house.read - before <= 20 + 2 + 1, "the response's last token was never read"
 
 
+def test_the_first_step_counts_the_prompt_tokens_that_were_read_before(house: House) -> None:
+    first, again = house.say(PROMPT), house.say([*PROMPT, 2, 1])
+    assert [step.cached for step in first.given] == [0, None, None, None, None]
+    assert again.given[0].cached is not None
+    assert len(PROMPT) - 1 <= again.given[0].cached <= len(PROMPT)
+
+
 def test_a_prompt_that_was_read_is_not_read_again(house: House) -> None:
     assert house.cost(PROMPT) == len(PROMPT)
     assert house.cost(PROMPT) == 0

@@ -121,7 +121,7 @@ async def test_one_choice_that_fails_ends_the_others(gateway: Serving):
         (b"{", "invalid_json"),
         (b"[]", "invalid_json"),
         (b"[" * 5000, "invalid_json"),
-        (b'{"messages": [{"role": "user", "content": "x"}]}', "missing_model"),
+        (b'{"model": "tiny"}', "invalid_type"),
     ],
 )
 async def test_a_body_that_is_not_a_request_is_a_400(gateway: Serving, body, code):
@@ -129,6 +129,19 @@ async def test_a_body_that_is_not_a_request_is_a_400(gateway: Serving, body, cod
         "/chat/completions", content=body, headers={"content-type": "application/json"}
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+async def test_a_request_without_a_model_is_served_by_the_one_that_is_served(gateway: Serving):
+    said = {"messages": [{"role": "user", "content": "x"}], "input": "x", "max_tokens": 9}
+    for path in ("/chat/completions", "/responses", "/messages"):
+        answer = await gateway.http.post(path, json=said)
+        assert (answer.status_code, answer.json()["model"]) == (200, "tiny")
+
+
+async def test_a_byte_order_mark_before_a_body_is_left_out(gateway: Serving):
+    body = b'\xef\xbb\xbf{"model": "tiny", "messages": [{"role": "user", "content": "x"}]}'
+    headers = {"content-type": "application/json"}
+    assert (await gateway.http.post("/chat/completions", content=body, headers=headers)).status_code == 200
 
 
 async def test_a_body_of_another_media_type_is_a_415(gateway: Serving):

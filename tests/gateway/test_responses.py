@@ -341,7 +341,11 @@ async def test_a_stored_response_is_shown_as_it_was_sent(gateway: Serving):
     gateway.says[:] = [f"{THOUGHT}Let me look.\n{CALL}"]
     made = (await respond(gateway, tools=[FUNCTION], temperature=0.5)).json()
     shown = (await gateway.http.get(f"/responses/{made['id']}")).json()
-    assert shown == made | {"max_output_tokens": shown["max_output_tokens"], "model": "tiny"}
+    unknown = {"completed_at": None, "usage": shown["usage"], "max_output_tokens": shown["max_output_tokens"]}
+    assert shown == made | unknown | {"model": "tiny"}
+    assert made["completed_at"] >= made["created_at"]
+    assert made["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+    assert shown["usage"]["output_tokens_details"]["reasoning_tokens"] == 0
     unknown = await gateway.http.get("/responses/resp_%ff%00")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "response_not_found")
 
@@ -399,3 +403,77 @@ async def test_a_stalled_store_is_said_to_those_who_refer_to_it(tmp_path: Path, 
         await gateway.store.close()
         answer = await respond(gateway, previous_response_id=made["id"])
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+
+
+REQUIRED = {
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "user",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+}
+"""The fields of a response that the specification of Open Responses requires."""
+
+PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+CASES = {
+    "text": [{"type": "message", "role": "user", "content": "Say hello."}],
+    "system": [
+        {"type": "message", "role": "system", "content": "You are a pirate."},
+        {"type": "message", "role": "user", "content": "Say hello."},
+    ],
+    "image": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What?"}, PICTURE]}
+    ],
+    "turns": [
+        {"type": "message", "role": "user", "content": "I am Alice."},
+        {"type": "message", "role": "assistant", "content": "Hello Alice!"},
+        {"type": "message", "role": "user", "content": "Who am I?"},
+    ],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("calls", [False, True])
+async def test_a_response_has_the_form_of_open_responses(gateway: Serving, case: str, calls: bool):
+    bare = {"type": "function", "name": FUNCTION["name"]}
+    more = {"tools": [bare], "reasoning": {"effort": "low"}} if calls else {}
+    gateway.says[:] = [CALL if calls else "Hello."]
+    whole = (await respond(gateway, CASES[case], **more)).json()
+    *_, last = await events(gateway, CASES[case], **more)
+    for response in (whole, last["response"]):
+        assert set(response) >= REQUIRED
+        assert (response["status"], response["tool_choice"]) == ("completed", "auto")
+        assert response["completed_at"] >= response["created_at"]
+        (item,) = response["output"]
+        assert item["status"] == "completed"
+        assert item["type"] == ("function_call" if calls else "message")
+        assert set(response["reasoning"]) == {"effort", "summary"}
+        for tool in response["tools"]:
+            assert set(tool) == {"type", "name", "description", "parameters", "strict"}

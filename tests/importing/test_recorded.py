@@ -78,3 +78,9 @@ def test_sessions_may_be_mixed_in_the_file() -> None:
     more = record([USER, ANSWER, THANKS], "Welcome.", None)
     found = list(read(lines(mine, theirs, more)))
     assert sorted(len(each.responses) for each in found if isinstance(each, Recording)) == [1, 2]
+
+
+def test_a_byte_order_mark_before_the_first_line_is_left_out():
+    first, second = lines({"messages": [USER, ANSWER]}, {"messages": [USER, ANSWER]})
+    found = list(read([b"\xef\xbb\xbf" + first, b"\xef\xbb\xbf" + second]))
+    assert [type(one) for one in found] == [Recording, BadLine]

@@ -12,18 +12,18 @@ from afterwit.teaching.redaction import Redaction
 FIND = Redaction()
 SECRETS = {
     "keys": [
-        "AKIA" + "IOSFODNN7EXAMPLE",
+        "AKIA" + "IOSFODNN7EXAMINE",
         "ghp_" + "a1B2" * 9,
         "github_pat_" + "11AA" * 8,
         "glpat-" + "abcde" * 4,
-        "xoxb-" + "123456789012-abcdef",
+        "xoxb-" + "480123659012-kwqzf",
         "sk-ant-" + "api03-" + "Ab1_" * 8,
         "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
-        "AIza" + "S" * 35,
-        "hf_" + "q" * 34,
-        "npm_" + "z" * 36,
-        "aw-" + "k" * 43,
-        "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0." + "dozjgNryP4J3jVmNHl0w5N",
+        "AIza" + "Sy7-_" * 7,
+        "hf_" + "qW" * 17,
+        "npm_" + "zX9" * 12,
+        "aw-" + "kL2" * 14,
+        "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiJib2Iuc21pdGgifQ." + "dozjgNryP4J3jVmNHl0w5N",
         "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----",
         "postgres://bob:" + "hunter22@db",
     ],
@@ -55,11 +55,32 @@ def test_a_secret_is_found_and_a_mark_stands_in_its_place(kind: str, secret: str
         "https://docs.example.org/a:b",
         "sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "1795398153.4260101",
-        "pip install x@1.2.3",
+        "pip install x@1.2.3, foo@1.2.3.dev, lodash@4.17.21.tgz",
+        "git clone git@github.com:acme/x.git; git@gitlab.acme-corp.com:team/repo.git",
+        "scp a.txt bob@files.acme.com:/srv",
+        "+@pytest.fixture\n-@app.route('/')\n @dataclass.field",
+        "icon@2x.png, sprite@3x.webp",
+        "ssh user@host.internal, me@printer.local, root@10.0.0.1",
+        "noreply@github.com, 12+bob@users.noreply.github.com",
+        "postgres://postgres:postgres@localhost/db, amqp://guest:guest@mq/, mysql://user:password@db/x",
+        "mongodb+srv://<user>:<password>@cluster0.mongodb.net, https://$U:$P@host/, https://a:${TOKEN}@h/",
+        "AKIA"
+        + "IOSFODNN7EXAMPLE, ghp_"
+        + "x" * 36
+        + ", sk-"
+        + "your-api-key-goes-here, sk-"
+        + "1234567890abcdef" * 2,
+        "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0." + "dozjgNryP4J3jVmNHl0w5N",
+        "-----BEGIN " + "PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
     ],
 )
 def test_what_only_looks_like_a_secret_is_left(text: str) -> None:
     assert FIND.redacted(text) == text
+
+
+def test_an_address_at_the_edge_of_a_diff_is_found() -> None:
+    assert FIND.redacted("+bob@mail.org") == "+[redacted: emails]"
+    assert FIND.found(["mail bob@163.com: now"])
 
 
 def test_kinds_are_chosen_and_own_patterns_join_them() -> None:

@@ -54,6 +54,13 @@ def test_the_published_columns_are_read_where_those_of_our_names_are_absent() ->
         loaded([published], prompt_column="question")
 
 
+def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
+    said = json.dumps({**ROW, "prompt": "one\u2028two\x85three\u2029"}, ensure_ascii=False)
+    (tmp_path / "tasks.jsonl").write_bytes(f"\ufeff{said}\n{said}\n".encode())
+    first, second = load_tasks(DatasetSettings(name=str(tmp_path / "tasks.jsonl")))
+    assert first.prompt == second.prompt == "one\u2028two\x85three\u2029"
+
+
 def test_a_name_that_is_no_file_is_one_of_the_hub() -> None:
     asked: list[DatasetSettings] = []
 

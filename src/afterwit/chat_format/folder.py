@@ -17,7 +17,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise SettingError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):

@@ -77,6 +77,8 @@ class ResponseParser:
         """The call that is being written: its index, its name, and the arguments that were passed on."""
         self._indices = 0
         """Indices of calls so far, with those that were begun and not completed."""
+        self.thinks = thought is not None
+        """Whether the latest text is reasoning."""
         self._code = Code()
         self._code_read = 0
         """Texts of the content that `_code` has read."""
@@ -125,7 +127,9 @@ class ResponseParser:
             if thought is None:
                 yield from self._answer(text, trim=trim)
             else:
+                self.thinks = True
                 text = yield from self._thinking(thought, text)
+                self.thinks = False
             thought, trim = None, True
 
     def _beginning(self, text: str, *, trim: bool) -> Reading[tuple[str, str]]:
@@ -250,6 +254,7 @@ class ResponseParser:
         header, text = "", ""
         while True:
             header, text = yield from self._header(header + text)
+            self.thinks = False
             if recipient(header) and self._convention.calls:
                 header += MESSAGE
                 watch = self._watch()
@@ -262,8 +267,8 @@ class ResponseParser:
                 if mark is None:
                     raise EndOfResponse
             else:
-                thinks = channel(header) == "analysis"
-                add, before = (self._think, self._reasoning) if thinks else (self._say, self._content)
+                self.thinks = channel(header) == "analysis"
+                add, before = (self._think, self._reasoning) if self.thinks else (self._say, self._content)
                 lead = BREAK if before else ""
                 mark, _, text = yield from passage(text, ENDS, add, trim=bool(before), lead=lead)
             header = START if mark == START else ""

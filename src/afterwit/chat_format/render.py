@@ -32,7 +32,7 @@ from afterwit.chat_format.template import (
     template_message,
     template_tool,
 )
-from afterwit.dialects.request import Field
+from afterwit.dialects.request import EFFORT, EFFORTS, Field
 from afterwit.errors import RequestError, SettingError
 from afterwit.message import Conversation, Message
 
@@ -193,7 +193,11 @@ class Renderer:
         generation_prompt: bool = True,
     ) -> str:
         """The template's text, with the variables that transformers passes to a template."""
+        effort = arguments.get(EFFORT)
         thinks = next((arguments[name] for name in THINKING if name in arguments), None)
+        if effort in EFFORTS:
+            thinks = effort != "none" if thinks is None else thinks
+            arguments = {**arguments, EFFORT: known_effort(effort, template.source)}
         now = datetime.fromtimestamp(float(arguments.get(CLOCK, 0)), UTC)
         return template.render(
             {
@@ -210,6 +214,15 @@ class Renderer:
 
     def _name(self, *, has_tools: bool) -> str:
         return "tool_use" if has_tools and "tool_use" in self._templates else "default"
+
+
+def known_effort(effort: str, template: str) -> str:
+    """The nearest effort of reasoning that a template names; of two, the higher. One that names less than two
+    prints what it is given: models are taught low, medium and high."""
+    named = [each for each in EFFORTS if f"'{each}'" in template or f'"{each}"' in template]
+    known = named if len(named) > 1 else ["low", "medium", "high"]
+    place = EFFORTS.index(effort)
+    return min(reversed(known), key=lambda each: abs(EFFORTS.index(each) - place))
 
 
 def tokenizer_hash(folder: Path) -> str:

@@ -276,6 +276,7 @@ def _write(
     from afterwit.exporting.examples import Examples
     from afterwit.exporting.formats import WITH_IDS, write
     from afterwit.store import whole
+    from afterwit.text import one_line
 
     def wrote(rows: int) -> None:
         if line is not None:
@@ -284,7 +285,7 @@ def _write(
     if format == WHOLE:
         count = 0
         for record in store.turns(where):
-            stream.write(orjson.dumps(whole(record)) + b"\n")
+            stream.write(one_line(orjson.dumps(whole(record))) + b"\n")
             count += 1
             wrote(count)
         return f"{count} turns written"

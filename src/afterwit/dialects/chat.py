@@ -71,10 +71,17 @@ _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 MOST_ALTERNATIVES = 20
 
+RENAMED = {"functions": "tools", "function_call": "tool_choice"}
+"""Fields of 2023, without which a client's functions would never be called, and their successors."""
+
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
     data = as_object(body, "the body")
+    for name, successor in RENAMED.items():
+        if data.get(name):
+            message = f"{name} is not served: send {successor}, which replaced it."
+            raise RequestError(400, "unsupported_parameter", message, param=name)
     messages, prefill = _parse_begun(data, limits)
     tool_choice, required_tool, tools = parse_tool_choice(
         data.get("tool_choice"), parse_functions(data.get("tools"), limits.max_tools), nested=True
@@ -88,7 +95,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         conversation=Conversation(
             messages=messages,
             tools=tools,
-            template_args=parse_template_args(data.get("chat_template_kwargs")),
+            template_args=parse_template_args(data.get("chat_template_kwargs"), data.get("reasoning_effort")),
         ),
         sampling=parse_sampling(data, limits, lengths=("max_completion_tokens", "max_tokens")),
         choices=integer(data, "n", low=1, high=limits.max_choices) or 1,
@@ -138,6 +145,8 @@ def _message(item: Item) -> Message:
     role = "tool" if item.get("role") == "function" else as_role(item, ROLES)
     assistant = role == "assistant"
     calls = as_items(item.get("tool_calls"), item.at("tool_calls")) if assistant else ()
+    if assistant and item.get("function_call") is not None and not calls:  # the form of 2023
+        calls = [Item({"function": item.get("function_call")}, item.where)]
     return Message(
         role=role,
         content=text_of(item, "content"),
@@ -388,6 +397,8 @@ def _usage(usage: Usage) -> JsonObject:
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
 
 

@@ -37,6 +37,7 @@ from afterwit.dialects.request import (
     ToolChoice,
     parse_sampling,
     parse_schema,
+    parse_template_args,
     unknown_form,
 )
 from afterwit.dialects.response import (
@@ -86,9 +87,10 @@ _SERVER_RESULT = "_tool_result"
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
     data = as_object(body, "the body")
-    thinks = None
+    thinks, effort = None, None
     if data.get("thinking") is not None:
         thinks = Item(data["thinking"], "thinking").text("type") != "disabled"
+        effort = as_object(data.get("output_config") or {}, "output_config").get("effort") if thinks else None
     messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits)
     tools = parse_tools(data.get("tools"), limits.max_tools, _function)
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
@@ -97,7 +99,9 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         conversation=Conversation(
             messages=messages,
             tools=tools,
-            template_args={} if thinks is None else {"enable_thinking": thinks},
+            template_args=parse_template_args(
+                {} if thinks is None else {"enable_thinking": thinks}, effort, "output_config.effort"
+            ),
         ),
         sampling=parse_sampling(data, limits, lengths=("max_tokens",), stops="stop_sequences"),
         stream=flag(data, "stream"),

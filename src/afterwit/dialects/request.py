@@ -49,6 +49,13 @@ NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
 """Keywords that do not constrain the response. A property may have the same name: its schema is an object."""
 
 
+EFFORT = "reasoning_effort"
+"""The template argument."""
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""How much a model may reason, as clients ask for it."""
+
+
 class Field(StrEnum):
     """A field of a request, as a RequestError names it in `param`.
 
@@ -199,9 +206,16 @@ def _token_id(value: Any, param: str) -> int:
     return value
 
 
-def parse_template_args(value: Any) -> Mapping[str, Any]:
-    """The client's template variables. Raises RequestError 400 for those that the renderer sets."""
+def parse_template_args(value: Any, effort: Any = None, where: str = "reasoning_effort") -> Mapping[str, Any]:
+    """The client's template variables, the effort of reasoning among them if it is in the field `where`.
+
+    Raises RequestError 400 for variables that the renderer sets, and for an unknown effort.
+    """
     arguments = {} if value is None else as_object(value, "chat_template_kwargs")
+    if effort is not None:
+        if as_text(effort, where) not in EFFORTS:
+            raise wrong_value(where, f"must be one of {', '.join(EFFORTS)}, not {shown(effort)}")
+        arguments = {EFFORT: effort, **arguments}
     taken = sorted(RESERVED_ARGUMENTS.intersection(arguments))
     if taken:
         raise wrong_value("chat_template_kwargs", f"may not set {taken[0]}")

@@ -91,6 +91,10 @@ class Usage:
 
     prompt: int
     completion: int
+    cached: int = 0
+    """Tokens of the prompt that the engine had read before; 0 also if it does not report them."""
+    reasoning: int = 0
+    """Tokens of the completion that are reasoning, give or take a step of the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +139,5 @@ class ChoiceEnd:
     version: int
     logprobs: Sequence[TokenLogprob] = ()
     """Log-probs that were in no delta."""
+    ended: float | None = None
+    """Seconds since the epoch; None: unknown."""

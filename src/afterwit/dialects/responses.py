@@ -4,6 +4,7 @@ stored, or as a stream of numbered events.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from afterwit.dialects.fields import (
     as_object,
     as_role,
     flag,
+    omitted,
     parse_tools,
     storable,
     text,
@@ -76,11 +78,13 @@ PATH = "/v1/responses"
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
         "background": False,
+        "frequency_penalty": 0.0,
         "instructions": None,
         "max_output_tokens": None,
         "max_tool_calls": None,
         "metadata": {},
         "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
         "previous_response_id": None,
         "prompt_cache_key": None,
         "reasoning": {"effort": None, "summary": None},
@@ -111,8 +115,20 @@ NOT_SERVED = {
 }
 """Fields that a client would rely on, with the message of their refusal."""
 
+ABSENT = {"description": None, "parameters": None, "strict": None}
+"""Fields of a function in a response that the client did not send."""
+
 PRINTED = ("name", "description", "parameters")
 """Fields of a function that the model reads, in the order in which chat templates are taught."""
+
+OTHER_CALL, OTHER_OUTPUT = "_call", "_call_output"
+"""The ends of the types of items for tools that OpenAI defines or runs, such as `local_shell_call`."""
+
+NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label", "result"})
+"""Fields of such a call that are no arguments. A `result` is a picture."""
+
+RESULTS = frozenset({"output", "outputs", "results", "error"})
+"""Fields of such a call that are its result, where OpenAI ran the tool."""
 
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
@@ -148,16 +164,23 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
     tool_choice, required_tool, tools = parse_tool_choice(
         data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools, _function), nested=False
     )
-    included = data.get("include")
+    included, reasoning = data.get("include"), as_object(data.get("reasoning") or {}, "reasoning")
     sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
     for name, value in sent.items():
         storable({name: value}, name)
+    for name, default in DEFAULTS.items():
+        if isinstance(default, dict) and isinstance(sent.get(name), dict):
+            sent[name] = {**default, **sent[name]}
+    if "tools" in sent:
+        sent["tools"] = [_echoed(tool) for tool in sent["tools"]]
     return ModelRequest(
         model=text(data, "model"),
         conversation=Conversation(
             messages=_messages(data, instructions, earlier, limits),
             tools=tools,
-            template_args=parse_template_args(data.get("chat_template_kwargs")),
+            template_args=parse_template_args(
+                data.get("chat_template_kwargs"), reasoning.get("effort"), "reasoning.effort"
+            ),
             instructed=bool(instructions),
         ),
         sampling=parse_sampling(data, limits, lengths=("max_output_tokens",)),
@@ -203,11 +226,16 @@ def _function(tool: Item) -> Tool | None:
     return {"type": "function", "function": function}
 
 
+def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool in a response: a function has all of its fields."""
+    return {**ABSENT, **tool} if tool.get("type") == "function" else tool
+
+
 def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
     """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
 
-    `quoted`: earlier responses that items may refer to, by turn. Items of unknown types, and thoughts without
-    text, are left out.
+    `quoted`: earlier responses that items may refer to, by turn. Items that are neither said nor called, such
+    as lists of a server's tools, and thoughts without text, are left out.
     """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
@@ -220,8 +248,14 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
             parts.append(_referred_part(identifier, quoted, item.where))
         elif item.get("type") == "item_reference":
             raise wrong_type(item.at("id"), "a string", item.get("id"))
-        elif read := _READERS.get("message" if item.get("type") is None else item.text("type")):
-            parts.append(read(item))
+        else:
+            kind = "message" if item.get("type") is None else item.text("type")
+            if read := _READERS.get(kind):
+                parts.append(read(item))
+            elif kind.endswith(OTHER_CALL):
+                parts += _other_call(item, kind.removesuffix(OTHER_CALL))
+            elif kind.endswith(OTHER_OUTPUT):
+                parts.append(_result(_call_id(item), item.get("output")))
     return _joined(part for part in parts if part is not None)
 
 
@@ -247,6 +281,33 @@ def _call(item: Item) -> Message:
 
 def _output(item: Item) -> Message:
     return Message(role="tool", content=text_of(item, "output") or "", tool_call_id=_call_id(item))
+
+
+def _other_call(item: Item, tool: str) -> Iterator[Message]:
+    """A call of a tool that OpenAI defines; its result too if OpenAI ran it, of which nothing may be left."""
+    storable(item.data, item.where)
+    id = ids.with_prefix(STORED_PREFIX, item.optional("call_id", "id") or "")
+    given = {name: value for name, value in item.data.items() if name not in NOT_GIVEN | RESULTS}
+    arguments = as_arguments(
+        item if "arguments" in item.data else Item({"arguments": given}, ""), "arguments"
+    )
+    call = ToolCall(id=id, name=item.optional("name") or tool, arguments=arguments)
+    found = [item.get(name) for name in sorted(RESULTS) if item.get(name)]
+    ran = item.get("call_id") is None
+    if found or not ran or arguments != "{}":
+        yield Message(role="assistant", tool_calls=(call,))
+        if found or ran:
+            yield _result(id, found[0] if len(found) == 1 else found or "")
+
+
+def _result(id: str, output: Any) -> Message:
+    """The result of such a call: a text, else its JSON, unless it is a picture."""
+    if isinstance(output, Mapping) and isinstance(output.get("type"), str):
+        output = omitted(output["type"])
+    if not isinstance(output, str):
+        storable(output, "output")
+        output = json.dumps(output, ensure_ascii=False)
+    return Message(role="tool", content=output, tool_call_id=id)
 
 
 def _call_id(item: Item) -> str:
@@ -394,6 +455,7 @@ class ResponseEncoder:
         self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
         """Events that add text to an item, by its index: the bytes before the number, and around the text."""
         self._finish = Finish.STOP
+        self._ended: float | None = None
 
     def begin(self, version: int) -> bytes:
         if self._stream:
@@ -421,7 +483,7 @@ class ResponseEncoder:
         return begun + self._sent()
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
-        self._finish = end.finish
+        self._finish, self._ended = end.finish, end.ended
         if self._form is _MESSAGE:
             self._logprobs += end.logprobs
         if not (self._counted[MESSAGE] or self._counted[CALL]):  # without text and calls: an empty message
@@ -447,12 +509,12 @@ class ResponseEncoder:
         return self._sent()
 
     def whole(self, usage: Usage) -> JsonObject:
-        """The complete response. Cached tokens and those of the reasoning are not counted separately."""
+        """The complete response."""
         counts = {
             "input_tokens": usage.prompt,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
             "output_tokens": usage.completion,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning},
             "total_tokens": usage.prompt + usage.completion,
         }
         return self._response(STATUS.get(self._finish, "completed"), usage=counts)
@@ -460,10 +522,12 @@ class ResponseEncoder:
     def _response(
         self, status: str, *, usage: JsonObject | None = None, error: JsonObject | None = None
     ) -> JsonObject:
+        ended = self._ended if status == "completed" else None
         return {
             "id": f"resp_{self._turn}",
             "object": "response",
             "created_at": self._created,
+            "completed_at": None if ended is None else int(ended),
             "status": status,
             "error": error,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
@@ -564,14 +628,17 @@ def encoder(request: ModelRequest, head: ResponseHead) -> ResponseEncoder:
 
 
 def stored_body(turn: Turn) -> JsonObject:
-    """A stored response. Only the sampling parameters and tools of its request are known."""
+    """A stored response. Only the sampling parameters and tools of its request are known, not when it ended,
+    nor how many tokens were cached or are reasoning."""
     sampling, message = turn.sampling, turn.message
     echoed = {
         **DEFAULTS,
         "max_output_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "tools": [{"type": "function", **tool["function"]} for tool in turn.conversation.tools],
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "tools": [_echoed({"type": "function", **tool["function"]}) for tool in turn.conversation.tools],
     }
     events: list[ResponseEvent] = [ReasoningDelta(text=message.reasoning)] if message.reasoning else []
     events += [TextDelta(text=message.content)] if message.content else []

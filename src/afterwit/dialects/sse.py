@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from afterwit.text import one_line
+
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 COMMENT = b": ping\n\n"
@@ -15,7 +17,7 @@ COMMENT = b": ping\n\n"
 
 def event(data: Mapping[str, Any]) -> bytes:
     """One `data:` event. JSON never contains raw line breaks, so one line is enough."""
-    return b"data: " + orjson.dumps(data) + b"\n\n"
+    return b"data: " + one_line(orjson.dumps(data)) + b"\n\n"
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:
@@ -37,4 +39,4 @@ class Frame(NamedTuple):
 
     def around(self, text: str) -> bytes:
         """The event with this text."""
-        return self.before + orjson.dumps(text) + self.after
+        return self.before + one_line(orjson.dumps(text)) + self.after

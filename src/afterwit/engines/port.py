@@ -176,6 +176,8 @@ class Step:
     """One for each token if the request includes them, else empty."""
     cache_version: int | None = None
     """The oldest version whose keys and values these tokens attended to; None: unknown."""
+    cached: int | None = None
+    """Prompt tokens that were read for an earlier request, on the first step; None: unknown."""
     ended: str | None = None
     """"stop" (an end id, included in `ids`) or "length"."""
 

@@ -27,7 +27,7 @@ from afterwit.exporting.examples import (
     sampled,
 )
 from afterwit.message import Message
-from afterwit.text import counted
+from afterwit.text import counted, one_line
 from afterwit.turn import RecordedTurn, Turn
 
 Row = Mapping[str, Any]
@@ -75,7 +75,7 @@ def write(
         if isinstance(row, LeftOut):
             left_out[row.reason] += 1
         else:
-            out.write(orjson.dumps(examples.redaction.redacted_json(row)) + b"\n")
+            out.write(one_line(orjson.dumps(examples.redaction.redacted_json(row))) + b"\n")
             rows += 1
             wrote(rows)
     return Exported(rows=rows, left_out=left_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
@@ -180,11 +181,12 @@ async def read_body(
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """The body as a JSON object, else 400. Lone surrogates become U+FFFD.
+    """The body as a JSON object, else 400. Lone surrogates become U+FFFD; a byte order mark is left out.
 
     More values than any request has are refused first, because nothing else runs while JSON is decoded. All
     commas and brackets are counted; only if they are too many are those within strings left out.
     """
+    data = data.removeprefix(BOM_UTF8)
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         marks = (found for found in _STRINGS_AND_MARKS.finditer(data) if found[0][:1] != b'"')
         if next(islice(marks, MOST_VALUES, None), None) is not None:

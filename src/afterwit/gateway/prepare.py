@@ -139,10 +139,8 @@ def _too_long(size: str, context_length: int) -> RequestError:
 
 
 def check_model(request: ModelRequest, names: Collection[str]) -> None:
-    """Raise 400 without a model, 404 for one that is not served here."""
-    if not request.model:
-        raise RequestError(400, "missing_model", "Name a model.", param=Field.MODEL)
-    if request.model not in names:
+    """Raise 404 for a model that is not served here. A request without one is served."""
+    if request.model and request.model not in names:
         message = f"The model {shown(request.model)} is not served here: {', '.join(names)}."
         raise RequestError(404, "model_not_found", message, param=Field.MODEL)
 

@@ -62,6 +62,8 @@ class Reply:
         """Pending log-probs, each with the character at which its token ends."""
         self.completion = 0
         """Tokens sampled."""
+        self.reasoning = 0
+        """Those of them in steps with reasoning."""
 
     @property
     def done(self) -> bool:
@@ -72,6 +74,11 @@ class Reply:
     def version(self) -> int | None:
         """The weights that sampled the latest token; None before the first."""
         return self._steps[-1].versions[-1] if self._steps else None
+
+    @property
+    def cached(self) -> int:
+        """Tokens of the prompt that the engine had read before, as far as it reports them."""
+        return (self._steps[0].cached or 0) if self._steps else 0
 
     @property
     def stop(self) -> str | None:
@@ -94,7 +101,10 @@ class Reply:
         else:
             text = self._detokenizer.push(step.ids)
         self.completion += len(step.ids)
+        thought = self._parser.thinks
         events = self._keep(self._parser.push(text)) if text else []
+        if thought or self._parser.thinks:
+            self.reasoning += len(step.ids)
         if self._stops.matched is not None or (self._one_call and self._calls):
             self._ended = "stop"
         elif step.ended is not None:

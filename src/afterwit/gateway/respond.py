@@ -72,7 +72,7 @@ class RunningResponse:
         head = ResponseHead(
             turn=turn,
             created=int(request.created),
-            model=asked.model or "",
+            model=asked.model or gateway.engine.facts.model,
             prompt_tokens=len(prompt.ids),
         )
         self._writer = ResponseWriter(
@@ -125,7 +125,12 @@ class RunningResponse:
         prompt = self._request.prompt
         given = len(prompt.forced) if self._request.asked.prefill else 0  # it counts as prompt
         completion = sum(max(choice.reply.completion - given, 0) for choice in self._choices)
-        usage = Usage(prompt=len(prompt.ids) + given, completion=completion)
+        usage = Usage(
+            prompt=len(prompt.ids) + given,
+            completion=completion,
+            cached=self._choices[0].reply.cached,
+            reasoning=min(completion, sum(choice.reply.reasoning for choice in self._choices)),
+        )
         await self._writer.end(usage, self._version())
         self.over = True
         gateway.metrics.answered(usage, perf_counter() - self._started)
@@ -147,7 +152,7 @@ class RunningResponse:
         events = choice.reply.finish()
         choice.saving = asyncio.ensure_future(self._save(choice, choice.reply.ending))
         await asyncio.shield(choice.saving)
-        await self._writer.end_choice(choice, events, self._version())
+        await self._writer.end_choice(choice, events, self._version(), self._gateway.now())
 
     async def _sample(self, choice: Choice) -> None:
         """The model's own log-probs are asked for if the engine has them; else the recorded ones serve."""
@@ -296,7 +301,9 @@ class ResponseWriter:
         if version is not None and (data := self._delta(choice, events, version)):
             await self._write(data)
 
-    async def end_choice(self, choice: Choice, events: Sequence[ResponseEvent], version: int) -> None:
+    async def end_choice(
+        self, choice: Choice, events: Sequence[ResponseEvent], version: int, now: float
+    ) -> None:
         """A choice has ended with these events, and is recorded."""
         last, reply = self._delta(choice, events, version), choice.reply
         end = ChoiceEnd(
@@ -306,6 +313,7 @@ class ResponseWriter:
             stop=reply.stop,
             version=version,
             logprobs=reply.logprobs(),
+            ended=now,
         )
         if data := last + self._encoder.end_choice(end):
             await self._write(data)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -85,7 +86,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
         if not line.strip():
             continue
         try:
-            data = orjson.loads(line)
+            data = orjson.loads(line.removeprefix(BOM_UTF8) if number == 1 else line)
             if not (isinstance(data, Mapping) and "session_id" in data and "response_text" in data):
                 yield _conversation(data)
                 continue

@@ -16,6 +16,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from afterwit.text import one_line
+
 WIDE = 100
 """Columns from which reasons are listed at length."""
 
@@ -129,7 +131,7 @@ def end_at_signals(words: str, started: Iterable[Started] = ()) -> None:
 
 def write_json(value: object) -> None:
     """A line of JSON to standard output."""
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+    sys.stdout.buffer.write(one_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)) + b"\n")
 
 
 def moment(seconds: float | None, *, year: bool = True) -> str:

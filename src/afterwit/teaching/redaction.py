@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from afterwit.message import Message
 
+Match = re.Match[str]
 Kind = Literal["keys", "cards", "emails"]
 OWN = "own"
 """The kind of secrets that the user's patterns find."""
@@ -22,14 +23,36 @@ _KEY = re.compile(
     r"|\baw-[A-Za-z0-9_-]{20,100}"
     r"|\beyJ[\w-]{10,2000}\.eyJ[\w-]{10,4000}\.[\w-]{10,1000}"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{1,8000}-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
-    r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"
+    r"|\b[a-z][a-z0-9+.-]{1,20}://(?P<user>[^\s/:@]{1,100}):(?P<password>[^\s/@]{3,200})@"
+)
+_SAMPLE = re.compile(
+    r"example|sample|dummy|placeholder|your[-_]|(.)\1{7}|12345678|abcdefgh|eyJzdWIiOiIxMjM0NTY3ODkw"
+    r"|-----\W{0,64}-----",
+    re.IGNORECASE,
+)
+"""Keys of documentation: words, long repetitions, counting, the token of jwt.io, and no letter between the
+marks of a private key."""
+_SAMPLE_PASSWORD = re.compile(
+    r"[<$%{\[*].*|.*(?:password|passwd|changeme|example|x{3}).*|pass|secret|postgres|root|admin|guest|test",
+    re.IGNORECASE,
 )
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
 _ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|3[47]|6(?:011|5)|35")
 """First digits of the large issuers."""
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
-_EXAMPLE = re.compile(r"@(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)\Z", re.IGNORECASE)
-"""Addresses reserved for examples (RFC 2606)."""
+_EMAIL = re.compile(
+    r"(?<!\w)\w[\w.+-]{0,63}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b"
+    r"(?![\w.-]{0,255}:(?:[~/]|[\w.-]{1,100}/))"  # `scp` names a file on a machine
+)
+_NO_PERSON = re.compile(
+    r"(?:git|hg|svn|no-?reply)@.*|.*@(?:"
+    r"(?:.{1,200}\.)?(?:example\.(?:com|org|net)|example|test|invalid)"
+    r"|.*\.(?:local|localdomain|internal|intranet|lan|home|corp|private|arpa)"
+    r"|.*\.(?:png|jpe?g|gif|svg|webp|ico|css|jsx?|tsx?|html?|json|ya?ml|toml|xml|csv|txt|pdf|t?gz|whl|lock)"
+    r"|v?\d+\.\d+.*|users\.noreply\..*)",
+    re.IGNORECASE,
+)
+"""What only has the form of an address: repositories, names reserved for examples (RFC 2606) and for networks
+of one's own, files such as `icon@2x.png`, and versions of packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +83,7 @@ class Redaction:
     def found(self, texts: Iterable[str]) -> bool:
         """Whether any of these texts holds a secret."""
         return any(
-            is_one(match.group())
+            is_one(match)
             for text in texts
             for _, pattern, is_one in self._wanted()
             for match in pattern.finditer(text)
@@ -75,8 +98,8 @@ class Redaction:
         """The text with a mark in the place of each secret, such as `[redacted: keys]`."""
         for kind, pattern, is_one in self._wanted():
 
-            def mark(match: re.Match[str], kind: str = kind, is_one: Callable[[str], bool] = is_one) -> str:
-                return f"[redacted: {kind}]" if is_one(match.group()) else match.group()
+            def mark(match: Match, kind: str = kind, is_one: Callable[[Match], bool] = is_one) -> str:
+                return f"[redacted: {kind}]" if is_one(match) else match.group()
 
             text = pattern.sub(mark, text)
         return text
@@ -89,23 +112,31 @@ class Redaction:
             return {name: self.redacted_json(item) for name, item in value.items()}
         return [self.redacted_json(item) for item in value] if isinstance(value, list | tuple) else value
 
-    def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], Callable[[str], bool]]]:
+    def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], Callable[[Match], bool]]]:
         for kind in self.kinds:
             yield kind, *PATTERNS[kind]
         for pattern in self.patterns:
             yield OWN, re.compile(pattern), bool
 
 
-def _is_card(match: str) -> bool:
+def _is_key(match: Match) -> bool:
+    """Unless it is one of documentation, or a password that everyone knows."""
+    password = match["password"]
+    if password is None:
+        return _SAMPLE.search(match.group()) is None
+    return password != match["user"] and _SAMPLE_PASSWORD.fullmatch(password) is None
+
+
+def _is_card(match: Match) -> bool:
     """By the issuer's digits and the check digit (Luhn)."""
-    digits = "".join(sign for sign in match if sign.isdigit())
+    digits = "".join(sign for sign in match.group() if sign.isdigit())
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return _ISSUERS.match(digits) is not None and (sum(map(int, digits[::-2])) + doubled) % 10 == 0
 
 
-PATTERNS: Mapping[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
-    "keys": (_KEY, bool),
+PATTERNS: Mapping[str, tuple[re.Pattern[str], Callable[[Match], bool]]] = {
+    "keys": (_KEY, _is_key),
     "cards": (_CARD, _is_card),
-    "emails": (_EMAIL, lambda match: _EXAMPLE.search(match) is None),
+    "emails": (_EMAIL, lambda match: _NO_PERSON.fullmatch(match.group()) is None),
 }
 """By kind: the pattern, and whether a match really is one."""

@@ -175,10 +175,10 @@ def local(path: Path) -> Rows:
     try:
         match path.suffix:
             case ".jsonl":
-                lines = path.read_text(encoding="utf-8").splitlines()
+                lines = path.read_text(encoding="utf-8-sig").split("\n")  # others may be within texts
                 rows = [json.loads(line) for line in lines if line.strip()]
             case ".json":
-                rows = json.loads(path.read_text(encoding="utf-8"))
+                rows = json.loads(path.read_text(encoding="utf-8-sig"))
             case ".parquet":
                 rows = _parquet(path)
             case _:

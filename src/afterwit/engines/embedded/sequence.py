@@ -147,5 +147,6 @@ class ResponseSequence:
             forced=(forced,),
             top_logprobs=() if drawn.top is None else (drawn.top,),
             cache_version=self._cache_version,
+            cached=len(self.prompt) - self.read if len(self.response_ids) == 1 else None,
             ended="stop" if stopped else "length" if full else None,
         )
