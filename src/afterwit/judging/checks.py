@@ -6,10 +6,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Self
 
 from afterwit.judging.voting import reward
-from afterwit.progress import Interval, difference_interval, wilson_interval
+from afterwit.progress import Interval, Z, difference_interval, wilson_interval
+from afterwit.promotion.suite import TEXT
 from afterwit.verdict import Question, Source
 
 FEWEST_TURNS = 30
@@ -18,6 +20,8 @@ MOST_WRONG = 0.2
 """Share of wrong answers that would make votes differ as often as they do."""
 LEAST_RIGHT = 0.8
 """Share of right answers. A judge is surely below it if its whole interval is."""
+KINDS, SHOWN, WIDTH = 32, 3, 60
+"""Kinds of calls that are checked, the most frequent; the least right are shown, each by this width."""
 MOST_INVALID = 0.5
 """Share of invalid votes above which the judge itself is at fault, and not single answers."""
 
@@ -44,6 +48,8 @@ class Judged:
     was cut; None: it ended none."""
     votes: tuple[tuple[Question, int | None], ...]
     """Each answer of the judge as it was read; None: invalid."""
+    kind: str = TEXT
+    """The kind of its first tool call, or text."""
 
     def values(self, question: Question) -> list[int]:
         """The valid votes on a question."""
@@ -143,8 +149,9 @@ class Outcomes:
     """Of the steps called bad."""
 
     @classmethod
-    def of(cls, judged: Iterable[Judged]) -> Self:
-        """The turns that ended requests are left out: their votes have read the end."""
+    def of(cls, judged: Iterable[Judged], *, kind: str | None = None) -> Self:
+        """Of all steps, or of those of one kind. The turns that ended requests are left out: their votes have
+        read the end."""
         ends: dict[int, list[bool]] = {1: [], -1: []}
         waiting: defaultdict[str, list[Judged]] = defaultdict(list)
         for each in sorted(judged, key=lambda each: each.seq):
@@ -152,15 +159,49 @@ class Outcomes:
                 waiting[each.session].append(each)
                 continue
             for step in waiting.pop(each.session, ()):
+                if kind not in (None, step.kind):
+                    continue
                 if step.source is Source.VOTES and (vote := reward(step.values(Question.EVALUATION))):
                     ends[vote].append(each.ended_well)
         good, bad = (Share(count=sum(ends[vote]), of=len(ends[vote])) for vote in (1, -1))
         return cls(good=good, bad=bad)
 
-    @property
-    def difference(self) -> Interval:
+    def difference(self, z: float = Z) -> Interval:
         """Of the share of good steps minus that of bad ones."""
-        return difference_interval((self.bad.count, self.bad.of), (self.good.count, self.good.of))
+        return difference_interval((self.bad.count, self.bad.of), (self.good.count, self.good.of), z=z)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfKind:
+    """The checks over one kind of call: a judge may be wrong about one alone."""
+
+    kind: str
+    calibration: Calibration
+    outcomes: Outcomes
+
+    @property
+    def known(self) -> bool:
+        """Whether any check has a result."""
+        return bool(self.calibration.right.of or self.outcomes.good.of or self.outcomes.bad.of)
+
+    def __str__(self) -> str:
+        right = self.calibration.right
+        said = [f"agreed with feedback in {right}"] if right.of else []
+        pairs = ((self.outcomes.good, "good"), (self.outcomes.bad, "bad"))
+        said += [f"{share} {word} steps ended well" for share, word in pairs if share.of]
+        return f"{self.kind[:WIDTH]}: {', '.join(said)}"
+
+    def fault(self, z: float) -> str | None:
+        """The fault that is certain at this normal quantile; None if there is none."""
+        right, outcomes = self.calibration.right, self.outcomes
+        if right.of and wilson_interval(right.count, right.of, z=z).high < LEAST_RIGHT:
+            return f"the judge agreed with people's feedback on `{self.kind[:WIDTH]}` in only {right} votes"
+        if outcomes.difference(z).high < 0:
+            return (
+                f"requests end well less often after `{self.kind[:WIDTH]}` if the judge calls it good"
+                f" ({outcomes.good}) than if it calls it bad ({outcomes.bad})"
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +215,8 @@ class JudgeReport:
     invalid: Share
     calibration: Calibration
     outcomes: Outcomes
+    kinds: tuple[OfKind, ...] = ()
+    """Of each kind of call with a result, the least right first; () if there is one kind alone."""
     unable: str | None = None
     """Why it cannot judge at all, in sentences; None: it can, or it was not examined."""
 
@@ -199,7 +242,29 @@ def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> Judg
         invalid=Share(count=votes.count(None), of=len(votes)),
         calibration=Calibration.of(judged),
         outcomes=Outcomes.of(judged),
+        kinds=_by_kind(judged),
         unable=unable,
+    )
+
+
+def _by_kind(judged: Sequence[Judged]) -> tuple[OfKind, ...]:
+    counted = Counter(each.kind for each in judged)
+    if len(counted) < 2:
+        return ()
+    found = (
+        OfKind(
+            kind=kind,
+            calibration=Calibration.of(each for each in judged if each.kind == kind),
+            outcomes=Outcomes.of(judged, kind=kind),
+        )
+        for kind, _ in counted.most_common(KINDS)
+    )
+    known = (each for each in found if each.known)
+    return tuple(
+        sorted(
+            known,
+            key=lambda each: (each.calibration.right.interval.high, each.outcomes.difference().high),
+        )
     )
 
 
@@ -218,11 +283,15 @@ def warnings(report: JudgeReport) -> Iterator[str]:
     right, outcomes = report.calibration.right, report.outcomes
     if right.interval.high < LEAST_RIGHT:
         yield f"the judge agreed with people's feedback in only {right} turns: use a better judge"
-    if outcomes.difference.high < 0:
+    if outcomes.difference().high < 0:
         yield (
             f"requests end well less often after steps that the judge calls good ({outcomes.good}) than after"
             f" those it calls bad ({outcomes.bad}): use a better judge"
         )
+    z = NormalDist().inv_cdf(1 - 0.025 / max(1, len(report.kinds)))  # of many kinds one seems wrong by chance
+    for fault in (each.fault(z) for each in report.kinds):
+        if fault is not None:
+            yield f"{fault}: use a better judge, or `afterwit review` such turns (learner.review = 'all')"
 
 
 def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
@@ -240,3 +309,4 @@ def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     )
     yield "ends well after good steps", report.outcomes.good.described("no such step yet")
     yield "ends well after bad steps", report.outcomes.bad.described("no such step yet")
+    yield "by kind of call", "; ".join(map(str, report.kinds[:SHOWN])) or "nothing to compare yet"

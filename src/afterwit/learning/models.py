@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from afterwit.errors import SettingError, VersionDamaged
-from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import TENSORS, twin
 
@@ -42,6 +43,18 @@ MODEL_FILES = ("config.json", "generation_config.json")
 """Files that make a folder a model. A version that is an adapter does not get them."""
 HUB_PREFIX = "models--"
 """How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
+
+
+def idle_threads(processes: int = 1) -> int:
+    """The default number of torch's threads in each of this many processes of one machine."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return threads_for(usable, load=os.getloadavg()[0], processes=processes)
+
+
+def use_threads(threads: int) -> None:
+    """Set torch's threads; 0: the default, or what `OMP_NUM_THREADS` sets."""
+    if threads or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads or idle_threads())
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:

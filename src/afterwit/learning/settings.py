@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Literal
@@ -28,6 +29,12 @@ def rate_for(width: int, *, adapter: bool) -> float:
     """The default step size of AdamW for a model whose hidden states have this width."""
     rate: float = ADAPTER_RATE * (MEASURED_WIDTH / width) ** NARROWING
     return rate if adapter else WHOLE_SHARE * rate
+
+
+def threads_for(cores: int, *, load: float, processes: int = 1) -> int:
+    """The default number of torch's threads: half of the cores, or those that are free if they are fewer, for
+    this many processes together. `load`: the mean number of running tasks."""
+    return max(1, min(cores // 2, cores - math.ceil(load)) // processes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +145,8 @@ class LearnerSettings:
     """Precision of passes and written versions; use the engine's. With bfloat16 the optimiser keeps fp32
     master weights."""
     threads: int = 0
-    """CPU threads of torch; 0: one per core. 1 suits tiny models and busy cores."""
+    """CPU threads of torch; 0: half of the cores, fewer if they are busy when the learner starts. On two busy
+    cores two threads took five times as long as one."""
     measure_effects: bool = True
     """Whether an update measures its effect on its turns for `afterwit ledger`, in one more forward pass of
     at most a tenth of its work or 4,096 tokens."""

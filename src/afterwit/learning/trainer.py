@@ -22,6 +22,7 @@ from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import item_logprobs
+from afterwit.learning.models import use_threads
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
@@ -82,8 +83,7 @@ class Trainer:
         if self.objective.needs_teacher and (server := self.frozen.served) is not None:
             with self.ranks.leading(orders.open_teacher):
                 server.open()
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
+        use_threads(self.settings.threads)
         self.versions.share()
         policy = self.policy()
         if self.versions.get(0) is not None:
@@ -98,8 +98,7 @@ class Trainer:
     def follow(self, group: Group, watch: Progress = lambda phase: None) -> None:
         """Follow rank 0 until it ends, in another process than that. RankLost if it, or a rank that this one
         needs, ends otherwise. `watch` is called with every phase of this rank's part of an update."""
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
+        use_threads(self.settings.threads)
         follower = orders.Follower(
             base=self.versions.base,
             settings=self.settings,

@@ -88,6 +88,7 @@ SOURCES = f"""
 
 JUDGED = """
     SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted, v.at, t.oldest_version AS version,
+        coalesce(v.signature, 'text') AS kind,
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -102,3 +103,37 @@ def test_steps_called_good_that_end_worse_are_told_of():
     (said,) = warnings(judge_report(turns))
     assert "good (0 of 20)" in said
     assert "bad (20 of 20)" in said
+
+
+def test_a_judge_that_is_wrong_about_one_kind_alone_is_warned_of_by_its_name():
+    rated = [
+        judged(n, (Question.BLIND, -feedback if n % 4 == 0 else feedback), feedback=feedback, kind=kind)
+        for n in range(80)
+        for feedback in (1 if n % 3 else -1,)
+        for kind in ("delete path" if n % 4 == 0 else "read path",)
+    ]
+    report = judge_report(rated)
+    (words,) = warnings(report)
+    assert words.startswith("the judge agreed with people's feedback on `delete path` in only 0 of 20 votes")
+    assert str(report.kinds[0]) == "delete path: agreed with feedback in 0 of 20"
+    assert list(warnings(judge_report([each for each in rated if each.kind == "read path"]))) == []
+
+
+def test_a_kind_that_ends_worse_where_it_is_called_good_is_found_though_all_together_looks_right():
+    turns = []
+    for n in range(60):
+        inverted, good, session = n % 4 == 0, n % 2 == 0 if n % 4 else n % 8 == 0, f"s{n}"
+        kind = "delete path" if inverted else "read path"
+        turns.append(judged(2 * n, GOOD if good else BAD, session=session, kind=kind))
+        turns.append(judged(2 * n + 1, GOOD, session=session, ended_well=good != inverted))
+    (words,) = warnings(judge_report(turns))
+    assert words.startswith("requests end well less often after `delete path` if the judge calls it good")
+
+
+def test_of_twenty_kinds_with_a_good_judge_none_is_warned_of_by_chance():
+    draws = Random(3)
+    rated = [
+        judged(n, (Question.BLIND, 1 if draws.random() < 0.85 else -1), feedback=1, kind=f"tool{n % 20}")
+        for n in range(600)
+    ]
+    assert list(warnings(judge_report(rated))) == []

@@ -20,7 +20,7 @@ from afterwit.build import versions_of
 from afterwit.errors import SettingError
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.joining import placed_settings
-from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.running.ranks import KILLED, launch, member, refuse_torchrun
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
@@ -127,6 +127,16 @@ def test_the_cores_of_a_machine_are_shared_by_its_processes() -> None:
     many = Placed(rank=0, size=1000, local_rank=0, local_size=1000)
     assert placed_settings(LearnerSettings(device="cpu", batch=1000), many).threads == 1
     assert placed_settings(LearnerSettings(device="cpu", batch=1000, threads=3), many).threads == 3
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "processes", "threads"),
+    [(16, 0.2, 1, 8), (16, 12.5, 1, 3), (2, 0.0, 1, 1), (2, 13.0, 1, 1), (64, 0.0, 4, 8), (1, 0.0, 1, 1)],
+)
+def test_a_learner_takes_half_of_the_cores_and_none_that_others_use(
+    cores: int, load: float, processes: int, threads: int
+) -> None:
+    assert threads_for(cores, load=load, processes=processes) == threads
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.group import Group
 from afterwit.learning.distributed.orders import OF_A_MACHINE
 from afterwit.learning.distributed.sharded import mesh_of
-from afterwit.learning.models import device_of
+from afterwit.learning.models import device_of, idle_threads
 from afterwit.learning.settings import LearnerSettings
 
 
@@ -38,7 +37,7 @@ def placed_settings(settings: LearnerSettings, placed: Placed) -> LearnerSetting
                 "each needs its own"
             )
         device = torch.device("cuda", placed.local_rank)
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // placed.local_size)
+    threads = settings.threads or idle_threads(placed.local_size)
     try:
         return replace(settings, processes=placed.size, device=str(device), threads=threads)
     except ValueError as error:
