@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,24 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
+KEPT = ("redaction", "learner.max_staleness", "objective.is_cap", "judge.quote_words", "judge.thinking")
+"""Departures from what was published, which every recipe and the page for those who come from there name."""
+MACHINERY = {
+    "judge": "enabled client url model api_key_env weights prompts calibrate check_every_s context_chars "
+    "tools_chars response_chars next_state_chars max_concurrency max_turns timeout_s attempts "
+    "retry_base_s retry_max_s poll_s lease_s body_extra body_omit",
+    "objective": "confident_above baseline_decay",
+    "learner": "enabled adapters shared_keys teaches max_wait_s source_turns_a_day teacher_url "
+    "teacher_key_env teacher_device reference reference_device ema_decay micro_batch_tokens "
+    "packing loss_backend checkpointing device dtype threads measure_effects keep_versions "
+    "mismatch_alarm poll_s processes shards patience_s lease_s retry_s max_attempts",
+    "promotion": "may_lose hold_at per_kind per_source share_of_update may_end_badly alarm_at confirm_after "
+    "no_end_s",
+}
+"""Settings that change nothing of a published method: where and how fast it runs, what it shows its judge,
+and details of what a recipe leaves off or out."""
+
+
 def _written(name: str) -> dict[str, Any]:
     """A recipe's own lines, by dotted name."""
     tree = tomllib.loads((recipes.FOLDER / f"{name}.toml").read_text())
@@ -114,6 +133,25 @@ def test_a_recipe_is_exactly_what_was_published_and_says_it_itself(name: str) ->
     assert _written(name) == published
     settings = config.load(home=NOWHERE, recipe=name, environment={})
     assert {key: _of(settings, key) for key in published} == published
+
+
+def test_every_setting_of_learning_is_in_a_recipe_or_named_as_kept() -> None:
+    """A new setting belongs into the recipes with its published value, or into one of the two lists above."""
+    stated = {key for name in PUBLISHED for key in _written(name)} | set(KEPT)
+    known = {f"{section}.{key}" for section, keys in MACHINERY.items() for key in keys.split()}
+    settings = {
+        f"{section}.{each.name}"
+        for section in MACHINERY
+        for each in fields(getattr(config.Settings(), section))
+    }
+    assert settings - stated == known
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_recipe_and_the_page_name_what_stays_unpublished(name: str) -> None:
+    recipe = (recipes.FOLDER / f"{name}.toml").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "migrating.md").read_text()
+    assert [kept for kept in KEPT if kept not in recipe or kept not in page] == []
 
 
 @pytest.mark.parametrize("name", recipes.machines())
