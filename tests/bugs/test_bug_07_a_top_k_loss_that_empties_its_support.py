@@ -57,7 +57,7 @@ def test_descent_ends_with_the_teachers_mass_in_every_bin() -> None:
     rng = default_rng(5)
     teacher, student = rng.normal(size=12), 2 * rng.normal(size=12)
     kept = np.argsort(-teacher, kind="stable")[:4]
-    for _ in range(800):
+    for _ in range(250):
         loss, slopes = toward(student, teacher, K=4)
         student = student - 4 * slopes
     pi, pi_T = (torch.softmax(torch.tensor(row), -1).numpy()[kept] for row in (student, teacher))
@@ -72,7 +72,7 @@ def test_top_k_opd_on_the_teachers_ids_ends_with_the_teachers_mass_on_them(offse
     kept = np.argsort(-teacher_V, kind="stable")[:4]
     student_V = default_rng(5).normal(size=10)
     student_V[kept] += offset
-    for _ in range(600):
+    for _ in range(150):
         arrays = {"logits_current": student_V[None], "logits_teacher": teacher_V[None, None], "ids": [0]}
         chosen = {"objective": "topk_opd", "subset": "teacher", "K": 4, "C": 0, "beta": 0}
         student_V = student_V - 4 * evaluate([arrays], chosen).gradients[0][0]
