@@ -303,6 +303,32 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     )
 
 
+def policy_server(settings: Settings, folder: Path) -> TeacherServer | None:
+    """The engine's server as one that returns the policy's likeliest ids, for other trainers.
+
+    None if the objective does not learn at these. SettingError if they do not come from a server.
+    """
+    from afterwit.engines.server.settings import ServerSettings
+    from afterwit.engines.teacher import ServedTeacher, given_ids
+
+    engine = settings.engine
+    if not (k := given_ids(settings.objective)):
+        return None
+    if not isinstance(engine, ServerSettings):
+        raise SettingError(
+            "objective.subset is 'student', whose ids come from the policy's own server: set engine.kind and"
+            " engine.url to the server of the trainer, or objective.subset = 'teacher'"
+        )
+    return ServedTeacher(
+        folder,
+        engine.urls[0],
+        k=k,
+        key=engine.key(os.environ),
+        silence_s=engine.silence_s,
+        patience_s=engine.patience_s,
+    )
+
+
 # Serving
 
 

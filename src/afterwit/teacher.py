@@ -46,11 +46,11 @@ class TeacherScores:
     sampled: tuple[float, ...]
     """Of the response's ids, [T]."""
     ids: tuple[Ids, ...]
-    """Its own likeliest at each place, [T][K]: falling, of equals the lower id first."""
+    """Its own likeliest at each place, `[T][K]`: falling, of equals the lower id first."""
     logprobs: tuple[tuple[float, ...], ...]
     """Of these ids."""
     asked_ids: tuple[Ids, ...] = ()
-    """Ids that it was asked about at each place, [T][J]; (): it was not asked."""
+    """Ids that it was asked about at each place, `[T][J]`; (): it was not asked."""
     asked: tuple[tuple[float, ...], ...] = ()
     """Its log-probs of these ids. -inf: it rules the id out."""
 

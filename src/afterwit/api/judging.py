@@ -1,5 +1,6 @@
 """Questions, votes and hints, for packages that judge turns or add a judge."""
 
+from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.importing.recorded import following
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.judging.settings import JudgeSettings
@@ -13,7 +14,9 @@ __all__ = [
     "HINT_RULES",
     "Answer",
     "HintRule",
+    "JudgeRefused",
     "JudgeSettings",
+    "JudgeUnavailable",
     "Placement",
     "Reads",
     "Rendering",

@@ -1,38 +1,27 @@
 """Batches, updates and versions, for packages that train in another way. Needs torch."""
 
 from afterwit.checkpoints.versions import Versions
-from afterwit.engines.teacher import ServedTeacher, given_ids, require_servable
+from afterwit.engines.teacher import require_servable
 from afterwit.errors import NotRepeatable, RankLost, UpdateRefused, VersionTaken
 from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items
-from afterwit.learning.claims import DAY_S, Claims
+from afterwit.learning.claims import Claims
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import Follower
-from afterwit.learning.distributed.ranks import EMPTY_ROW, Ranks
-from afterwit.learning.distributed.sharded import Sharded, ShardedMasters
-from afterwit.learning.distributed.state_files import read_state
+from afterwit.learning.distributed.ranks import Ranks
+from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.health import FailureKind, failure_kind
-from afterwit.learning.models import (
-    MASTER,
-    copy_configuration,
-    device_of,
-    load_model,
-    without_dropout,
-    without_prefix,
-)
+from afterwit.learning.models import copy_configuration, device_of, probe_of, without_dropout
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Row
-from afterwit.learning.samples import sample_of, teacher_rows
-from afterwit.learning.score import probe, stream_logits
+from afterwit.learning.samples import item_advantages, served_sample
 from afterwit.learning.trainer import Trainer
-from afterwit.learning.update import UpdateState, losses, require_finite, teacher_outputs
-from afterwit.running.train import run
+from afterwit.learning.update import UpdateState, losses, require_finite
+from afterwit.running.train import BatchSource, run
 from afterwit.teacher import Ids, TeacherScores, TeacherServer
 
 __all__ = [
-    "DAY_S",
-    "EMPTY_ROW",
-    "MASTER",
+    "BatchSource",
     "Behaviour",
     "Claims",
     "FailureKind",
@@ -47,9 +36,7 @@ __all__ = [
     "RankLost",
     "Ranks",
     "Row",
-    "ServedTeacher",
     "Sharded",
-    "ShardedMasters",
     "TeacherScores",
     "TeacherServer",
     "Trainer",
@@ -62,18 +49,12 @@ __all__ = [
     "copy_configuration",
     "device_of",
     "failure_kind",
-    "given_ids",
-    "load_model",
+    "item_advantages",
     "losses",
-    "probe",
-    "read_state",
+    "probe_of",
     "require_finite",
     "require_servable",
     "run",
-    "sample_of",
-    "stream_logits",
-    "teacher_outputs",
-    "teacher_rows",
+    "served_sample",
     "without_dropout",
-    "without_prefix",
 ]

@@ -2,6 +2,7 @@
 
 from afterwit.build import (
     follow_versions,
+    policy_server,
     store_of_model,
     teacher_server,
     verdicts_of,
@@ -17,6 +18,7 @@ __all__ = [
     "described",
     "follow_versions",
     "frames",
+    "policy_server",
     "retrying",
     "set_up",
     "store_of_model",

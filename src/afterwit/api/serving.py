@@ -5,15 +5,18 @@ from afterwit.chat_format.tool_schema import schema_error
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import EngineKind, open_engine
 from afterwit.engines.port import Capabilities, Engine, Generate, Score, Scored, Step, Weights
+from afterwit.errors import ContextExceeded, RequestRefused
 from afterwit.gateway.reply import respond
 
 __all__ = [
     "Capabilities",
+    "ContextExceeded",
     "EmbeddedSettings",
     "Engine",
     "EngineKind",
     "Generate",
     "Renderer",
+    "RequestRefused",
     "Score",
     "Scored",
     "Step",

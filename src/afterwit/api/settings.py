@@ -1,17 +1,14 @@
 """Settings, for packages that read them or add a section of their own."""
 
 from afterwit.config import Settings, home_of, load
-from afterwit.engines.server.settings import ServerSettings
 from afterwit.home.model import model_folder
-from afterwit.learning.settings import SERVER, LearnerSettings
+from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.ranges import above, at_least, one_of_its_choices, within
 
 __all__ = [
-    "SERVER",
     "LearnerSettings",
     "ObjectiveSettings",
-    "ServerSettings",
     "Settings",
     "above",
     "at_least",

@@ -7,7 +7,7 @@ from afterwit.message import Conversation, Message, ToolCall
 from afterwit.teacher import TeacherRow, is_logprob
 from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn, scoring_temperature
 from afterwit.verdict import Feedback, NextState, Verdict
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Origin, Version
 
 __all__ = [
     "ENTROPY_BYTES",
@@ -21,7 +21,6 @@ __all__ = [
     "Message",
     "NextState",
     "Origin",
-    "Probe",
     "Reason",
     "ReasonClass",
     "RequestError",

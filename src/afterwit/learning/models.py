@@ -24,7 +24,9 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from afterwit.errors import SettingError, VersionDamaged
+from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings, threads_for
+from afterwit.version import Probe
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import TENSORS, twin
 
@@ -132,6 +134,11 @@ class FullWeights:
         """Write the model with the base's tokenizer, templates and configuration."""
         self.model.save_pretrained(folder, max_shard_size=SHARD_SIZE)
         copy_configuration(folder, base)
+
+
+def probe_of(folder: Path, dtype: str) -> Probe:
+    """The log-probs expected of an engine with a folder's weights, which are loaded into CPU memory."""
+    return probe(load_model(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")))
 
 
 def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = ()) -> None:

@@ -17,7 +17,7 @@ from afterwit.learning.distributed.ranks import Ranks, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, Row
 from afterwit.learning.score import stream_logits, stream_states
-from afterwit.objective.advantage import advantages
+from afterwit.objective.advantage import Advantages, advantages
 from afterwit.objective.choices import Rewarded
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Sample, TeacherRows
@@ -41,13 +41,26 @@ def samples_of(
     scores = None if server is None else _server_scores(items, policy, objective, server, limit, ranks)
     like = policy.model.get_input_embeddings().weight
     rows = teacher_rows(items, scores, like, k=objective.ids_kept)
-    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
-    found = advantages(rewarded, objective, mean=policy.reward_mean)
+    found = item_advantages(items, objective, mean=policy.reward_mean)
     samples = [
         sample_of(item, own, advantage, policy.model.device, served=scores is not None and bool(own))
         for item, own, advantage in zip(items, rows, found.values, strict=True)
     ]
     return samples, found.mean
+
+
+def item_advantages(items: Sequence[Item], objective: ObjectiveSettings, *, mean: float = 0.0) -> Advantages:
+    """`advantages` of a whole batch of items."""
+    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
+    return advantages(rewarded, objective, mean=mean)
+
+
+def served_sample(
+    item: Item, scores: Sequence[TeacherScores], advantage: float | None, like: Tensor, *, k: int
+) -> Sample:
+    """One item with a server's scores after each of its hints, where `like` lies. `k` ids are read."""
+    (rows,) = teacher_rows([item], [scores], like, k=k)
+    return sample_of(item, rows, advantage, like.device, served=bool(scores))
 
 
 def sample_of(

@@ -275,9 +275,12 @@ def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tenso
 def losses(
     state: UpdateState, chosen: Sequence[int], logits: Sequence[Tensor]
 ) -> tuple[Tensor, Counter[str]]:
-    """The part of the chosen turns, whose logits [T, V] these are, in the loss and in each of its terms."""
+    """The part of the chosen turns, whose logits [T, V] these are, in the loss and in each of its terms.
+
+    In lockstep call it for no turn too, while other ranks' teachers run.
+    """
     hinted, plain = teacher_outputs(state, chosen, stream_logits)
-    loss, terms = logits[0].new_zeros(()), Counter[str]()
+    loss, terms = torch.zeros((), device=state.policy.model.device), Counter[str]()
     for index, logits_TV in zip(chosen, logits, strict=True):
         sample, known = state.samples[index], index in state.targets
         if not known:

@@ -142,8 +142,8 @@ class HintRule:
     score: Callable[[Candidates], Tensor] | None = None
     """The candidates' scores [H, T]; the largest is chosen."""
     score_ids: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Sequence[float]] | None = None
-    """`score` of one hint [T] without tensors, for rollouts: from the likeliest ids [T][K] of the student and
-    of the hint's teacher. None: a rollout cannot be scored by this rule."""
+    """`score` of one hint [T] without tensors, for rollouts: from the likeliest ids `[T][K]` of the student
+    and of the hint's teacher. None: a rollout cannot be scored by this rule."""
     per_token: bool = False
     """Whether each token has its own hint. Else the scores of the tokens that train are summed."""
     keeps_longest: bool = False

@@ -7,7 +7,7 @@ A batch's loss is the sum of its samples' parts, so no split into micro-batches 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from afterwit.objective.advantage import Denominators
 from afterwit.objective.choices import TERMS
-from afterwit.objective.logprobs import at, entropy, logprobs, reference_kl, same_shape
+from afterwit.objective.logprobs import at as at_ids
+from afterwit.objective.logprobs import entropy, logprobs, reference_kl, same_shape
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
+from afterwit.objective.target import Target, candidates_of_rows, target_of
 from afterwit.objective.terms import term_loss
 
 
@@ -52,7 +53,7 @@ def sample_loss(
     if logits_reference_TV is not None:
         same_shape(logits_TV, "reference", logits_reference_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    now_TJ = at(now_TV, target.tokens.read_NJ)
+    now_TJ = at_ids(now_TV, target.tokens.read_NJ)
     names = settings.terms_of(sample.carried)
     losses = {name: term_loss(name, now_TJ, target.tokens, settings) for name in names}
     losses["entropy"] = entropy(now_TV if settings.entropy_coef else now_TV.detach())
@@ -60,6 +61,32 @@ def sample_loss(
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)
         losses["reference_kl"] = reference_kl(now_TV if settings.beta else now_TV.detach(), reference_TV)
+    return weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
+
+
+def loss_at(
+    sample: Sample,
+    over: Denominators,
+    settings: ObjectiveSettings,
+    *,
+    at: Callable[[Tensor, float], Tensor],
+    top_k: Callable[[int], Tensor],
+) -> SampleLoss:
+    """As `sample_loss` of a sample whose teachers ran elsewhere, for logits that no process holds whole.
+
+    They are the old policy's too. `at` gives their log-probs at ids [T, J] or [T] and a temperature, with the
+    gradient; `top_k` the ids [T, K] of the largest.
+    """
+    with torch.no_grad():
+        old_T, found = at(sample.ids_T, sample.tau), None
+        if settings.has_opd and sample.taught:
+            student_TK = top_k(settings.ids_kept)
+            found = candidates_of_rows(
+                sample.teacher_rows, student_TK, old_T, lambda ids: at(ids, sample.tau)
+            )
+        targets = target_of(sample, old_T, found, settings, lambda: at(sample.ids_T, 1.0)).tokens
+    now_TJ = at(targets.read_NJ, sample.tau)
+    losses = {name: term_loss(name, now_TJ, targets, settings) for name in settings.terms_of(sample.carried)}
     return weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
 
 

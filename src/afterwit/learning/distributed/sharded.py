@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -101,10 +102,26 @@ class Sharded:
         parts = model.get_output_embeddings().named_parameters(recurse=False)
         head = {part: names[id(own)] for part, own in parts}
         shard(model, mesh, rounded_to=dtype if rounds else None)
-        made = cls(model=model, masters=ShardedMasters(model, head), dtype=dtype)
+        made, state = cls.restored(model, folder, dtype, head)
+        return made, state, fused
+
+    @classmethod
+    def restored(
+        cls,
+        model: PreTrainedModel,
+        folder: Path,
+        dtype: torch.dtype,
+        head: Mapping[str, str] = MappingProxyType({}),
+        **more: Any,
+    ) -> tuple[Self, dict[str, Tensor]]:
+        """A model in shards with the master weights of a version, and this process's part of the state.
+
+        `head` is that of `ShardedMasters`; `more` are a subclass's own fields.
+        """
+        made = cls(model=model, masters=ShardedMasters(model, head), dtype=dtype, **more)
         state = read_state(folder, made.masters.named)
         made.restore(without_prefix(MASTER, state))
-        return made, state, fused
+        return made, state
 
     @torch.no_grad()
     def restore(self, masters: Mapping[str, Tensor]) -> None:

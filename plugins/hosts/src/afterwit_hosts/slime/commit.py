@@ -12,12 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from afterwit.api.learning import UpdateRefused, Versions, copy_configuration, load_model, probe
+from afterwit.api.learning import UpdateRefused, Versions, copy_configuration, probe_of
 from afterwit.api.running import versions_of
-from afterwit.api.turns import Origin, Probe, Version
+from afterwit.api.turns import Origin, Version
 from afterwit_hosts.slime.lesson import Batch, settings_of
 
 _expected: Batch | None = None
@@ -74,11 +73,6 @@ def write_base(versions: Versions, dtype: str, *, now: float) -> None:
         version = Version(number=0, parent=None, origin=Origin.BASE, created=now, probe=probe)
         with versions.writing():
             versions.write(version, lambda folder: None)
-
-
-def probe_of(folder: Path, dtype: str) -> Probe:
-    """The log-probs expected of an engine with a folder's weights, which are loaded into CPU memory."""
-    return probe(load_model(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")))
 
 
 def _linked(path: Path, place: Path) -> None:

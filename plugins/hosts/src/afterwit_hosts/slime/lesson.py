@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from afterwit.api.learning import Item, TeacherScores, sample_of, teacher_rows
+from afterwit.api.learning import Item, TeacherScores, served_sample
 from afterwit.api.objective import Denominators, Sample
 from afterwit.api.settings import ObjectiveSettings, Settings, load
 from afterwit_hosts.slime.requirements import require_settings
@@ -42,8 +42,8 @@ class Lesson:
 
     def sample(self, like: Tensor) -> Sample:
         """As the objective sees it, where `like` lies."""
-        (rows,) = teacher_rows([self.item], [self.scores], like, k=self.batch.objective.ids_kept)
-        return sample_of(self.item, rows, self.advantage, like.device, served=bool(self.scores))
+        k = self.batch.objective.ids_kept
+        return served_sample(self.item, self.scores, self.advantage, like, k=k)
 
 
 def settings_of(home: Path) -> Settings:

@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from afterwit.api.learning import DAY_S, Claims, TeacherServer, TurnLimits, Versions, build_items
-from afterwit.api.running import store_of_model, teacher_server, versions_of, worker_name
+from afterwit.api.learning import Claims, TeacherServer, TurnLimits, Versions, build_items
+from afterwit.api.running import policy_server, store_of_model, teacher_server, versions_of, worker_name
 from afterwit.api.serving import Renderer
 from afterwit.api.settings import Settings, model_folder
 from afterwit.api.stores import Record, Store
 from afterwit.api.turns import EngineError
 from afterwit_hosts.slime.commit import write_base
 from afterwit_hosts.slime.lesson import Lesson, settings_of
-from afterwit_hosts.slime.scoring import lessons_of, student_server
+from afterwit_hosts.slime.scoring import lessons_of
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Lessons:
             min_batch=size,
             batches_per_update=1,
             turns_per_session_per_update=1,
-            lease_s=DAY_S,
+            lease_s=86_400.0,
         )
         write_base(versions, self._learner.dtype, now=now())
         self._claims = Claims(
@@ -85,7 +85,7 @@ class Lessons:
                 store=store,
                 opened=opened.pop_all(),
                 teacher=teacher_server(settings, folder) if settings.objective.needs_teacher else None,
-                student=student_server(settings, folder),
+                student=policy_server(settings, folder),
             )
 
     def close(self) -> None:

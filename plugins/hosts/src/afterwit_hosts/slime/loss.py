@@ -7,19 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from afterwit.api.objective import (
-    Sample,
-    SampleLoss,
-    Target,
-    candidates_of_rows,
-    target_of,
-    term_loss,
-    weighted,
-)
-from afterwit.api.settings import ObjectiveSettings
+from afterwit.api.objective import SampleLoss, loss_at
 from afterwit_hosts.slime.data import lesson_of
 from afterwit_hosts.slime.lesson import Lesson
 from afterwit_hosts.slime.shards import Shards
@@ -59,23 +49,10 @@ def loss(
 
 def lesson_loss(logits_TW: Tensor, lesson: Lesson, shards: Shards) -> SampleLoss:
     """The part of one response in the loss of its batch; these weights are the old policy too."""
-    settings = lesson.batch.objective
-    sample = lesson.sample(logits_TW)
-    targets = sharded_target(sample, logits_TW.detach(), shards, settings).tokens
-    now_TJ = shards.at(logits_TW, targets.read_NJ, sample.tau)
-    losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
-    return weighted(losses, sample, lesson.batch.over, settings, zero=now_TJ[:, :0].sum())
-
-
-@torch.no_grad()
-def sharded_target(sample: Sample, logits_TW: Tensor, shards: Shards, settings: ObjectiveSettings) -> Target:
-    """As `objective.target.prepare` makes it of whole logits, for a sample with a teacher's rows."""
-    old_T, found = shards.at(logits_TW, sample.ids_T, sample.tau), None
-    if settings.has_opd and sample.taught:
-        found = candidates_of_rows(
-            sample.teacher_rows,
-            student_ids_TK=shards.top_k(logits_TW, settings.ids_kept),
-            old_T=old_T,
-            old_at=partial(shards.at, logits_TW, tau=sample.tau),
-        )
-    return target_of(sample, old_T, found, settings, lambda: shards.at(logits_TW, sample.ids_T, 1.0))
+    return loss_at(
+        lesson.sample(logits_TW),
+        lesson.batch.over,
+        lesson.batch.objective,
+        at=partial(shards.at, logits_TW),
+        top_k=partial(shards.top_k, logits_TW),
+    )

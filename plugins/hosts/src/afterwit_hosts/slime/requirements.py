@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from afterwit.api.learning import require_servable
-from afterwit.api.settings import SERVER, LearnerSettings, ObjectiveSettings
+from afterwit.api.settings import LearnerSettings, ObjectiveSettings
 from afterwit.api.turns import SettingError
 
 FLAGS = {
@@ -48,7 +48,7 @@ def require_settings(learner: LearnerSettings, objective: ObjectiveSettings) -> 
         raise SettingError(
             "objective.baseline is 'running', whose mean is not kept under slime: set it to 'none'"
         )
-    if objective.needs_teacher and learner.teacher != SERVER:
+    if objective.needs_teacher and learner.teacher != "server":
         raise SettingError(
             f"learner.teacher is {learner.teacher!r}, but under slime hints are scored by a server: set it to"
             " 'server', and learner.teacher_url"

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig
 
-from afterwit.api.learning import (
-    Ids,
-    Item,
-    ServedTeacher,
-    TeacherScores,
-    TeacherServer,
-    given_ids,
-    sample_of,
-    teacher_rows,
-)
-from afterwit.api.objective import Denominators, Rewarded, advantages, denominators
-from afterwit.api.settings import ObjectiveSettings, ServerSettings, Settings
-from afterwit.api.turns import SettingError
+from afterwit.api.learning import Ids, Item, TeacherScores, TeacherServer, item_advantages, served_sample
+from afterwit.api.objective import Denominators, denominators
+from afterwit.api.settings import ObjectiveSettings, Settings
 from afterwit_hosts.slime.lesson import Batch, Lesson
 
 
@@ -39,8 +28,7 @@ def lessons_of(
     `teacher` scores hints; `student` returns the policy's likeliest ids, if the objective learns at them.
     """
     objective = settings.objective
-    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
-    found = advantages(rewarded, objective).values
+    found = item_advantages(items, objective).values
     scores = _scores(items, teacher, student)
     batch = Batch(
         home=home,
@@ -72,27 +60,6 @@ def _scores(
     return [tuple(next(scores) for _ in item.teachers) for item in items]
 
 
-def student_server(settings: Settings, folder: Path) -> ServedTeacher | None:
-    """The server of the policy, if the objective learns at its likeliest ids; they are those of pi_old, for
-    slime has just loaded it. SettingError if there is none."""
-    engine = settings.engine
-    if not (k := given_ids(settings.objective)):
-        return None
-    if not isinstance(engine, ServerSettings):
-        raise SettingError(
-            "objective.subset is 'student', whose ids the policy's own server tells: set engine.kind and"
-            " engine.url to slime's, or objective.subset = 'teacher'"
-        )
-    return ServedTeacher(
-        folder,
-        engine.urls[0],
-        k=k,
-        key=engine.key(os.environ),
-        silence_s=engine.silence_s,
-        patience_s=engine.patience_s,
-    )
-
-
 def _denominators(
     items: Sequence[Item],
     found: Sequence[float | None],
@@ -100,15 +67,9 @@ def _denominators(
     objective: ObjectiveSettings,
 ) -> Denominators:
     """Counts over the batch, which each rank would otherwise know of its own part alone."""
-    like = torch.zeros(())
+    like, k = torch.zeros(()), objective.ids_kept
     lone = [
-        sample_of(
-            item,
-            teacher_rows([item], [said], like, k=objective.ids_kept)[0],
-            advantage,
-            like.device,
-            served=bool(said),
-        )
+        served_sample(item, said, advantage, like, k=k)
         for item, advantage, said in zip(items, found, scores, strict=True)
     ]
     return denominators(lone, objective)

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.nn.functional import pad
 
-from afterwit.api.learning import Progress, UpdateState, losses, stream_logits, teacher_outputs
+from afterwit.api.learning import Progress, UpdateState, losses
 from afterwit_hosts.verl.batch import ITEM, NO_ITEM
 
 LOSS = "afterwit_loss"
@@ -59,9 +59,6 @@ class UpdateLoss:
                 first = start + row.first
                 chosen.append(item)
                 logits.append(logits_NV[first : first + len(row.response)])
-        if not chosen:  # the other ranks' teachers run now
-            teacher_outputs(self._state, (), stream_logits)
-            return logits_NV.new_zeros(())
         loss, terms = losses(self._state, chosen, logits)
         self.terms.update(terms)
         return loss

@@ -10,13 +10,9 @@ from torch import Tensor
 from verl.workers.engine import FSDPEngineWithLMHead
 
 from afterwit.api.learning import (
-    MASTER,
     Policy,
     Sharded,
-    ShardedMasters,
     Versions,
-    read_state,
-    without_prefix,
 )
 from afterwit.api.settings import LearnerSettings
 from afterwit_hosts.verl.engine import engine_of
@@ -47,12 +43,8 @@ def load(versions: Versions, number: int, settings: LearnerSettings, options: Op
     """
     folder = versions.weights(number, state=True)
     engine = engine_of(folder, settings, options)
-    model = engine.module
-    trained = VerlWeights(
-        model=model, masters=ShardedMasters(model, {}), dtype=getattr(torch, settings.dtype), engine=engine
-    )
-    tensors = read_state(folder, trained.masters.named)
-    trained.restore(without_prefix(MASTER, tensors))
+    dtype = getattr(torch, settings.dtype)
+    trained, tensors = VerlWeights.restored(engine.module, folder, dtype, engine=engine)
     policy = Policy.of(trained, tensors, versions.base, number, settings, fused=False)
     policy.fresh_optimizer = not tensors and folder != versions.base
     engine.optimizer = policy.optimizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.api.learning import EMPTY_ROW, Phase, Progress, Row, UpdateState, require_finite
+from afterwit.api.learning import Phase, Progress, Row, UpdateState, require_finite
 from afterwit.api.settings import LearnerSettings
 from afterwit_hosts.verl.batch import NO_ITEM, batch_of
 from afterwit_hosts.verl.loss import UpdateLoss
@@ -27,6 +27,9 @@ def epoch(
     require_finite(terms["loss"], norm, state.policy)
     progress(Phase.STEPPED)
     return terms, norm
+
+
+EMPTY_ROW = Row(prompt=(0,), response=(0,))
 
 
 def rows_of(state: UpdateState) -> list[tuple[int, Row]]:
