@@ -144,7 +144,7 @@ async def simulation(
         store = store_of_model(settings, home, folder)
         stack.callback(store.close)
         for name in (*sources, MEASURER) if sources else ():
-            store.add_key(name, ("chat", "teach"), hash_key(name), now=now())
+            store.add_key(name, ("chat", "teach", "reward"), hash_key(name), now=now())
         inline, versions = InlineStore(store), versions_of(home, folder)
         trainer = trainer_of(settings, home, folder)
         stack.enter_context(versions.learning())

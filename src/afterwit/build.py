@@ -349,6 +349,7 @@ def gateway_app(
     store: AsyncStore,
     *,
     versions: Versions,
+    token: str,
     wake_judge: Callable[[], None],
     servers: Callable[[], Mapping[str, str]],
 ) -> GatewayApp:
@@ -363,6 +364,7 @@ def gateway_app(
         store=store,
         settings=settings.gateway,
         adapters=settings.learner.adapter_policy,
+        token=token,
         wake_judge=wake_judge,
         servers=servers,
     )

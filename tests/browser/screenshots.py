@@ -24,6 +24,7 @@ async def take(out: Path) -> None:
             for shot, (path, scheme, width, height) in SHOTS.items():
                 viewport = {"width": width, "height": height}
                 page = await browser.new_page(color_scheme=scheme, viewport=viewport)
+                await page.goto(world.entrance)
                 await page.goto(world.url + path)
                 await page.screenshot(path=out / f"page-{shot}.png")
                 await page.close()

@@ -33,6 +33,7 @@ async def test_every_view_is_accessible_fits_and_asks_nobody_else(
     page = await browser.new_page(
         color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
     )
+    await page.goto(world.entrance)
     asked, said = [], []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
@@ -48,6 +49,7 @@ async def test_every_view_is_accessible_fits_and_asks_nobody_else(
 
 async def test_nothing_breaks_the_policy(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     broken: list[str] = []
     page.on("console", lambda message: broken.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: broken.append(str(error)))
@@ -58,6 +60,7 @@ async def test_nothing_breaks_the_policy(browser, world: World):
 
 async def test_what_happens_appears_without_a_reload_and_hostile_words_stay_words(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/turns")
     hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     message = Message(role="assistant", content=hostile)
@@ -69,6 +72,7 @@ async def test_what_happens_appears_without_a_reload_and_hostile_words_stay_word
 
 async def test_what_a_reader_opened_stays_open_while_the_page_renews_itself(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/turns/01k0000024")
     await page.locator("#after details summary").click()
     await page.evaluate("document.activeElement.blur()")
@@ -83,6 +87,7 @@ async def test_what_a_reader_opened_stays_open_while_the_page_renews_itself(brow
 
 async def test_it_is_steered_by_keyboard_alone(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/versions/3")
     await page.keyboard.press("Tab")
     assert await page.evaluate("document.activeElement.className") == "skip"
@@ -98,6 +103,7 @@ async def test_it_is_steered_by_keyboard_alone(browser, world: World):
 
 async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui")
     await page.get_by_text("Pause learning").click()
     await page.get_by_label("Why").fill("guests")
@@ -110,6 +116,7 @@ async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
 async def test_a_browser_signs_in_with_a_key_and_out_again(browser, world: World, axe: str):
     await world.serving.add_key("admin", "admin")
     page = await browser.new_page(bypass_csp=True)
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/turns/01k0000024")
     await page.evaluate(axe)
     assert await page.evaluate(RUN_AXE) == []
@@ -126,6 +133,7 @@ async def test_a_browser_signs_in_with_a_key_and_out_again(browser, world: World
 
 async def test_a_lost_gateway_is_said(browser, world: World):
     page = await browser.new_page()
+    await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui")
     await page.context.set_offline(True)
     await page.get_by_text("What you see may be old").wait_for()

@@ -42,6 +42,11 @@ class World:
     serving: Serving
     url: str
 
+    @property
+    def entrance(self) -> str:
+        """The address that begins a visit."""
+        return f"{self.url}/ui?token={self.serving.app.gateway.token}"
+
 
 @asynccontextmanager
 async def world_in(folder: Path, renderer: Renderer, *, sessions: int = 90) -> AsyncIterator[World]:

@@ -40,7 +40,7 @@ async def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
         await world.serving.store.call(lambda store: keep_shares(store, {"right": 0.9, "invalid": 0.0}))
         await world.serving.store.call(answer_one)
         assert (await world.serving.ask(model="afterwit")).status_code == 200
-        text = (await world.serving.http.get(f"{world.url}/metrics")).text
+        text = (await world.serving.http.get(f"{world.url}/metrics", headers=world.serving.owner)).text
     return [
         (sample.name, {**sample.labels, "instance": PROMETHEUS})
         for family in text_string_to_metric_families(text)

@@ -66,6 +66,11 @@ class Serving:
     servers: dict[str, str] = field(default_factory=dict)
     """Why a server that it started is gone."""
 
+    @property
+    def owner(self) -> dict[str, str]:
+        """The header of who has the token, while there are no keys."""
+        return {"authorization": f"Bearer {self.app.gateway.token}"}
+
     async def ask(self, messages: Sequence[dict[str, Any]] = USER, **more: Any) -> httpx.Response:
         return await self.http.post(
             "/chat/completions", json={"model": "tiny", "messages": list(messages), **more}

@@ -48,7 +48,9 @@ async def test_a_group_is_a_key_s_own_and_its_sessions_are_bound_apart(
     tmp_path: Path, renderer: Renderer
 ) -> None:
     async with serving(tmp_path, renderer, adapters=GROUPS) as gateway:
-        ann, bob, ci = [await gateway.add_key(name, "chat", "teach") for name in ("ann", "bob", "ci")]
+        ann, bob, ci = [
+            await gateway.add_key(name, "chat", "teach", "reward") for name in ("ann", "bob", "ci")
+        ]
         found = [await asked(gateway, key, group) for key in (ann, bob) for group in ("work", None, "")]
         assert found == ["group:ann/work", "key:ann", "key:ann", "group:bob/work", "key:bob", "key:bob"]
         assert await asked(gateway, ci, "work") == "shared"

@@ -159,7 +159,9 @@ async def test_usage_is_what_was_read_and_sampled(gateway: Serving, api: Api):
 
 async def test_feedback_is_given_by_the_id_of_the_response(gateway: Serving, api: Api):
     response = (await api.ask(gateway)).json()["id"]
-    given = await gateway.http.post("/feedback", json={"response_id": response, "thumb": "down"})
+    given = await gateway.http.post(
+        "/feedback", json={"response_id": response, "thumb": "down"}, headers=gateway.owner
+    )
     assert given.json()["trains"] is True
     (record,) = await gateway.records()
     assert record.state is State.ANSWERED

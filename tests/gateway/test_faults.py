@@ -37,7 +37,7 @@ async def test_a_request_that_the_engine_refuses_is_a_400_and_no_fault_of_the_en
         gateway.engine.error = refused
         answer = await gateway.ask()
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 200
+    assert (await gateway.http.get(root(gateway) + "/readyz", headers=gateway.owner)).status_code == 200
 
 
 async def test_a_tool_call_that_the_engine_cannot_force_is_refused(gateway: Serving):
@@ -49,7 +49,7 @@ async def test_a_tool_call_that_the_engine_cannot_force_is_refused(gateway: Serv
 
 async def test_a_failed_engine_is_not_ready_until_it_answers_or_some_time_has_passed(gateway: Serving):
     async def ready() -> int:
-        return (await gateway.http.get(root(gateway) + "/readyz")).status_code
+        return (await gateway.http.get(root(gateway) + "/readyz", headers=gateway.owner)).status_code
 
     gateway.engine.fail_after = 0
     await gateway.ask()
@@ -65,7 +65,7 @@ async def test_a_failed_engine_is_not_ready_until_it_answers_or_some_time_has_pa
 
 async def test_an_engine_that_says_it_is_away_is_not_ready_for_as_long_as_it_says_so(gateway: Serving):
     async def ready() -> tuple[int, str | None]:
-        answer = await gateway.http.get(root(gateway) + "/readyz")
+        answer = await gateway.http.get(root(gateway) + "/readyz", headers=gateway.owner)
         stages = {stage["stage"]: stage for stage in answer.json()["stages"]}
         return answer.status_code, stages.get("engine", {}).get("message")
 
@@ -77,7 +77,7 @@ async def test_an_engine_that_says_it_is_away_is_not_ready_for_as_long_as_it_say
 
 async def test_an_engine_of_which_a_part_is_out_is_ready_and_says_which(gateway: Serving):
     gateway.engine.reduced = "1 of 2 servers are out: http://gpu2:8000: nobody answers"
-    answer = await gateway.http.get(root(gateway) + "/readyz")
+    answer = await gateway.http.get(root(gateway) + "/readyz", headers=gateway.owner)
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
     stages = {stage["stage"]: stage for stage in answer.json()["stages"]}
     assert stages["engine"]["message"] == gateway.engine.reduced
@@ -192,7 +192,7 @@ async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: 
     await asyncio.sleep(0)
     refused = await gateway.ask()
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
-    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 503
+    assert (await gateway.http.get(root(gateway) + "/readyz", headers=gateway.owner)).status_code == 503
     gateway.engine.resume.set()
     assert (await running)[-1]["choices"][0]["finish_reason"] == "stop"
     await drain

@@ -11,7 +11,7 @@ from tests.gateway.serving import USER, Serving
 
 
 async def give(gateway: Serving, key: str | None = None, **body):
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    headers = gateway.owner if key is None else {"authorization": f"Bearer {key}"}
     return await gateway.http.post("/feedback", json=body, headers=headers)
 
 
@@ -84,7 +84,7 @@ async def test_malformed_feedback_is_refused(gateway: Serving, body, status):
 
 
 async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway: Serving):
-    keys = {name: await gateway.add_key(name, "chat", "teach") for name in ("own", "other")}
+    keys = {name: await gateway.add_key(name, "chat", "teach", "reward") for name in ("own", "other")}
     keys["boss"] = await gateway.add_key("boss", "admin")
     response = await gateway.http.post(
         "/chat/completions",
@@ -98,6 +98,19 @@ async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway:
     assert statuses == {"own": 200, "other": 404, "boss": 200}
 
 
+@pytest.mark.parametrize("scopes", [(), ("chat", "teach")])
+async def test_words_need_the_scope_teach_and_a_reward_one_of_its_own(gateway: Serving, scopes):
+    """An agent's shell holds the agent's key, or needs none: it may not praise what the agent did."""
+    key = await gateway.add_key("agent", *scopes) if scopes else "none"
+    headers = {"authorization": f"Bearer {key}"}
+    asked = {"model": "tiny", "messages": USER}
+    response = (await gateway.http.post("/chat/completions", json=asked, headers=headers)).json()["id"]
+    assert (await give(gateway, key, response_id=response, text="Shorter.")).status_code == 200
+    refused = await give(gateway, key, response_id=response, thumb="up")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+    assert "a key with the scope 'reward'" in refused.text or "lacks the scope 'reward'" in refused.text
+
+
 def ended_and_pruned(store: Store, *, now: float) -> int:
     """Remove the content of all turns; returns how many there were."""
     store.expire_open(now + 1, now=now)
@@ -106,7 +119,10 @@ def ended_and_pruned(store: Store, *, now: float) -> int:
 
 @pytest.mark.parametrize("pruned", [False, True])
 async def test_a_turn_of_another_key_cannot_be_told_from_one_that_never_was(gateway: Serving, pruned: bool):
-    own, other = await gateway.add_key("own", "chat", "teach"), await gateway.add_key("other", "teach")
+    own, other = (
+        await gateway.add_key("own", "chat", "teach"),
+        await gateway.add_key("other", "teach", "reward"),
+    )
     asked = {"model": "tiny", "messages": USER}
     made = await gateway.http.post(
         "/chat/completions", json=asked, headers={"authorization": f"Bearer {own}"}

@@ -39,7 +39,7 @@ class Keys:
         return self.keys
 
     def cache(self) -> KeyCache:
-        return KeyCache(self.read, refresh_s=2.0, now=lambda: self.now)
+        return KeyCache(self.read, refresh_s=2.0, now=lambda: self.now, token="the token")
 
 
 CHAT = key("ann", frozenset({"chat"}), hash_key("aw-1"))
@@ -80,11 +80,15 @@ def test_a_scope_permits_only_itself_and_admin_permits_everything():
         admin.require(scope)
 
 
-async def test_without_keys_this_machine_may_do_everything_and_others_nothing():
+async def test_without_keys_this_machine_may_chat_and_teach_its_owner_everything_and_others_nothing():
     cache = Keys().cache()
     await cache.refresh()
     assert cache.caller("anything", "127.0.0.1") is LOCAL
     assert cache.caller(None, None) is LOCAL
+    assert {scope for scope in Permission if LOCAL.may(scope)} == {Permission.CHAT, Permission.TEACH}
+    owner = cache.caller("the token", "127.0.0.1")
+    assert owner is not None
+    assert all(map(owner.may, Permission))
     with pytest.raises(RequestError) as refused:
         cache.caller(None, "10.0.0.7")
     assert refused.value.status == 403
@@ -95,6 +99,7 @@ async def test_if_there_are_keys_an_unknown_key_is_refused_and_no_key_has_no_cal
     await cache.refresh()
     assert cache.caller("aw-1", "10.0.0.7") == Caller(name="ann", scopes=frozenset({"chat"}))
     assert cache.caller(None, "127.0.0.1") is None
+    assert cache.holder(hash_key("the token")) is None
     with pytest.raises(RequestError) as refused:
         cache.caller("aw-2", "127.0.0.1")
     assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
@@ -137,7 +142,7 @@ async def test_keys_stay_known_while_the_store_takes_long_and_are_replaced_once_
             await held.wait()
         return await keys.read()
 
-    cache = KeyCache(read, refresh_s=2.0, now=lambda: keys.now)
+    cache = KeyCache(read, refresh_s=2.0, now=lambda: keys.now, token="the token")
     await cache.refresh()
     keys.keys, keys.now = [key("bob", CHAT.scopes, "other")], 10.0
     for _ in range(2):

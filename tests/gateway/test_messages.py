@@ -202,7 +202,9 @@ async def test_the_response_and_its_calls_lead_back_to_the_turn(gateway: Serving
     assert len(set(ids)) == 2
     assert all(id.startswith("toolu") and id.isalnum() and turn_of_call(id) == turn for id in ids)
     await gateway.app.in_flight.idle()
-    given = await gateway.http.post("/feedback", json={"response_id": body["id"], "thumb": "up"})
+    given = await gateway.http.post(
+        "/feedback", json={"response_id": body["id"], "thumb": "up"}, headers=gateway.owner
+    )
     assert (given.status_code, given.json()["turn"]) == (200, turn)
 
 

@@ -35,7 +35,7 @@ async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does
 ):
     await gateway.store.call(lambda store: store.set_status("judge", True, "Idle.", now=1.0))
     await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
-    answer = await gateway.http.get(root + "/readyz")
+    answer = await gateway.http.get(root + "/readyz", headers=gateway.owner)
     assert answer.status_code == 200
     page = answer.json()
     assert (page["status"], page["version"]) == ("degraded", 3)
@@ -49,7 +49,7 @@ async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does
 
 async def test_readyz_says_that_a_server_of_its_own_is_gone(gateway: Serving, root: str):
     gateway.servers["judge"] = "the judge server ended (-9); it starts again in 2 s"
-    page = (await gateway.http.get(root + "/readyz")).json()
+    page = (await gateway.http.get(root + "/readyz", headers=gateway.owner)).json()
     assert page["status"] == "degraded"
     assert [stage["message"] for stage in page["stages"] if not stage["ok"]] == [gateway.servers["judge"]]
     assert page["stages"][1]["stage"] == "judge server"
@@ -57,11 +57,11 @@ async def test_readyz_says_that_a_server_of_its_own_is_gone(gateway: Serving, ro
 
 async def test_readyz_says_that_a_person_paused_learning(gateway: Serving, root: str):
     await gateway.store.call(lambda store: store.pause("Bob says odd things", now=5.0))
-    page = (await gateway.http.get(root + "/readyz")).json()
+    page = (await gateway.http.get(root + "/readyz", headers=gateway.owner)).json()
     assert page["paused"] == {"since": 5.0, "words": "Bob says odd things"}
     assert page["status"] == "ready"
     await gateway.store.call(lambda store: store.resume())
-    assert (await gateway.http.get(root + "/readyz")).json()["paused"] is None
+    assert (await gateway.http.get(root + "/readyz", headers=gateway.owner)).json()["paused"] is None
 
 
 async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, root: str):
@@ -69,7 +69,7 @@ async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, 
     usage = (await gateway.ask()).json()["usage"]
     await gateway.ask(presence_penalty=1)
     await gateway.ask(model="other")
-    lines = (await gateway.http.get(root + "/metrics")).text.splitlines()
+    lines = (await gateway.http.get(root + "/metrics", headers=gateway.owner)).text.splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     expected = {
         'afterwit_requests_total{route="/v1/chat/completions",status="200"}': 2,
@@ -97,7 +97,7 @@ async def test_pages_do_not_wait_for_a_store_that_another_process_holds(gateway:
         root = gateway.url.removesuffix("/v1")
         gateway.clock.at += 10.0
         alive = await gateway.http.get(root + "/healthz")
-        ready = await gateway.http.get(root + "/readyz")
+        ready = await gateway.http.get(root + "/readyz", headers=gateway.owner)
         assert (alive.status_code, holding.done()) == (200, False)
         assert "The store does not answer" in ready.text
     finally:

@@ -28,7 +28,7 @@ class Watched(SqliteStore):
 
 async def test_no_way_to_name_anothers_turn_reads_its_content(tmp_path: Path, renderer: Renderer) -> None:
     async with serving(tmp_path, renderer, opened=Watched) as gateway:
-        ann, bob = [await gateway.add_key(name, "chat", "teach") for name in ("ann", "bob")]
+        ann, bob = [await gateway.add_key(name, "chat", "teach", "reward") for name in ("ann", "bob")]
 
         async def statuses(key: str, response: str) -> list[int]:
             turn = response.removeprefix("resp_")

@@ -185,10 +185,14 @@ async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_
     answer = await gateway.ask()
     assert answer.status_code == 200
     assert await gateway.records() == []
-    ready = (await gateway.http.get(gateway.url.removesuffix("/v1") + "/readyz")).json()
+    ready = (
+        await gateway.http.get(gateway.url.removesuffix("/v1") + "/readyz", headers=gateway.owner)
+    ).json()
     sentences = {stage["stage"]: stage["message"] for stage in ready["stages"] if not stage["ok"]}
     assert sentences["store"].startswith("Turns are served but not recorded")
-    metrics = (await gateway.http.get(gateway.url.removesuffix("/v1") + "/metrics")).text
+    metrics = (
+        await gateway.http.get(gateway.url.removesuffix("/v1") + "/metrics", headers=gateway.owner)
+    ).text
     assert "afterwit_unrecorded_turns_total 1.0" in metrics
 
 

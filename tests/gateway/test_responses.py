@@ -360,7 +360,9 @@ async def test_tokens_are_counted_as_they_would_be_sampled_from(gateway: Serving
 
 async def test_feedback_is_given_by_the_responses_id(gateway: Serving):
     made = (await respond(gateway)).json()
-    answer = await gateway.http.post("/feedback", json={"response_id": made["id"], "thumb": "up"})
+    answer = await gateway.http.post(
+        "/feedback", json={"response_id": made["id"], "thumb": "up"}, headers=gateway.owner
+    )
     assert answer.json()["turn"] == made["id"].removeprefix("resp_")
 
 

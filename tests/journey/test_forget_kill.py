@@ -85,7 +85,7 @@ async def learned(server: Server, home: Path, acknowledged: list[str]) -> None:
     """Talk to the server until it has learned three versions."""
     try:
         await server.ready()
-        talking = asyncio.create_task(talk(server.url, acknowledged, []))
+        talking = asyncio.create_task(talk(server.url, home, acknowledged, []))
         store = SqliteStore.open(home / "store.db", fingerprint=None)
         await until(lambda: sum(row.trained > 0 for row in store.versions()) >= 3)
         store.close()

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.home.home import page_token
 from afterwit.lifecycle import State
 from afterwit.store.sqlite import SqliteStore
 from tests.journey.conftest import client
@@ -83,9 +84,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-async def talk(url: str, acknowledged: list[str], rated: list[str]) -> None:
+async def talk(url: str, home: Path, acknowledged: list[str], rated: list[str]) -> None:
     """Ask and rate until the server dies."""
-    agent, number = client(url), len(acknowledged)
+    agent, number = client(url).copy(api_key=page_token(home)), len(acknowledged)
     while True:
         number += 1
         messages = [{"role": "user", "content": f"Question {number}: what is in notes/{number}.txt?"}]
@@ -109,7 +110,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(
         server = Server(model, tmp_path, port, rank)
         try:
             await server.ready()
-            talking = asyncio.create_task(talk(server.url, acknowledged, rated))
+            talking = asyncio.create_task(talk(server.url, tmp_path, acknowledged, rated))
             await asyncio.sleep(chance.uniform(3.0, 8.0))
         finally:
             server.kill()

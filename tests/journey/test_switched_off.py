@@ -10,6 +10,7 @@ import pytest
 
 from afterwit.config import Settings
 from afterwit.errors import SettingError
+from afterwit.home.home import page_token
 from afterwit.lifecycle import State
 from afterwit.running.serve import Runtime
 from tests.journey.conftest import PlainJudge, client, until
@@ -28,8 +29,8 @@ async def conversation(url: str) -> str:
     return first.id.removeprefix("chatcmpl-")
 
 
-async def health(url: str) -> dict[str, tuple[bool, str]]:
-    async with httpx.AsyncClient() as http:
+async def health(url: str, home: Path) -> dict[str, tuple[bool, str]]:
+    async with httpx.AsyncClient(headers={"x-api-key": page_token(home)}) as http:
         page = (await http.get(url.removesuffix("/v1") + "/readyz")).json()
     assert page["status"] == "ready"
     return {stage["stage"]: (stage["ok"], stage["message"]) for stage in page["stages"]}
@@ -44,7 +45,7 @@ async def test_what_was_only_recorded_is_judged_once_the_judge_runs_and_waits_fo
         turn = await conversation(runtime.url)
         record = await runtime.store.call(lambda store: store.turn(turn))
         assert record.state is State.ANSWERED
-        stages = await health(runtime.url)
+        stages = await health(runtime.url, tmp_path)
         assert "judge.enabled = false" in stages["judge"][1]
         assert "learner.enabled = false" in stages["learn"][1]
     async with Runtime(settings({"learner": OFF}), tmp_path, judge=PlainJudge()) as runtime:

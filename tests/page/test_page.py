@@ -220,6 +220,25 @@ async def test_what_is_not_there_is_said(browser: httpx.AsyncClient, gateway: Se
         assert "There is nothing here" in answer.text
 
 
+async def test_without_keys_the_page_and_all_that_reads_opens_by_the_token_alone(gateway: Serving):
+    """Any program of this machine may call: a tool that fetches addresses for an agent too."""
+    token = gateway.app.gateway.token
+    root = gateway.url.removesuffix("/v1")
+    async with httpx.AsyncClient(base_url=root) as tool:
+        for address in ("/ui", "/ui/turns", "/ui?token=", "/ui?token=aw-guessed"):
+            answer = await tool.get(address)
+            assert (answer.status_code, "Token" in answer.text) == (401, True)
+        assert (await tool.get("/metrics")).status_code == 403
+        assert "stages" not in (await tool.get("/readyz")).json()
+        assert (await tool.get("/readyz", headers={"x-api-key": token})).json()["stages"]
+        entered = await tool.get("/ui/versions", params={"token": token})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/ui")
+        assert (await tool.get("/ui")).status_code == 200
+        await gateway.add_key("agent", "chat")
+        assert (await tool.get("/ui")).status_code == 401
+        assert (await tool.get("/ui", params={"token": token})).status_code == 401
+
+
 async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.AsyncClient, gateway: Serving):
     await gateway.store.call(played)
     await gateway.add_key("reader", "read")
@@ -305,5 +324,5 @@ async def test_the_judges_page_says_what_is_known_and_what_is_wrong(
     assert "Nothing is surely wrong with it." in words
     assert "1 of 3 (6% to 79%)" in words
     await gateway.store.call(lambda store: keep_shares(store, {"invalid": 0.25}))
-    metrics = await browser.get("/metrics")
+    metrics = await browser.get("/metrics", headers=gateway.owner)
     assert 'afterwit_judge_share{check="invalid"} 0.25' in metrics.text

@@ -307,8 +307,9 @@ def add(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="chat: call the model. teach: its turns may train. read: health, metrics, and on the page "
-            "all conversations. admin: everything, and orders. Repeatable. Default: chat and teach."
+            help="chat: call the model. teach: its turns may train. reward: its feedback may be a reward. "
+            "read: health, metrics, and on the page all conversations. admin: everything, and orders. "
+            "Repeatable. Default: chat and teach."
         ),
     ] = None,
     home: Home = None,

@@ -67,6 +67,7 @@ def run(
     end_at_signals(kept, () if server is None else (server,))
     rules = played_in.judge if chosen.judge == "rules" else None
     with live(chosen.settings, home, rules=rules, server=server) as system:
+        console.print(Text.assemble("watch it at ", (str(system.runtime.page), "bold")), soft_wrap=True)
         with Display(console, interactions) as display:
             played = Run(
                 system=system,

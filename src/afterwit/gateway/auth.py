@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import ipaddress
 import logging
 import re
@@ -41,7 +42,9 @@ class Permission(StrEnum):
 
     CHAT = "chat"
     TEACH = "teach"
-    """Its turns and replies may train, and it may give feedback."""
+    """Its turns and replies may train, and it may give feedback in words."""
+    REWARD = "reward"
+    """Its feedback may set rewards. An agent's own key lacks it: its shell could praise its own turns."""
     READ = "read"
     ADMIN = "admin"
 
@@ -80,11 +83,18 @@ class Caller:
         """Raise 403 unless the key permits it."""
         if not self.may(permission):
             message = f"The key {self.name!r} lacks the scope {permission.value!r}."
+            if self is LOCAL:
+                message = (
+                    "Send as API key the token in the page's address, which Afterwit prints when it starts, "
+                    f"or a key with the scope {permission.value!r}."
+                )
             raise RequestError(403, "insufficient_scope", message)
 
 
-LOCAL = Caller(name="local", scopes=frozenset(Permission))
-"""The caller from this machine while there are no keys."""
+LOCAL = Caller(name="local", scopes=frozenset({Permission.CHAT, Permission.TEACH}))
+"""A caller from this machine while there are no keys: perhaps an agent's tool."""
+OWNER = Caller(name="local", scopes=frozenset(Permission))
+"""A caller from this machine with the home's token, while there are no keys."""
 
 
 def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
@@ -124,9 +134,16 @@ class KeyCache:
     """Reads all keys at most once in `refresh_s` seconds: a revoked key is refused after that time."""
 
     def __init__(
-        self, read: Callable[[], Awaitable[Iterable[Key]]], *, refresh_s: float, now: Callable[[], float]
+        self,
+        read: Callable[[], Awaitable[Iterable[Key]]],
+        *,
+        refresh_s: float,
+        now: Callable[[], float],
+        token: str,
     ) -> None:
+        """`token` is the owner's key while there are no others."""
         self._read, self._refresh_s, self._now = read, refresh_s, now
+        self._token_hash = hash_key(token)
         self._read_at: float | None = None
         self._callers: dict[str, Caller] = {}
         self._reading: asyncio.Future[None] | None = None
@@ -174,7 +191,7 @@ class KeyCache:
         if not self.keyed:
             if client and not is_loopback(client):
                 raise RequestError(403, "loopback_only", "Without API keys only this machine may call.")
-            return LOCAL
+            return (self.holder(hash_key(key)) if key else None) or LOCAL
         if key is None:
             return None
         caller = self.holder(hash_key(key))
@@ -184,6 +201,8 @@ class KeyCache:
 
     def holder(self, key_hash: str) -> Caller | None:
         """The owner of the key with this hash; None if it is unknown or revoked."""
+        if not self.keyed:
+            return OWNER if hmac.compare_digest(key_hash, self._token_hash) else None
         return self._callers.get(key_hash)
 
 

@@ -22,7 +22,7 @@ from afterwit.dialects.response import Usage
 from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable
-from afterwit.gateway.auth import KeyCache
+from afterwit.gateway.auth import KeyCache, new_key
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
@@ -74,6 +74,8 @@ class Gateway:
     """Called when a turn got its next state."""
     servers: Callable[[], Mapping[str, str]] = dict
     """The servers that this process started and that are gone: why, by name."""
+    token: str = field(default_factory=new_key)
+    """Opens the page, and all that reads, while there are no keys."""
     now: Callable[[], float] = time.time
     """Seconds since the epoch."""
     entropy: Callable[[int], bytes] = os.urandom
@@ -95,7 +97,10 @@ class Gateway:
         self.started = self.now()
         self.limits = settings.request_limits
         self.keys = KeyCache(
-            lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=self.now
+            lambda: store.call(lambda opened: opened.keys()),
+            refresh_s=settings.key_refresh_s,
+            now=self.now,
+            token=self.token,
         )
         self.in_flight = InFlight(settings.max_requests, settings.max_pending_bytes)
         self.deliveries = Deliveries(store, self._store_failed)

@@ -40,7 +40,7 @@ MAX_TEXT = 20_000
 
 
 async def give_feedback(gateway: Gateway, request: Request) -> Response:
-    """Record feedback. Needs the scope `teach`, and the key of the turn or an admin's.
+    """Record feedback. Needs the scope `teach`, for a reward `reward`, and the key of the turn or an admin's.
 
     Raises 404 for an unknown turn, also for another key's, 503 while the store cannot take it, 500 if it
     refuses.
@@ -50,6 +50,8 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
     with gateway.in_flight.body() as hold:
         data = await read_bytes(gateway, request.scope, request.receive, hold, most=MOST_BYTES)
         turn, feedback = await read_json(gateway, data, parse_feedback)
+    if feedback.reward is not None:
+        caller.require(Permission.REWARD)
     now = gateway.now()
 
     def record(store: Store) -> tuple[State, bool]:

@@ -22,6 +22,9 @@ from afterwit.gateway.limits import InFlight
 
 log = logging.getLogger("afterwit.gateway")
 
+LOOPBACK = ["127.0.0.1", "::1"]
+"""The proxies whose word on the client's address and scheme is taken, whatever the environment says."""
+
 CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
 
@@ -91,6 +94,7 @@ class Listener:
             access_log=False,
             server_header=False,
             ws="none",
+            forwarded_allow_ips=LOOPBACK,
             timeout_graceful_shutdown=CLOSE_S,
         )
         config.load()
@@ -99,10 +103,15 @@ class Listener:
         self._running: asyncio.Task[None] | None = None
 
     @property
+    def root(self) -> str:
+        """The address, without a path."""
+        host, port = self._sock.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
     def url(self) -> str:
         """The base URL for clients, `/v1` included."""
-        host, port = self._sock.getsockname()[:2]
-        return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+        return f"{self.root}/v1"
 
     async def start(self) -> None:
         """Return when it accepts connections. Raises SettingError if another process took the address."""

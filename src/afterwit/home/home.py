@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 STORE, VERSIONS, CONFIG = "store.db", "versions", "config.toml"
 MODEL = "model.json"
 """Remembers the model's folder for later commands."""
+TOKEN = "page-token"
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def make_home(home: Path) -> Path:
@@ -40,6 +45,20 @@ def write_config(home: Path, settings: Mapping[str, object]) -> Path:
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
     return path
+
+
+def page_token(home: Path) -> str:
+    """The home's token, made if missing: it opens the page while there are no keys."""
+    path = make_home(home) / TOKEN
+    try:
+        with suppress(FileExistsError), os.fdopen(os.open(path, NEW, 0o600), "w") as file:
+            file.write(secrets.token_hex(20))
+        token = path.read_text().strip()
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
+    if not token:  # written by a process that was killed
+        raise SettingError(f"{path} is empty: delete it")
+    return token
 
 
 def store_url(home: Path, url: str | None = None) -> str:

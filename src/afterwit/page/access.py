@@ -18,6 +18,8 @@ from afterwit.gateway.auth import Caller, Permission, hash_key
 from afterwit.gateway.context import CALLER, Gateway
 from afterwit.page import html
 
+TOKEN = "token"
+"""The parameter of an address that opens the page."""
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
 FORM_BYTES, FORM_FIELDS = 16 * 2**10, 32
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -31,7 +33,7 @@ LOCAL_VISIT = "local"
 
 
 class Access:
-    """Admits callers who may read: by a key in a header, by a visit, or from this machine without keys."""
+    """Admits callers who may read: by a key in a header, or by a visit that began with one."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -42,14 +44,16 @@ class Access:
     def caller(self, request: Request) -> Caller | None:
         """The caller, or None if they may not see the page."""
         caller: Caller | None = request.scope[CALLER]
-        if caller is None:
+        if caller is None or not caller.may(Permission.READ):
             key_hash, until = self._visits.get(_visit(request), ("", 0.0))
             caller = self._gateway.keys.holder(key_hash) if until >= self._gateway.now() else None
         return caller if caller is not None and caller.may(Permission.READ) else None
 
     def sign_in_page(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
         """The same for every address and every unfit key, so that it reveals nothing."""
-        text = html.rendered("sign_in.html", {"form_token": self.form_token(request), "problem": problem})
+        keyed = self._gateway.keys.keyed
+        facts = {"form_token": self.form_token(request), "problem": problem, "keyed": keyed}
+        text = html.rendered("sign_in.html", facts)
         return html.html(text, status=status)
 
     def form_token(self, request: Request) -> str:
@@ -71,7 +75,15 @@ class Access:
             fields = await self.form(request)
         except RequestError as error:
             return self.sign_in_page(request, problem=error.message, status=error.status)
-        key_hash = hash_key(fields.get("key", "").strip())
+        return self._begin(request, fields.get("key", "").strip())
+
+    def enter(self, request: Request) -> Response | None:
+        """Begin a visit by the token in an address, which then leaves the address. None if it has none."""
+        token = request.query_params.get(TOKEN)
+        return None if token is None else self._begin(request, token)
+
+    def _begin(self, request: Request, key: str) -> Response:
+        key_hash = hash_key(key)
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
             return self.sign_in_page(request, problem=UNFIT_KEY)

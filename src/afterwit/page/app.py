@@ -91,6 +91,8 @@ class UserPage:
 
     def _shown(self, template: str, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
+            if (entered := self._access.enter(request)) is not None:
+                return entered
             caller = self._access.caller(request)
             if caller is None:
                 return self._access.sign_in_page(request)
@@ -136,7 +138,7 @@ class UserPage:
             "path": request.url.path,
             "form_token": self._access.form_token(request),
             "steers": caller.may(Permission.ADMIN) and self._take_back is not None,
-            "signed_in": caller.name if self._gateway.keys.keyed else None,
+            "signed_in": caller.name,
             "serving": self._gateway.engine.version,
             "model": self._gateway.engine.facts.model,
             **found,

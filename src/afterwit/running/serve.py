@@ -30,13 +30,15 @@ from afterwit.doctor.model import check_model
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError, VersionsRefused, VersionsUnavailable
+from afterwit.gateway.app import PAGE
 from afterwit.gateway.auth import is_loopback
 from afterwit.gateway.http_server import Listener, bound_socket
-from afterwit.home.home import make_home, refuse_another_home, remember_model
+from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
+from afterwit.page.access import TOKEN
 from afterwit.printing.terminal import Terminal, end_at_signals, working
 from afterwit.retry import BackOff
 from afterwit.running import housekeeping, learner_process
@@ -165,6 +167,7 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     console.print(Text.assemble("serving ", (model, "bold"), f", version {version}"))
     where = Text.assemble("point an agent at ", (runtime.url, "bold"), f", model name afterwit; home {home}")
     console.print(where, soft_wrap=True)
+    console.print(Text.assemble("the page is at ", (str(runtime.page), "bold")), soft_wrap=True)
 
 
 class Runtime:
@@ -195,6 +198,8 @@ class Runtime:
         self._stack = AsyncExitStack()
         self._signals = Signals()
         self.url: str | None = None
+        self.page: str | None = None
+        """The address that opens the page in a browser; without keys it holds the token."""
         self.engine: Engine | None = None
         self.examiner: Examiner | None = None
         """Finds out whether the judge can judge; None: it is assumed to be able."""
@@ -307,6 +312,7 @@ class Runtime:
             renderer,
             self.store,
             versions=versions,
+            token=page_token(self._home),
             wake_judge=self._signals.wake.set,
             servers=self._servers,
         )
@@ -314,6 +320,9 @@ class Runtime:
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
         self.url = listener.url
+        keys = app.gateway.keys
+        await keys.refresh()
+        self.page = f"{listener.root}{PAGE}" + ("" if keys.keyed else f"?{TOKEN}={app.gateway.token}")
 
     def _start_judge(self, renderer: Renderer) -> None:
         stage, client, self.examiner = build.judge_stage(

@@ -108,6 +108,7 @@ def test_a_home_is_shown_as_it_is_called() -> None:
     runtime = SimpleNamespace(
         off={"judge": HOSTILE},
         url="http://[::1]:1/v1",
+        page="http://[::1]:1/ui",
         engine=SimpleNamespace(facts=SimpleNamespace(model=HOSTILE), version=3),
     )
     console = Terminal()
@@ -117,6 +118,7 @@ def test_a_home_is_shown_as_it_is_called() -> None:
         f"judge: {SEEN}",
         f"serving {SEEN}, version 3",
         "point an agent at http://[::1]:1/v1, model name afterwit; home /homes/[v2]",
+        "the page is at http://[::1]:1/ui",
     ]
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from afterwit.config import Settings, load
 from afterwit.errors import SettingError
+from afterwit.home.home import page_token
 from afterwit.running import up
 from tests.fakes.models import tiny_qwen3
 
@@ -99,8 +100,9 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-async def health(port: int) -> str:
-    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/readyz") as response:
+async def health(port: int, home: Path) -> str:
+    headers = {"x-api-key": page_token(home)}
+    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/readyz", headers=headers) as response:
         return await response.text()
 
 
@@ -163,12 +165,12 @@ async def test_readyz_says_that_a_server_cannot_be_started_again_until_it_is(tmp
         said.unlink()
         said.mkdir()  # as if nothing could be written
         kill(str(judge))
-        while "judge server cannot be started" not in await health(gateway):  # noqa: ASYNC110
+        while "judge server cannot be started" not in await health(gateway, tmp_path / "home"):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         said.rmdir()
         while not await answers(judge):  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(0.1)
-        assert "judge server" not in await health(gateway)
+        assert "judge server" not in await health(gateway, tmp_path / "home")
     finally:
         afterwit.terminate()
         await asyncio.to_thread(afterwit.wait)
