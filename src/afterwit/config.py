@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
@@ -286,10 +286,18 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
         path, value = [*path, key], value[key]
     name, where = ".".join(path), _place(path, sources)
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        kinds = [kind for kind in KINDS if path[0] == "engine" and path[-1] in _fields_of(kind)]
+        if kinds:
+            return f"{name}{where} is a setting of other engines: set engine.kind to {' or '.join(kinds)}"
         return f"unknown setting {name}{where}{_nearest(path)}"
     near = difflib.get_close_matches(str(value), re.findall("'([^']*)'", str(choices)), n=1)
     message += f"; did you mean {near[0]}?" if near else ""
     return f"{name} = {value!r}{where}: {message}" if name else message
+
+
+def _fields_of(kind: str) -> Container[str]:
+    """The settings of an engine."""
+    return {field.name for field in dataclasses.fields(KINDS[kind].settings)}
 
 
 def _place(path: Sequence[str], sources: Sequence[Source]) -> str:

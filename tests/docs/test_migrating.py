@@ -21,7 +21,6 @@ OTHERS = {
     "HINT_OPD_W_RL",
     "OPENCLAW_UPDATE_PRM_WEIGHTS",
     "HOST",
-    "--rollout-max-context-len 32768",
     "SGLANG_MAX_RUNNING_REQUESTS",
     "--save-interval 100",
     "--log-probs-chunk-size 1024",
@@ -96,6 +95,10 @@ MEANT: dict[str, dict[str, dict[str, Any]]] = {
     "PORT": {"serve.port": {"": 8720}},
     "--rollout-temperature 0.6": {"gateway.force_temperature": dict.fromkeys(LAUNCHERS, 0.6)},
     "--rollout-max-response-len 8192": {"gateway.max_tokens": dict.fromkeys(LAUNCHERS, 8192)},
+    "--rollout-max-context-len 32768": {
+        "engine.context_length": {},
+        "placement.context": dict.fromkeys(("", *recipes.machines()), 32768),
+    },
     "TOOL_CALL_PARSER": {"gateway.tool_call_parser": {"": "auto"}},
     "REF_LOAD": {"model": {}, "learner.reference": {"": "base"}},
     "USE_WANDB": {"tracking.trackers": {}, "tracking.project": {"": "afterwit"}},

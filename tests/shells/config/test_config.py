@@ -45,6 +45,7 @@ def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
     ("flag", "said"),
     [
         ("judge.vote=3", "did you mean judge.votes"),
+        ("engine.url=http://x:1", "is a setting of other engines: set engine.kind to vllm or sglang"),
         ("judg.votes=3", "did you mean judge"),
         ("gateway.port=1", "did you mean serve.port?"),
         ("learner.w_rl=1", "did you mean objective.w_rl?"),
