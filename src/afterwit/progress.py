@@ -91,9 +91,16 @@ class Trend(StrEnum):
         return cls.MORE if change.low > 0 else cls.UNCLEAR
 
 
+ANSWERS = {
+    Trend.LESS: "You correct it less than at first",
+    Trend.MORE: "You correct it more than at first",
+    Trend.UNCLEAR: "No difference can be told yet",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How complaints went over time. What is said of the change is of the sessions at the last test."""
+    """How complaints went over time. Change, trend and answer are of the sessions at the last test."""
 
     periods: tuple[Period, ...]
     """Of all sessions."""
@@ -104,6 +111,23 @@ class Progress:
     """Of the last share minus the first. Those of all tests hold the true changes together, with 95 %."""
     trend: Trend
     """Whether fewer sessions have a complaint than at first: by the change, or by the trend over all."""
+
+    @property
+    def answer(self) -> str:
+        """The trend in words, the same wherever a person reads it; `why` are its numbers."""
+        return ANSWERS[self.trend]
+
+    @property
+    def why(self) -> str:
+        if not self.first[1]:
+            ended = sum(period.sessions for period in self.periods)
+            return f"a person replied in {ended} of the {FIRST_LOOK} sessions that the first test needs"
+        shares = [
+            f"{count / of:.0%} of the {which} {of}"
+            for which, (count, of) in (("first", self.first), ("last", self.last))
+        ]
+        change = f"{100 * self.change.low:+.0f} to {100 * self.change.high:+.0f} points"
+        return f"{shares[0]} sessions had a complaint, {shares[1]} (change {change})"
 
 
 def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Progress:

@@ -10,6 +10,7 @@ import pytest
 
 from afterwit.judging.check_stage import keep_shares
 from afterwit.message import Conversation, Message
+from afterwit.progress import progress
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
@@ -94,7 +95,8 @@ async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_b
     await gateway.store.call(played)
     words = " ".join(Tags((await browser.get("/ui")).text).words.split())
     assert "Yes: 1 turn so far." in words
-    assert "Too early to say. Somebody replied to 0 requests so far." in words
+    helping = progress([])
+    assert f"Is it helping? {helping.answer} {helping.why.capitalize()}." in words  # as `afterwit progress`
     assert "for the learner 1" in words
     assert "An update was held back." in words
     assert "Version 1 is served." in words

@@ -10,8 +10,7 @@ from afterwit.lifecycle import State
 from afterwit.page import html as words
 from afterwit.page import plot
 from afterwit.page.lists import tokens_of
-from afterwit.page.overview import approved, helping, metrics, shares
-from afterwit.progress import PersonRequest, progress
+from afterwit.page.overview import approved, metrics, shares
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
@@ -62,23 +61,6 @@ def test_a_plot_needs_two_points(points):
 
 def test_a_flat_curve_lies_in_the_middle():
     assert "M6.0 48.0L314.0 48.0" in plot.line([(0.0, 0.0), (1.0, 0.0)], title="flat")
-
-
-def test_whether_it_helps_is_what_progress_answers():
-    def requests(first: int, newest: int) -> list[PersonRequest]:
-        bad = [*(n < first for n in range(100)), *(n < newest for n in range(100))]
-        some = {"source": "laptop", "kind": "text"}
-        return [
-            PersonRequest(session=f"s{n}", complaint=each, at=float(n), **some) for n, each in enumerate(bad)
-        ]
-
-    assert helping(progress(requests(5, 5)[:19])) is None
-    for first, newest, answer in ((60, 10, "Yes"), (10, 90, "No")):
-        whole = progress(requests(first, newest))
-        found = helping(whole)
-        assert found is not None
-        assert found.answer.startswith(answer)
-        assert found.whole is whole
 
 
 def test_shares_are_of_whole_runs_and_end_with_the_newest():

@@ -15,9 +15,9 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
-from afterwit.progress import PersonRequest, Progress, Trend, progress, wilson_interval
+from afterwit.progress import PersonRequest, progress, wilson_interval
 from afterwit.promotion.events import Event
-from afterwit.promotion.watch import requests_of
+from afterwit.promotion.watch import requests_asked, requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin
 
@@ -27,8 +27,6 @@ LOG_LINES = 200
 """The newest turns, or requests, versions and lines that each view reads."""
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
-FIRST, NEWEST = 200, 5_000
-"""Requests of which it is decided whether people complain less: the first and the newest."""
 FIRST_METRICS = (
     *("loss", "rl", "opd", "combine", "reference_kl", "entropy"),
     *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
@@ -54,12 +52,6 @@ METRIC_NOTES: Mapping[str, str] = {
     "staleness_mean": "Versions between sampling a turn and learning from it.",
 }
 
-ANSWERS = {
-    Trend.LESS: "Yes: you correct it less often than at first.",
-    Trend.MORE: "No: you correct it more often than at first.",
-    Trend.UNCLEAR: "It cannot be told yet: the difference may be chance.",
-}
-
 
 def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     """Whether it learns and helps, what waits, and what was not learned from."""
@@ -67,19 +59,15 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = stages_of(gateway, store.statuses())
-    ended = store.all_episodes(limit=NEWEST)
-    asked = requests_of(ended)[-OVERVIEW_TURNS:]
-    if len(ended) == NEWEST:
-        known = {each.turn for each in ended}
-        first = store.all_episodes(limit=FIRST, newest=False)
-        ended = [*(each for each in first if each.turn not in known), *ended]
+    asked = requests_asked(store)
+    newest = asked[-OVERVIEW_TURNS:]
     _, good, bad, _ = found(outcomes)
     return {
         "learning": learning(versions, counts, stages, pause),
         "pause": pause,
-        "helping": helping(progress(requests_of(ended))),
-        "requests": len(asked),
-        "complaints": complaints(asked),
+        "helping": progress(asked),
+        "requests": len(newest),
+        "complaints": complaints(newest),
         "bad": bad,
         "good": good,
         "waits": [
@@ -221,19 +209,6 @@ def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: 
         if version.published_at is not None:
             found.append(Line(version.published_at, "served", f"Version {number} is served.", number))
     return sorted(found, key=lambda each: each.at, reverse=True)[:limit]
-
-
-class Helping(NamedTuple):
-    """Whether complaints became fewer, in words, and the sessions by which it was decided."""
-
-    answer: str
-    whole: Progress
-
-
-def helping(whole: Progress) -> Helping | None:
-    """Whether people complain in fewer sessions than at first, as `afterwit progress` answers; None while too
-    few ended."""
-    return Helping(ANSWERS[whole.trend], whole) if whole.first[1] else None
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:

@@ -14,17 +14,11 @@ from rich.text import Text
 from afterwit.build import store_of_home
 from afterwit.errors import SettingError
 from afterwit.printing.terminal import Terminal, moment, write_json
-from afterwit.progress import Progress, Trend, by, progress
-from afterwit.promotion.watch import requests_of
+from afterwit.progress import Progress, by, progress
+from afterwit.promotion.watch import requests_asked
 
-BAR = 20
+BAR = 10
 """Characters of a full bar."""
-
-ANSWER = {
-    Trend.LESS: "You correct it less than at first",
-    Trend.MORE: "You correct it more than at first",
-    Trend.UNCLEAR: "No difference can be told yet",
-}
 
 Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""
@@ -33,7 +27,7 @@ Parts = Mapping[str, Mapping[str, Progress]]
 def print_progress(home: Path, *, json: bool, png: Path | None) -> None:
     """`afterwit progress`: over all requests, for each source, and for each kind of task."""
     with store_of_home(home) as store:
-        requests = requests_of(store.all_episodes())
+        requests = requests_asked(store)
     parts: Parts = {
         "all": {"all": progress(requests)},
         "source": by(requests, lambda request: request.source),
@@ -58,41 +52,28 @@ def _facts(whole: Progress) -> dict[str, Any]:
 def _shown(parts: Parts) -> Iterator[Text | Table]:
     """The answer, and a table of all periods, of each source and of each kind of task."""
     whole = parts["all"]["all"]
+    yield Text(f"{whole.answer}: {whole.why}.", style="bold")
     if not whole.periods:
-        yield Text("no conversation has come to an end with words of a person yet: there is nothing to count")
         return
-    answer = f"{ANSWER[Trend.UNCLEAR]}: too few sessions."
-    (early, of), (late, of_late) = whole.first, whole.last
-    if of:
-        answer = (
-            f"{ANSWER[whole.trend]}: {early / of:.0%} of the first {of} sessions had a complaint, "
-            f"{late / of_late:.0%} of the last {of_late} (change {100 * whole.change.low:+.0f} to "
-            f"{100 * whole.change.high:+.0f} points)."
-        )
-    yield Text(answer, style="bold")
-    tables = {
-        "when": [
-            (f"{moment(each.since, year=False)} to {moment(each.until, year=False)}", each)
-            for each in whole.periods
-        ]
-    }
+    tables = {"since": [(moment(each.since, year=False), each) for each in whole.periods]}
     for name in ("source", "kind"):
         tables[name] = [
             (f"{key}, {age}" if len(each.periods) > 1 else key, period)
             for key, each in parts[name].items()
             for age, period in zip(("early", "late"), each.periods, strict=False)
         ]
-    columns = ("sessions", "requests", "complaints a session", "sessions with a complaint", "")
+    columns = ("sessions", "requests", "complaints each", "with a complaint")
     for first, rows in tables.items():
         table = Table(first, *columns, box=None, pad_edge=False)
+        table.add_column(no_wrap=True, min_width=BAR)
         for name, period in rows:
             mean, share = period.per_session_interval, period.share_interval
             table.add_row(
                 name,
                 str(period.sessions),
                 str(period.requests),
-                f"{period.per_session:.2f} ({mean.low:.2f} to {mean.high:.2f})",
-                f"{period.share:.0%} ({share.low:.0%} to {share.high:.0%})",
+                f"{period.per_session:.2f} ({mean.low:.2f}-{mean.high:.2f})",
+                f"{period.share:.0%} ({100 * share.low:.0f}-{share.high:.0%})",
                 "█" * round(BAR * period.share),
             )
         yield table

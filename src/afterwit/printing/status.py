@@ -25,9 +25,16 @@ from afterwit.learning.schedule import (
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import Terminal, write_json
+from afterwit.progress import progress
+from afterwit.promotion.watch import requests_asked
 from afterwit.store import Pause, Status, Store, VersionRecord
 from afterwit.text import counted
 
+WAITS = {
+    State.OPEN: " (no reply yet)",
+    State.ANSWERED: " (wait for the judge)",
+    State.JUDGED: " (for the learner)",
+}
 AGO_S = 60.0
 """A time less than this many seconds ago is "just now"."""
 
@@ -55,6 +62,8 @@ class Overview:
     next_words: str
     """Why the next update has not begun."""
     stages: tuple[Status, ...]
+    helping: str
+    """Whether people correct it less, as `afterwit progress` answers."""
     own: int
     """Personal adapters that have been trained."""
     paused_adapters: Mapping[str, Pause]
@@ -90,7 +99,7 @@ def overview(
             chains.setdefault(version.adapter, [0]).append(version.number)
     waiting = in_their_chains(store.waiting(now=now), chains)
     fresh = [turn for turn in waiting if not is_stale(turn, settings, NOW)]
-    choice = next_of_all(settings, fresh, paused, now=now)
+    choice, whole = next_of_all(settings, fresh, paused, now=now), progress(requests_asked(store))
     return Overview(
         at=now,
         serving=serving,
@@ -104,6 +113,7 @@ def overview(
         next=choice,
         next_words=next_update(choice, settings),
         stages=tuple(store.statuses()),
+        helping=f"{whole.answer}: {whole.why}",
         own=len({each.adapter for each in versions} - {SHARED}),
         paused_adapters=paused,
     )
@@ -142,8 +152,11 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
         held = "; ".join(f"{name} ({pause.words})" for name, pause in found.paused_adapters.items())
         trained = "adapter has" if found.own == 1 else "adapters have"
         yield "adapters", f"{found.own} personal {trained} been trained{f'; paused: {held}' if held else ''}"
-    turns = ", ".join(f"{found.turns[state]} {state.value}" for state in State if state in found.turns)
+    turns = ", ".join(
+        f"{found.turns[state]} {state.value}{WAITS.get(state, '')}" for state in State if state in found.turns
+    )
     yield "turns", turns or "none yet"
+    yield "helping", found.helping
     yield from stages[faults:]
 
 

@@ -23,6 +23,8 @@ from afterwit.verdict import Flag, Source, Verdict
 
 PAUSE_AFTER_ALARMS = 3
 """Alarms without a confirmation between them, after which learning pauses until a person resumes it."""
+FIRST, NEWEST = 200, 5_000
+"""Requests by which it is decided whether people complain less."""
 TOLD = 12
 """The newest episodes, which an alarm's sentence counts."""
 ENDS = {
@@ -135,6 +137,16 @@ def _alarm(
             " objective.beta, then `afterwit resume`"
         )
         store.pause(why, now=now, adapter=None if adapter == SHARED else adapter)
+
+
+def requests_asked(store: Store) -> list[PersonRequest]:
+    """The requests of which it is decided whether people complain less: the first and the newest."""
+    ended = store.all_episodes(limit=NEWEST)
+    if len(ended) == NEWEST:
+        known = {each.turn for each in ended}
+        first = store.all_episodes(limit=FIRST, newest=False)
+        ended = [*(each for each in first if each.turn not in known), *ended]
+    return requests_of(ended)
 
 
 def requests_of(episodes: Iterable[Episode]) -> list[PersonRequest]:

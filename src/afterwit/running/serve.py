@@ -56,6 +56,8 @@ SWITCHED_OFF = {
 """The effect of the settings that switch a stage off."""
 STARTING = "the learner is starting"
 """Its status until its process, which imports much, reports one."""
+EXAMINED = "it is being asked three questions with known answers; turns wait for the result"
+"""The judge's status until it is known."""
 JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""
 LEARNER_STOP_S = 20.0
@@ -253,6 +255,7 @@ class Runtime:
         if "judge" in self.stages:
             wake = asyncio.get_running_loop().call_soon_threadsafe
             self._stack.enter_context(store.listening(lambda: wake(self._signals.wake.set)))
+            await self._reporter("judge")(True, EXAMINED)
             self._start_judge(renderer)
         if "learn" in self.stages:
             restart_s, report = settings.serve.learner_restart_s, self._reporter("learn")

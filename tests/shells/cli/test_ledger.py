@@ -11,7 +11,10 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
+from afterwit.printing.progress import BAR
+from afterwit.progress import progress
 from afterwit.promotion.episodes import BadEnd, Episode
+from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.version import Effect, Origin
 from tests.store.examples import a_version, add_judged
@@ -150,6 +153,22 @@ def test_progress_answers_in_words_with_intervals_and_parts(used: Path) -> None:
     assert "write, late" in found
 
 
+def test_status_and_progress_answer_in_the_same_words(used: Path) -> None:
+    with store_of_home(used) as store:
+        found = progress(requests_asked(store))
+    answer, why = "You correct it less than at first", found.why
+    assert found.answer == answer
+    assert f"{answer}: {why}." in " ".join(text("progress", home=used).split())
+    assert f"helping       {answer}: {why}" in text("status", home=used)
+
+
+def test_progress_fits_a_terminal_of_80_columns_with_whole_bars(used: Path) -> None:
+    found = run.invoke(app, ["progress", "--home", str(used)], env={"COLUMNS": "80"}).stdout
+    assert "…" not in found
+    assert "█" * BAR in found
+    assert len([line for line in found.splitlines() if "phone" in line]) == 2
+
+
 def test_progress_for_programs(used: Path) -> None:
     (found,) = lines("progress", home=used)
     whole = found["all"]["all"]
@@ -167,10 +186,10 @@ def test_progress_is_drawn_on_request(used: Path, tmp_path: Path) -> None:
 
 
 def test_without_ended_conversations_there_is_nothing_to_count(home: Path) -> None:
-    assert "nothing to count" in text("progress", home=home)
+    assert "a person replied in 0 of the 20 sessions" in text("progress", home=home)
     with store_of_home(home) as store:
         ended(store, 1, complaint=True)
-    assert "No difference can be told yet: too few sessions." in text("progress", home=home)
+    assert "a person replied in 1 of the 20 sessions" in text("progress", home=home)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
