@@ -27,6 +27,9 @@ class FakeJudge:
         self.answer = answer or (lambda messages: HINT if asks_for_hint(messages) else r"\boxed{-1}")
         self.asked: list[tuple[tuple[Message, ...], float, int, int]] = []
         self.most_at_once = 0
+        self.weighed: list[str] = []
+        """What it was asked of hints: whether to follow them is harmful."""
+        self.harm: Answer | Exception = Answer(words=r"\boxed{accept}")
         self._now = 0
         self.hold: asyncio.Event | None = None
         """If it is set, calls wait for it."""
@@ -39,6 +42,11 @@ class FakeJudge:
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
+        if r"\boxed{refuse}" in (messages[0].content or ""):
+            self.weighed.append(messages[-1].content or "")
+            if isinstance(self.harm, Exception):
+                raise self.harm
+            return self.harm
         self.asked.append((tuple(messages), temperature, max_tokens, seed))
         self._now += 1
         self.most_at_once = max(self.most_at_once, self._now)

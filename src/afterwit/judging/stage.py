@@ -29,7 +29,7 @@ from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Filter, Record, Store
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.sources import Votes, contradicts, previous, several, signature
+from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
 from afterwit.terms import unjudged
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, RecordedTurn, Turn
@@ -206,6 +206,12 @@ class Judge:
             return with_own_words(verdict, words, reading)
         return verdict
 
+    async def _harmful(self, turn: RecordedTurn, verdict: Verdict) -> bool:
+        """Whether a judge that can judge finds that to follow the hints is harmful."""
+        able = self._examiner is None or (await self._examiner.ability()).votes
+        asked = able and self._settings.prompts == "full"  # a judge that needs short prompts cannot tell
+        return asked and await self._verdicts.harmful(turn.id, verdict.hints)
+
     async def _commit(self, turn: RecordedTurn, next_state: NextState, verdict: Verdict) -> None:
         """Store the verdict. The turn goes on to the learner, or ends with the reason why it does not."""
         carried, now = self._rules.reads.of(turn, verdict), self._clock.now()
@@ -213,6 +219,16 @@ class Judge:
         flags = await asyncio.to_thread(
             lambda: hint_flags(verdict.hints, view_of(turn.conversation, turn.message, next_state))
         )
+        if (
+            verdict.hints
+            and carried.opd
+            and not set(flags) - {Flag.TOOL_WORDS}
+            and await self._harmful(turn, verdict)
+        ):
+            flags = (*flags, Flag.HARMFUL)
+
+        def doubts(store: Store) -> tuple[Flag, ...]:
+            return _reward_flags(store, turn, next_state, verdict.reward, hinted=bool(verdict.hints))
 
         def judged(store: Store) -> None:
             with store.transaction():
@@ -224,7 +240,7 @@ class Judge:
                     reason=carried.reason,
                     owner=self._owner,
                     now=now,
-                    flags=(*flags, *_reward_flags(store, turn, next_state, verdict.reward)),
+                    flags=(*flags, *doubts(store)),
                     signature=kind,
                     previous=before,
                 ):
@@ -260,19 +276,29 @@ def _with_summaries(record: Record, replies: Sequence[Message]) -> Record:
     return replace(record, turn=replace(record.turn, conversation=conversation), next_state=next_state)
 
 
-def _reward_flags(store: Store, turn: RecordedTurn, next_state: NextState, reward: int) -> tuple[Flag, ...]:
+def adapter_of(turn: RecordedTurn) -> str:
+    """The adapter that a turn teaches."""
+    return turn.adapter if isinstance(turn, Turn) else SHARED
+
+
+def _reward_flags(
+    store: Store, turn: RecordedTurn, next_state: NextState, reward: int, *, hinted: bool
+) -> tuple[Flag, ...]:
     """Whether the reward contradicts other sources that teach the same adapter. Call it in the verdict's
     transaction.
 
     If a call failed and no person spoke, the turn waits, but does not count against its source.
     """
     kind, source, spoken = signature(turn.message), turn.source, closes(next_state)
-    if reward == 0 or (kind is None and reward < 0):
+    if reward == 0:
         return ()
+    if kind is None and reward < 0:
+        blames = spoken and not hinted and blames_all(store.votes_on_text(adapter_of(turn)), source=source)
+        return (Flag.CONTRADICTS,) if blames else ()
     said: Mapping[str, Votes] = {}
     if kind is not None and (spoken or reward < 0):
         # votes on such calls after the same earlier call, if several others gave any; else on all such calls
-        adapter = turn.adapter if isinstance(turn, Turn) else SHARED
+        adapter = adapter_of(turn)
         said = store.votes_on(kind, after=previous(turn.conversation.messages), adapter=adapter)
         if not several(said, source=source):
             said = store.votes_on(kind, adapter=adapter)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
+from afterwit.errors import JudgeRefused, JudgeUnavailable
+from afterwit.judging.prompts import harm_question
 from afterwit.judging.questions import (
     JudgeCall,
     JudgeCase,
@@ -19,7 +22,7 @@ from afterwit.judging.questions import (
 )
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import without_answered_calls
-from afterwit.judging.voting import Answer, Verify, VoteRules
+from afterwit.judging.voting import Answer, Verify, VoteRules, harm_found
 from afterwit.message import Message
 from afterwit.retry import BackOff, retrying
 from afterwit.turn import RecordedTurn
@@ -78,6 +81,20 @@ class Verdicts:
         judged, calls = await asyncio.to_thread(opened)
         answers = await self._ask(turn.id, calls)
         return await asyncio.to_thread(conclude, judged, [(call, answers[call]) for call in calls], rules)
+
+    async def harmful(self, turn: str, hints: tuple[str, ...]) -> bool:
+        """Whether the judge finds that to follow these hints is harmful. False if it cannot answer now."""
+        try:
+            async with self._room:
+                answer = await self._client.ask(
+                    harm_question(hints),
+                    temperature=self._settings.temperature,
+                    max_tokens=self._prompts.max_tokens,
+                    seed=int.from_bytes(sha256(turn.encode()).digest()[:4], "big") >> 1,
+                )
+        except (JudgeUnavailable, JudgeRefused):
+            return False
+        return harm_found(answer)
 
     async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> dict[JudgeCall, Answer]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""

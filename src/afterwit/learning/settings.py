@@ -105,7 +105,8 @@ class LearnerSettings:
     thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
     """Judged turns that wait for `afterwit review`: `all`, `flagged` (a doubtful hint: links, commands,
-    standing orders) or `off`. Turns that contradict several sources always wait."""
+    standing orders, what the judge finds harmful) or `off`. Turns that contradict several sources always
+    wait."""
     tool_hints: bool = False
     """Whether tools' results alone may give a hint, as published. Off, such a turn trains by its reward, and
     by its hint once a person accepts it or approves the outcome."""

@@ -45,11 +45,14 @@ VOTES = f"""
     SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
         count(*) FILTER (WHERE v.reward < 0) AS rejected
     FROM verdicts v JOIN turns t USING (seq)
-    WHERE v.signature = ? AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
+    WHERE {{kind}} AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
     AND (v.flags IS NULL OR v.flags NOT LIKE '%contradict%' OR v.review = '{ACCEPTED}')
     AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
 """
 """`contradict` is in the flags of both a person's word and a failed call that contradict others."""
+
+TEXTS = 1_000
+"""Turns, the newest ones, whose votes on text are counted."""
 
 TURN_LINES = """
     SELECT t.seq, t.id AS turn, t.session, t.scope, t.kind, t.created, t.imported, t.state, t.reason, t.error,
@@ -267,8 +270,16 @@ class Reading(Part):
         """
         self._db.hold(f"votes {signature}")
         only, values = ("", ()) if after is None else ("AND v.previous = ?", (after,))
-        rows = self._db.rows(VOTES.format(only=only), (signature, adapter, *values))
-        counted = _by_source(rows, "approved", "rejected")
+        return self._votes(VOTES.format(kind="v.signature = ?", only=only), (signature, adapter, *values))
+
+    def votes_on_text(self, adapter: str = SHARED) -> Mapping[str, Votes]:
+        """As `votes_on`, on responses without a call among the newest verdicts; rejections without a hint."""
+        kind = "v.signature IS NULL AND NOT (v.reward < 0 AND v.hinted = 1)"
+        newest = f"AND v.seq > (SELECT coalesce(max(seq), 0) - {TEXTS} FROM verdicts)"
+        return self._votes(VOTES.format(kind=kind, only=newest), (adapter,))
+
+    def _votes(self, sql: str, values: Sequence[Any]) -> Mapping[str, Votes]:
+        counted = _by_source(self._db.rows(sql, tuple(values)), "approved", "rejected")
         return {source: Votes(**counts) for source, counts in counted.items()}
 
     def trained_since(self, at: float) -> Mapping[str, int]:

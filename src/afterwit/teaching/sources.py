@@ -23,6 +23,8 @@ TIMES_AS_OFTEN = 4
 """The opposite votes needed for each equal one."""
 ACCIDENTS = 2
 """Calls of a kind that failed at a source, beyond those that worked, from which such failures wait."""
+BLAMES = 5
+"""Rejections of text, without a hint, after which those of a source that approves of nothing wait."""
 TRUSTED_UNTIL = 2
 """Contradictions of a source from which its approvals wait for a person too."""
 
@@ -89,6 +91,17 @@ def contradicts(
     own = said.get(source, Votes())
     is_accident = not spoken and own.rejected < own.approved + ACCIDENTS
     return reward < 0 and not is_accident and _outweighs(approved, rejected)
+
+
+def blames_all(said: Mapping[str, Votes], *, source: str) -> bool:
+    """Whether `source` rejects text that several others approve, with nothing to learn, as good as always.
+
+    Text has no kind, so a single rejection contradicts no one. `said`: each source's approvals of text, and
+    its rejections without a hint.
+    """
+    own, others = said.get(source, Votes()), [votes for name, votes in said.items() if name != source]
+    is_habit = own.rejected >= max(BLAMES, TIMES_AS_OFTEN * own.approved)
+    return is_habit and _outweighs([each.approved for each in others], [each.rejected for each in others])
 
 
 def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
