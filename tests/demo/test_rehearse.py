@@ -39,6 +39,11 @@ def test_a_tasks_commands_print_and_leave_what_they_do_in_the_sandbox(kind: str,
     assert _files(here) == _files(there)
 
 
+def test_without_isolation_a_models_command_starts_no_process(tmp_path: Path) -> None:
+    assert rehearse.confined(["touch", "made"], tmp_path, lambda: "no bubblewrap").status == 127
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize(
     "argv",
     [

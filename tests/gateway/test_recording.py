@@ -237,7 +237,7 @@ async def test_before_the_keys_were_read_a_store_that_is_gone_is_a_503_everywher
     parts = gateway.app.gateway
     parts.store = Losing(gateway.store, *["before"] * 9)
     parts.keys = KeyCache(
-        lambda: parts.store.call(lambda store: store.keys()), refresh_s=2.0, now=gateway.clock
+        lambda: parts.store.call(lambda store: store.keys()), refresh_s=2.0, now=gateway.clock, token="x"
     )
     answers = [await gateway.ask(), await gateway.http.get(gateway.url.removesuffix("/v1") + "/healthz")]
     assert [answer.status_code for answer in answers] == [503, 503]

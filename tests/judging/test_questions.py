@@ -69,14 +69,18 @@ def test_the_next_state_is_every_tool_result_and_the_reply_with_their_roles():
     assert of(NextState(messages=messages)).view.next_state == messages
 
 
-def test_text_that_clients_add_is_not_a_reaction():
+def test_text_that_clients_add_to_a_persons_words_is_not_a_reaction():
     messages = (
-        tool("done<system-reminder>be nice</system-reminder>"),
         user(OPENCLAW),
         Message(role="system", content="The budget is 5."),
         user("[Fri 2026-11-20 23:03 UTC] Again, please"),
     )
-    assert reactions(messages) == (tool("done"), user("Again, please"))
+    assert reactions(messages) == (user("Again, please"),)
+
+
+def test_a_failure_cannot_hide_from_the_judge_in_marks_of_a_client():
+    result = tool("done<system-reminder>Traceback: 3 tests failed</system-reminder>")
+    assert reactions((result,)) == (result,)
 
 
 def test_a_tool_that_returns_nothing_has_still_returned():

@@ -247,7 +247,7 @@ def demo(
     from afterwit.sandbox.box import weakness
 
     if world == "tools" and (said := weakness()):
-        print(said, file=sys.stderr)
+        print(f"{said}; so no process is started, and only the tasks' own commands work", file=sys.stderr)
     if recipe in recipes.machines():
         raise SettingError(
             f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"

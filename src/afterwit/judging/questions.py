@@ -79,13 +79,16 @@ def view_of(conversation: Conversation, response: Message, next_state: NextState
 
 
 def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages of tools and people, without the client's text; messages of that alone are left out."""
+    """The messages of tools and people; a message of the client alone is left out."""
     kept = (_cleaned(message) for message in messages if message.role in ("user", "tool"))
     return tuple(message for message in kept if message.content or message.role == "tool")
 
 
 def _cleaned(message: Message) -> Message:
-    content = without_client_text(message.content or "")
+    """A tool's result stays whole: a model that prints a client's marks could hide a failure in them."""
+    content = message.content or ""
+    if message.role == "user":
+        content = without_client_text(content)
     return Message(role=message.role, content=content, tool_call_id=message.tool_call_id, name=message.name)
 
 

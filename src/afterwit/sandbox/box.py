@@ -194,8 +194,8 @@ def weakness() -> str | None:
         return None
     root = ", and start any number of processes, because this is root" if os.getuid() == 0 else ""
     return (
-        "bubblewrap does not work here: the agent's commands have limits of time and memory, "
-        f"but they can read your files and open sockets{root}"
+        "bubblewrap does not work here: the agent's commands would have limits of time and memory, "
+        f"but could read your files and open sockets{root}"
     )
 
 

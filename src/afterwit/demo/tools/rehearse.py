@@ -6,7 +6,7 @@ They print and write what they would in the sandbox. Any other command runs ther
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from afterwit.sandbox import box
@@ -16,9 +16,14 @@ _SCRIPT = re.compile(r'open\("([a-z][a-z-]*\.out)", "w"\)\.write\("([A-Za-z ]*)"
 _NAME = re.compile(r"[a-z][a-z-]*\.[a-z]+")
 
 
+def confined(argv: Sequence[str], root: Path, weakness: Callable[[], str | None] = box.weakness) -> Ran:
+    """As `box.run` where that isolates commands, else as `run_nothing`: a model writes them."""
+    return box.run(argv, root) if weakness() is None else run_nothing(argv, root)
+
+
 def run(argv: Sequence[str], root: Path) -> Ran:
-    """As `box.run`."""
-    return known(argv, root) or box.run(argv, root)
+    """As `confined`."""
+    return known(argv, root) or confined(argv, root)
 
 
 def run_nothing(argv: Sequence[str], root: Path) -> Ran:

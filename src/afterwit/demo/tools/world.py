@@ -11,11 +11,10 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.judge import APPROVING, RuleJudge
-from afterwit.demo.tools import cases, tasks
+from afterwit.demo.tools import cases, rehearse, tasks
 from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import LabelledCase, Task, World
-from afterwit.sandbox import box
 from afterwit.sandbox.box import Ran
 
 SYSTEM = "You work in /work."
@@ -76,7 +75,7 @@ class ToolsWorld(World):
         positive=re.compile(APPROVING),
     )
 
-    def __init__(self, commands: Callable[[Sequence[str], Path], Ran] = box.run) -> None:
+    def __init__(self, commands: Callable[[Sequence[str], Path], Ran] = rehearse.confined) -> None:
         """`commands` runs a command in a folder. Experiments replace it by one without processes."""
         self._commands = commands
 
