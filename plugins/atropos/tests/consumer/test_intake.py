@@ -46,6 +46,18 @@ def test_a_row_is_for_its_own_token(k: int) -> None:
     ]
 
 
+def test_a_group_of_the_librarys_own_teacher_trains_by_its_several_ids() -> None:
+    """`TeacherDistillationEnv`: a row at each token but the first, and the sampled id where it ranks."""
+    group = plain_group()
+    ids = [[[], *([(token + 1) % VOCABULARY, token] for token in row[1:])] for row in group["tokens"]]
+    group |= {"distill_token_ids": ids, "distill_logprobs": [[[], *[[-0.5, -1.5]] * 7]] * 2}
+    found = taken(group, settings=ObjectiveSettings(objective="hybrid", baseline="group"))
+    assert (found.refused, found.objective.objective) == ([], "hybrid_distill")
+    for item in found.items:
+        rows = zip(item.teacher_rows or (), item.student.response, item.behaviour.forced, strict=True)
+        assert all(row is None if forced else row.ids[0] == token for row, token, forced in rows)
+
+
 @pytest.mark.parametrize(
     ("asked", "by_token", "by_top_k"),
     [
