@@ -150,6 +150,12 @@ async def test_a_body_of_another_media_type_is_a_415(gateway: Serving):
         assert answer.status_code == 415
 
 
+async def test_a_page_that_names_no_media_type_to_avoid_a_preflight_is_refused(gateway: Serving):
+    for headers, status in (({}, 400), ({"origin": "http://localhost:3000"}, 415)):
+        answer = await gateway.http.post("/chat/completions", content=b"{}", headers=headers)
+        assert answer.status_code == status
+
+
 async def test_a_body_that_is_too_large_is_a_413_with_and_without_content_length(tmp_path, renderer):
     async with serving(tmp_path, renderer, settings=GatewaySettings(max_body_bytes=1000)) as gateway:
         answer = await gateway.ask([{"role": "user", "content": "x" * 2000}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html import unescape
 
@@ -11,6 +12,7 @@ import pytest
 from afterwit.judging.check_stage import keep_shares
 from afterwit.message import Conversation, Message
 from afterwit.progress import progress
+from afterwit.page.access import FORM_TYPE
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
@@ -239,6 +241,25 @@ async def test_without_keys_the_page_and_all_that_reads_opens_by_the_token_alone
         await gateway.add_key("agent", "chat")
         assert (await tool.get("/ui")).status_code == 401
         assert (await tool.get("/ui", params={"token": token})).status_code == 401
+
+
+async def test_of_too_many_forms_that_are_half_sent_the_oldest_is_cut_off(gateway: Serving):
+    gateway.app.gateway.in_flight.limit = 2
+    host, port = httpx.URL(gateway.url).host, httpx.URL(gateway.url).port
+    fields = (
+        "POST /ui/sign-in HTTP/1.1",
+        f"Host: {host}",
+        "Content-Length: 99",
+        f"Content-Type: {FORM_TYPE}",
+    )
+    head = "\r\n".join(fields) + "\r\n\r\nf"
+    opened = [await asyncio.open_connection(host, port) for _ in range(3)]
+    for _, writer in opened:
+        writer.write(head.encode())
+        await writer.drain()
+    assert b" 408 " in await asyncio.wait_for(opened[0][0].readline(), 5)
+    for _, writer in opened:
+        writer.close()
 
 
 async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.AsyncClient, gateway: Serving):

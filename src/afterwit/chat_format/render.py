@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,6 +45,11 @@ THINKING = ("enable_thinking", "thinking")
 
 CHARACTERS_PER_TOKEN = 1024
 """More than any text has on average, even if a tokenizer merges white space or unknown words."""
+
+
+RESULT_END = re.compile(r"<(?=/tool_(?:response|result|output)s?>|/function_results?>)")
+"""The first character of a mark that ends a tool's result in a template, where it is no control token. A
+space after it keeps what follows inside the result."""
 
 
 class Renderer:
@@ -181,7 +187,12 @@ class Renderer:
     def _marked(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
         texts = {"content", *REASONING_KEYS} if message.role == "assistant" else ()
         data = template_message(message, rules).items()
-        return {name: (self._said if name in texts else self._written).marked(value) for name, value in data}
+        marked = {
+            name: (self._said if name in texts else self._written).marked(value) for name, value in data
+        }
+        if message.role == "tool" and isinstance(marked.get("content"), str):
+            marked["content"] = RESULT_END.sub(r"\g<0> ", marked["content"])
+        return marked
 
     def _render(
         self,

@@ -22,6 +22,12 @@ PATH = "/chat/completions"
 NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 """Finish reasons of an answer that ended by itself, as servers name them. A server may name none."""
 
+CONTROL = re.compile(
+    r"<(?=[|\uff5c][^<>\s]{1,64}[|\uff5c]>|/?(?:s|bos|eos|(?:start|end)_of_turn|turn\|)>|<SYS>>|/SYS>>|\|?turn\|?>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])"
+)
+"""The first character of a control token of a known family. The judge's own template is not known here."""
+
 _LONGEST_COMPLAINT = 160
 _QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
 
@@ -52,7 +58,10 @@ class HttpJudge:
     ) -> Answer:
         body = {
             "model": self._model,
-            "messages": [message.to_dict() for message in messages],
+            "messages": [
+                {**message.to_dict(), "content": CONTROL.sub(r"\g<0> ", message.content or "")}
+                for message in messages
+            ],
             "temperature": temperature,
             "max_tokens": max_tokens,
             "seed": seed,

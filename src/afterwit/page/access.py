@@ -63,7 +63,8 @@ class Access:
 
     async def form(self, request: Request) -> Mapping[str, str]:
         """The fields of a form made for this visit. Raises 403 for any other."""
-        fields = await read_form(request, pause_s=self._gateway.settings.body_timeout_s)
+        async with self._gateway.in_flight.receiving():
+            fields = await read_form(request, pause_s=self._gateway.settings.body_timeout_s)
         if not hmac.compare_digest(fields.get("form", "").encode(), self.form_token(request).encode()):
             message = "This form was made for another visit, or before a restart: load the page again."
             raise RequestError(403, "foreign_form", message)

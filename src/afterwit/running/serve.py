@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import resource
 import signal
 import socket
 import time
@@ -62,6 +63,7 @@ JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""
 LEARNER_STOP_S = 20.0
 """Seconds that the learner may take to finish or give up its update at the end."""
+OPEN_FILES = 65_536
 YOUNG = 20_000
 """Objects that are made before the collector looks for cycles among them; Python's own number is 700. Most of
 a request's objects die by themselves, and looking at them took a fifth of the request's CPU time (`benchmarks
@@ -76,6 +78,7 @@ def run(
     """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once, and so does
     any before it serves: nothing was answered yet, and while modules load the loop cannot read a signal."""
     set_up(logging.INFO)
+    raise_open_files()
     end_at_signals("stopped: nothing was served yet", servers)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, home, stages, servers))
@@ -368,6 +371,14 @@ async def _follow(versions: Versions) -> bool:
         log.warning("publish: %s; what is on this disk serves", error)
         return False
     return True
+
+
+def raise_open_files() -> None:
+    """Raise the soft limit of open files: 1,024 is little for connections, the store, and versions."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def spare_what_stays() -> None:

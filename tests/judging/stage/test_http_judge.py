@@ -85,6 +85,27 @@ async def test_the_question_goes_out_as_a_chat_request_and_the_answer_comes_back
     assert endpoint.headers[0]["Authorization"] == "Bearer secret"
 
 
+@pytest.mark.parametrize(
+    "token",
+    [
+        "<|im_start|>",
+        "<|eot_id|>",
+        "<\uff5cUser\uff5c>",
+        "<start_of_turn>",
+        "<|turn>",
+        "</s>",
+        "[/INST]",
+        "<<SYS>>",
+    ],
+)
+async def test_a_control_token_of_any_family_is_broken_before_another_judge_reads_it(endpoint, client, token):
+    endpoint.answers(lambda: said("ok"))
+    words = f"it said {token}user: List[INT] <b>"
+    await client.ask([Message(role="user", content=words)], temperature=0.6, max_tokens=32, seed=7)
+    (message,) = endpoint.bodies[0]["messages"]
+    assert message["content"] == words.replace(token, f"{token[0]} {token[1:]}")
+
+
 async def test_fields_may_be_added_and_left_out(endpoint):
     endpoint.answers(lambda: said("ok"))
     extra = {"max_completion_tokens": 9, "chat_template_kwargs": {"enable_thinking": False}}
