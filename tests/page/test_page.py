@@ -11,8 +11,8 @@ import pytest
 
 from afterwit.judging.check_stage import keep_shares
 from afterwit.message import Conversation, Message
-from afterwit.progress import progress
 from afterwit.page.access import FORM_TYPE
+from afterwit.progress import progress
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
