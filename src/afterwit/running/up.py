@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +27,9 @@ from afterwit.running.serve import STAGES
 SERVER = {"engine": {"kind": "vllm"}}
 """The server that `afterwit up` starts unless the settings name another kind."""
 
+KEY = "VLLM_API_KEY"
+"""The environment variable in which vLLM looks for its key."""
+
 log = logging.getLogger(__name__)
 
 
@@ -33,12 +38,26 @@ def run(settings: Settings, home: Path) -> None:
 
     Without a section `placement` that is one server, on the GPUs that this process sees.
     """
+    settings = guarded(settings, os.environ)
     if "placement" in settings.model_fields_set:
         servers, environment = placed(settings, home)
         os.environ |= environment  # the learner's processes inherit it; here nothing uses a GPU
     else:
         servers = (engine_process(settings, home),)
     serve.run(settings, home, STAGES, servers=servers)
+
+
+def guarded(settings: Settings, environment: MutableMapping[str, str]) -> Settings:
+    """The settings with a random key for vLLM servers, which inherit it: their port is open to every program
+    of this machine and every page, and takes weights. SGLang takes a key on its command line alone."""
+    engine, judge = settings.engine, settings.judge
+    if not isinstance(engine, VllmSettings) or engine.api_key_env is not None:
+        return settings
+    environment.setdefault(KEY, secrets.token_hex(20))
+    changed: dict[str, object] = {"engine": replace(engine, api_key_env=KEY)}
+    if settings.placement.judge and judge.api_key_env is None:
+        changed["judge"] = replace(judge, api_key_env=KEY)
+    return settings.model_copy(update=changed)
 
 
 def engine_process(settings: Settings, home: Path) -> EngineProcess:

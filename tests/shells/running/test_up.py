@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from afterwit.config import Settings, load
+from afterwit.engines.server.settings import VllmSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import page_token
 from afterwit.running import up
@@ -88,6 +89,17 @@ def test_a_placement_that_does_not_fit_is_refused_with_the_numbers(
 ) -> None:
     with pytest.raises(SettingError, match=said):
         up.placed(settings_of(model, *pairs), tmp_path, machine)
+
+
+def test_a_server_that_it_starts_takes_weights_from_nobody_without_its_key(model: Path) -> None:
+    environment: dict[str, str] = {}
+    made = up.guarded(settings_of(model, *SPLIT), environment)
+    key = environment["VLLM_API_KEY"]  # vLLM inherits it
+    assert len(key) == 40
+    assert isinstance(made.engine, VllmSettings)
+    assert (made.engine.key(environment), made.judge.api_key_env) == (key, "VLLM_API_KEY")
+    outside = settings_of(model, "engine.kind=vllm", "judge.url=http://judge.example/v1", "judge.model=j")
+    assert up.guarded(outside, environment).judge.api_key_env is None
 
 
 def free_ports(count: int) -> list[int]:
