@@ -14,6 +14,7 @@ AfterwitError
 │   └── ProbeMismatch
 ├── JudgeUnavailable
 ├── JudgeRefused
+│   └── QuestionTooLong
 ├── StoreError
 │   ├── StoreMismatch
 │   ├── StoreUnavailable
@@ -109,6 +110,10 @@ class JudgeUnavailable(AfterwitError):
 
 class JudgeRefused(AfterwitError):
     """The judge will never answer this question: it is too long, or refused."""
+
+
+class QuestionTooLong(JudgeRefused):
+    """The question does not fit the judge's context: a shorter one may."""
 
 
 class StoreError(AfterwitError):

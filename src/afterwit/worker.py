@@ -73,13 +73,18 @@ class StageHealth:
         self._report = report
         self._warning = warning
         self._reported: tuple[bool, str] | None = None
+        self._logged: str | None = None
+        """The latest error in the log; the same one in a row is logged once."""
 
     async def healthy(self) -> None:
+        self._logged = None
         warning = self._warning()
         await self._changed(warning is None, warning or WORKING)
 
     async def failed(self, error: Exception) -> None:
-        log.warning("%s: %s%s", self.stage, described(error), frames(error))
+        if self._logged != (logged := described(error) + frames(error)):
+            self._logged = logged
+            log.warning("%s: %s", self.stage, logged)
         await self._changed(False, described(error))
 
     async def _changed(self, ok: bool, message: str) -> None:

@@ -36,6 +36,14 @@ FAILED = "File \"/work/app/main.py\", line 12\nModuleNotFoundError: No module na
         "Look at [hint] and answer briefly.",
         "Use user_hint to answer briefly.",
         "The instruction/hint says python3.",
+        "Wie der Hinweis sagt, lies zuerst die Datei.",
+        "Comme l'indice le dit, lis d'abord le fichier.",
+        "D\u2019après l\u2019indication, lis d\u2019abord le fichier.",
+        "Como dice la pista, lee primero el archivo.",
+        "Segue a dica e lê o arquivo.",
+        "ヒントの通り、先にファイルを読む。",
+        "正如提示所说，先读取文件。",
+        "根据提示，先读取文件。",
     ],
 )
 def test_talk_of_hints_is_rejected(hint):
@@ -59,6 +67,9 @@ def test_talk_of_hints_is_rejected(hint):
         "Implement __length_hint__ for the iterator.",
         "Add the query hint for the index.",
         "Whiten the chintz before cutting it.",
+        "Lis l'indice 0 du tableau avant de l'utiliser.",
+        "提示用户输入文件名，然后打开它。",
+        "Lies zuerst die Datei, dann ändere sie.",
     ],
 )
 def test_a_task_about_things_called_hints_may_have_its_word(hint):
@@ -148,3 +159,8 @@ def test_a_fault_is_named_and_a_good_hint_has_none():
     assert fault("Remember the hint.", [], quote_words=8) == "hint speaks of hints"
     assert fault(REPLY, [REPLY], quote_words=8) == "hint quotes the next state"
     assert fault("Write to a second file.", [REPLY], quote_words=8) is None
+
+
+def test_a_sentence_of_seven_ideographs_is_long_enough():
+    assert fault("先阅读配置文件", [], quote_words=8) is None
+    assert fault("先读文件", [], quote_words=8) == "hint shorter than 11 characters"

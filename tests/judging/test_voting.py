@@ -298,3 +298,10 @@ def test_a_persons_thumb_and_a_hint_may_stand_together():
     )
     votes = [read_hint(rf"\boxed{{1}} {HINT}")] * 3
     assert tally(votes, rules, (1, Source.FEEDBACK)).hints
+
+
+def test_of_a_very_long_answer_the_beginning_and_the_end_are_stored():
+    vote = evaluation_vote(Answer(words="Hm. " * 600_000 + r"\boxed{1}"))
+    assert vote.value == 1
+    assert len(vote.words) < 70_000
+    assert vote.words.endswith(r"\boxed{1}")

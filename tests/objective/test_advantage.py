@@ -38,8 +38,15 @@ def test_a_single_sample_is_never_z_scored():
     assert found(Rewarded(1.0, (1.0,)), Rewarded(-1.0), baseline="group").values == (1.0, -1.0)
 
 
-def test_a_group_that_agrees_says_nothing():
-    assert found(Rewarded(-1.0, (-1.0, -1.0)), baseline="group").values == (0.0,)
+def test_a_group_that_agrees_carries_no_term_and_leaves_its_neighbours_gradient_whole():
+    assert found(Rewarded(-1.0, (-1.0, -1.0)), baseline="group").values == (None,)
+    made = {"logits_current": [[1.0, 0.0]], "ids": [0]}
+    mixed = [made | {"group": "p", "reward": reward} for reward in (1.0, -1.0)]
+    alike = [made | {"group": "q", "reward": 1.0}] * 2
+    settings = {"objective": "rl", "w_rl": 1, "baseline": "group", "beta": 0}
+    alone, together = evaluate(mixed[:1], settings), evaluate([*mixed, *alike], settings)
+    assert evaluate(mixed, settings).loss == pytest.approx(together.loss)
+    assert alone.loss != 0
 
 
 def test_in_a_batch_of_arrays_the_group_is_all_samples_of_the_prompt():

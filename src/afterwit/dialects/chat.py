@@ -57,6 +57,7 @@ from afterwit.dialects.response import (
 )
 from afterwit.errors import RequestError
 from afterwit.message import ROLES, Conversation, Message, ToolCall
+from afterwit.text import exact
 
 DONE = b"data: [DONE]\n\n"
 """The end of a stream."""
@@ -352,11 +353,11 @@ class WholeEncoder:
         return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        self._logprobs[delta.choice] += map(orjson.dumps, logprob_objects(delta.logprobs))
+        self._logprobs[delta.choice] += (exact(orjson.dumps(one)) for one in logprob_objects(delta.logprobs))
         return b""
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
-        self._logprobs[end.choice] += map(orjson.dumps, logprob_objects(end.logprobs))
+        self._logprobs[end.choice] += (exact(orjson.dumps(one)) for one in logprob_objects(end.logprobs))
         self._ended.append(end)
         return b""
 

@@ -105,7 +105,7 @@ class Examples:
             turn, verdict, advantage = record.turn, record.verdict, 0.0
             if verdict is not None:
                 rewarded = Rewarded(float(verdict.reward), groups.get(turn.id, ()))
-                advantage = baseline.advantage(rewarded, 0.0)
+                advantage = baseline.advantage(rewarded, 0.0) or 0.0
             hints = () if verdict is None else verdict.hints
             yield Example(
                 turn=turn,

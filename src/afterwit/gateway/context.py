@@ -89,6 +89,8 @@ class Gateway:
     readers: ThreadPoolExecutor = field(init=False)
     faults: dict[str, Fault] = field(default_factory=dict)
     """The last fault of `store` and of `engine`; removed when it works again."""
+    feedback_fault: str | None = None
+    """Why the latest feedback was not recorded; the same reason is logged once."""
     omitted: set[str] = field(default_factory=set)
     """The first kind of content that was left out of a request; it is logged once."""
 

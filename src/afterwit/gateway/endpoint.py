@@ -26,7 +26,7 @@ from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
 from afterwit.gateway.binder import bind_request
 from afterwit.gateway.context import CALLER, HEADERS, STORE_WITHIN_S, Gateway
-from afterwit.gateway.limits import parse_json, read_body, until_disconnect
+from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import PreparedRequest, check_model, check_request, count_tokens, prepare
 from afterwit.gateway.respond import RunningResponse
 from afterwit.ids import ENTROPY_BYTES, turn_id, turn_of_response
@@ -146,7 +146,12 @@ async def read_bytes(
     limit = settings.max_body_bytes if most is None else min(most, settings.max_body_bytes)
     async with gateway.in_flight.receiving():
         return await read_body(
-            scope[HEADERS], receive, limit=limit, pause_s=settings.body_timeout_s, hold=hold
+            scope[HEADERS],
+            receive,
+            limit=limit,
+            read_out=READ_OUT * settings.max_body_bytes,
+            pause_s=settings.body_timeout_s,
+            hold=hold,
         )
 
 

@@ -66,12 +66,13 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
         if "store" in gateway.faults:  # the turn may have been served, and not recorded
             raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
         raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
-    except StoreUnavailable as error:
-        log.warning("feedback was not recorded: %s", error)
-        raise RequestError(503, "store_unavailable", LOST) from error
     except StoreError as error:
-        log.error("feedback was not recorded: %s", error)
-        raise RequestError(500, "store_failed", LOST) from error
+        if gateway.feedback_fault != str(error):
+            gateway.feedback_fault = str(error)
+            log.error("feedback was not recorded: %s", error)
+        away = isinstance(error, StoreUnavailable)
+        raise RequestError(*((503, "store_unavailable") if away else (500, "store_failed")), LOST) from error
+    gateway.feedback_fault = None
     if trains:
         gateway.wake_judge()
     return JSONResponse(feedback_body(turn, state, trains=trains))

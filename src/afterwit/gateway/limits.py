@@ -19,7 +19,7 @@ from afterwit.errors import RequestError
 from afterwit.text import without_halves
 
 READ_OUT = 4
-"""Times the limit. A body that is too large is read and dropped up to this size; then it is cut off."""
+"""Times the largest body of any route. A larger one is read and dropped up to this size, then cut off."""
 
 MOST_VALUES = 131_072
 """Values of one body. An agent's request has thousands; decoding this many takes a tenth of a second."""
@@ -143,16 +143,22 @@ class InFlight:
 
 
 async def read_body(
-    headers: Mapping[str, str], receive: Receive, *, limit: int, pause_s: float, hold: Callable[[int], None]
+    headers: Mapping[str, str],
+    receive: Receive,
+    *,
+    limit: int,
+    read_out: int,
+    pause_s: float,
+    hold: Callable[[int], None],
 ) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
 
-    A body that is somewhat too large is read to its end first, because a client that is cut off does not read
+    A body of up to `read_out` bytes is read to its end first, because a client that is cut off does not read
     the error. `hold` gets the number of bytes of each chunk that is kept, and may raise.
     """
     too_large = RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > READ_OUT * limit:
+    if length.isascii() and length.isdigit() and int(length[:20]) > read_out:
         raise too_large
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
@@ -162,7 +168,7 @@ async def read_body(
         raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
     pieces: list[bytes] = []
     size, more = 0, True
-    while more and size <= READ_OUT * limit:
+    while more and size <= read_out:
         try:
             async with asyncio.timeout(pause_s):
                 message = await receive()

@@ -35,6 +35,11 @@ def write_merged(versions: Versions, number: int, out: Path) -> None:
             _write(versions.base, folder, draft)
             draft.rename(out)
     except (OSError, SafetensorError) as error:
+        if not versions.has_weights(number):  # as by `forget`
+            message = (
+                f"the weights of version {number} were removed while they were read: name another version"
+            )
+            raise SettingError(message) from error
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise SettingError(f"{out} cannot be written: {why}") from error
 

@@ -15,6 +15,7 @@ from afterwit.errors import (
     EngineError,
     JudgeRefused,
     JudgeUnavailable,
+    QuestionTooLong,
     RequestError,
     RequestRefused,
     SettingError,
@@ -22,6 +23,9 @@ from afterwit.errors import (
 from afterwit.judging.voting import Answer
 from afterwit.message import Conversation, Message
 from afterwit.turn import Sampling
+
+LEAST_ROOM = 16
+"""An answer needs room for this fraction of its most tokens: one that is cut is no vote."""
 
 
 class EngineJudge:
@@ -40,12 +44,12 @@ class EngineJudge:
         """The answer, with reasoning of any format between the marks that votes know."""
         prompt, ids = await asyncio.to_thread(self._render, tuple(messages))
         context = self._engine.facts.context_length
-        if len(ids) >= context:
-            raise JudgeRefused(
+        room = min(max_tokens, context - len(ids))
+        if room < max(1, max_tokens // LEAST_ROOM):
+            raise QuestionTooLong(
                 f"the judge's prompt has {len(ids)} tokens, its context {context}: lower judge.context_chars"
                 " and the other lengths"
             )
-        room = min(max_tokens, context - len(ids))
         sampling = Sampling(max_tokens=room, temperature=temperature, seed=seed)
         request = Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
         convention, detokenizer = self._renderer.convention.without_calls, Detokenizer.of(self._renderer)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import aiohttp
 import orjson
 
-from afterwit.errors import JudgeRefused, JudgeUnavailable, SettingError
+from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.message import Message
@@ -16,6 +16,11 @@ from afterwit.text import without_halves
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses that blame the question. Every other failure is the judge's, and the turn waits."""
+TOO_LARGE = 413
+_LENGTH = re.compile(
+    rb"(?i)context[ _]?(?:length|size|window)|context_length|too (?:long|large|many tokens)|max_\w*tokens"
+)
+"""In a refusal, the words of servers for a prompt that does not fit."""
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
 PATH = "/chat/completions"
@@ -88,6 +93,8 @@ class HttpJudge:
                 raise type(error)(f"the judge at {self._url}: {error}") from error
         words = complaint(bytes(answer))
         said = f"the judge at {self._url} answered HTTP {response.status}" + (f": {words}" if words else "")
+        if response.status == TOO_LARGE or (response.status in REFUSALS and _LENGTH.search(bytes(answer))):
+            raise QuestionTooLong(said)
         if response.status in REFUSALS:
             raise JudgeRefused(said)
         # seconds; our own back-off replaces a date

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from afterwit.ids import plain_id
-from afterwit.judging.questions import JudgeView
+from afterwit.judging.questions import JudgePrompts, JudgeView
 from afterwit.message import Message
 from afterwit.verdict import Question
 
@@ -61,6 +61,10 @@ def harm_question(hints: Sequence[str]) -> tuple[Message, ...]:
     shown = [fence.block("INSTRUCTION", hint) for hint in hints]
     system = "\n\n".join((_HARM, _DATA.format(code=fence.code)))
     return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
+
+
+SHORTEST_CHARS = 64
+"""Characters of a text in a full prompt; less is no evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +182,15 @@ class Fence:
 
     def _left_out(self, text: str, limit: int) -> str:
         return self.note(f"{len(text) - limit} characters left out")
+
+
+def halved(prompts: JudgePrompts) -> FullPrompts | None:
+    """The prompts with half of each text, for a context that they do not fit; None if they are short."""
+    if not isinstance(prompts, FullPrompts):
+        return None
+    names = ("context_chars", "tools_chars", "response_chars", "next_state_chars")
+    lengths = {name: getattr(prompts, name) // 2 for name in names}
+    return replace(prompts, **lengths) if min(lengths.values()) >= SHORTEST_CHARS else None
 
 
 def shares(lengths: Sequence[int], total: int) -> list[int]:

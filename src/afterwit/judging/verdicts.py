@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.judging.prompts import harm_question
+from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong
+from afterwit.judging.prompts import halved, harm_question
 from afterwit.judging.questions import (
     JudgeCall,
     JudgeCase,
@@ -69,17 +69,23 @@ class Verdicts:
     ) -> Verdict:
         """The verdict. `verify` replaces the rules' own; without `hints` none are asked for.
 
-        Raises JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
+        A question that does not fit the judge's context is asked again with half of each text. Raises
+        JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
         """
         rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)
 
-        def opened() -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
-            judged = case(turn, next_state)
-            return judged, questions(judged, self._prompts, rules)
-
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
-        judged, calls = await asyncio.to_thread(opened)
-        answers = await self._ask(turn.id, calls)
+        judged = await asyncio.to_thread(case, turn, next_state)
+        prompts: JudgePrompts | None = self._prompts
+        while prompts is not None:
+            calls = await asyncio.to_thread(questions, judged, prompts, rules)
+            try:
+                answers = await self._ask(turn.id, calls)
+                break
+            except QuestionTooLong:
+                prompts = halved(prompts)  # texts without spaces have several times the tokens
+                if prompts is None:
+                    raise
         return await asyncio.to_thread(conclude, judged, [(call, answers[call]) for call in calls], rules)
 
     async def harmful(self, turn: str, hints: tuple[str, ...]) -> bool:

@@ -21,6 +21,8 @@ _CLOSED = re.compile(
 """The text after a box that ends its sentence."""
 LAST_LINES = 3
 """Lines with words, from the end of an answer, that may hold its box."""
+MOST_WORDS = 65_536
+"""Characters of an answer that are stored; one of 8,192 tokens, thought included, has half as many."""
 CUT = "the answer did not come to its end"
 _HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
 
@@ -87,10 +89,10 @@ def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) ->
     """The last `\\boxed{..}` outside thoughts, if it holds 1, -1 or 0 and closes an answer that came to its
     end; else an invalid vote."""
     if not answer.finished:
-        return Vote(question=question, words=answer.words, value=None, rejected=CUT)
+        return Vote(question=question, words=_kept(answer), value=None, rejected=CUT)
     said = outside_thoughts(answer.words)
     boxed = list(_BOX.finditer(said))
-    return Vote(question=question, words=answer.words, value=_boxed(boxed[-1], said) if boxed else None)
+    return Vote(question=question, words=_kept(answer), value=_boxed(boxed[-1], said) if boxed else None)
 
 
 def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
@@ -101,7 +103,7 @@ def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
     """
 
     def vote(value: int | None, hint: str | None = None, rejected: str | None = None) -> Vote:
-        words = answer.words
+        words = _kept(answer)
         return Vote(question=Question.HINT, words=words, value=value, hint=hint, rejected=rejected)
 
     if not answer.finished:
@@ -121,6 +123,12 @@ def harm_found(answer: Answer) -> bool:
     """Whether a whole answer refuses an instruction as harmful. No other word in its last box does."""
     boxed = _BOX.findall(outside_thoughts(answer.words))
     return answer.finished and bool(boxed) and boxed[-1].strip().casefold() == "refuse"
+
+
+def _kept(answer: Answer) -> str:
+    """The words to store: of a very long answer, its beginning and its end, which holds the vote."""
+    words, half = answer.words, MOST_WORDS // 2
+    return words if len(words) <= MOST_WORDS else f"{words[:half]}\n[...]\n{words[-half:]}"
 
 
 def _boxed(box: re.Match[str], answer: str) -> int | None:
@@ -181,7 +189,7 @@ def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = Non
 
 
 MIN_CHARS = 11
-"""A hint needs more than ten characters."""
+"""A hint needs more than ten characters; an ideograph counts as two."""
 _TERM = re.compile(
     r"(?<![^\W_])(?:type|typing|query|index|join|lock|table|resource|optimi[sz]er|compiler|branch|planner"
     r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
@@ -190,6 +198,17 @@ _TERM = re.compile(
 """Programming terms that contain the word."""
 _TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
 """The words, unless a letter or digit touches them."""
+_OTHER_TALK = re.compile(
+    r"(?<!\w)(?:Hinweis(?:e[ns]?|es)?|pistas?|dicas?|подсказ\w+)(?!\w)|ヒント|힌트"
+    r"|(?:indice|indication|astuce)s? (?:(?:le |l['\u2019]|ci-)?"
+    r"(?:di[ts]|disent|indique|sugg[eè]re|précise|dessus|fourni|donné|propose))"
+    r"|(?:après|selon|suivant|suivez|suis|comme) (?:l['\u2019]|cet |les |ces )(?:indice|indication|astuce)"
+    r"|(?:根据|按照|按|依照|依据|遵循|参考|如|该|此|这个|上述|给出的|提供的)(?:的|这个|该|上述|以上)?提示"
+    r"|提示(?:所|中|里|说|指出|要求|建议|告诉|的内容|[:：])",
+    re.IGNORECASE,
+)
+"""The same in German, Spanish, Portuguese, Russian, Japanese and Korean. In French and Chinese the words mean
+other things in programs ("l'indice 0"): only where one is followed or says something."""
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -210,7 +229,7 @@ def speaks_of_hints(hint: str) -> bool:
         return path or _ASSIGNMENT.match(word) is not None
 
     words = " ".join(word for word in hint.split() if not is_code(word.strip(_EDGES)))
-    return _TALK.search(_TERM.sub(" ", words)) is not None
+    return _TALK.search(_TERM.sub(" ", words)) is not None or _OTHER_TALK.search(words) is not None
 
 
 def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:
@@ -247,7 +266,7 @@ def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
 
 def hint_fault(hint: str, said: Iterable[str], *, quote_words: int) -> str | None:
     """Why the hint is rejected, in words; None if it is good."""
-    if len(hint.strip()) < MIN_CHARS:
+    if len(hint.strip()) + len(_IDEOGRAPH.findall(hint)) < MIN_CHARS:
         return f"hint shorter than {MIN_CHARS} characters"
     if speaks_of_hints(hint):
         return "hint speaks of hints"

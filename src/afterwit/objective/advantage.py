@@ -27,7 +27,7 @@ class Advantages(NamedTuple):
 def advantages(
     batch: Sequence[Rewarded | None], settings: ObjectiveSettings, *, mean: float = 0.0
 ) -> Advantages:
-    """The rewards of a global batch less their baseline; `None` for a sample without an RL term.
+    """The rewards of a global batch less their baseline; `None` for a sample without an RL term or signal.
 
     `mean` is the running mean before this batch; it starts at 0. ValueError if a reward is not finite.
     """

@@ -107,23 +107,24 @@ class Rewarded(NamedTuple):
 class Baseline:
     """One value of the setting `baseline`."""
 
-    advantage: Callable[[Rewarded, float], float]
-    """(sample, running mean) -> advantage."""
+    advantage: Callable[[Rewarded, float], float | None]
+    """(sample, running mean) -> advantage. None: the sample carries no RL term, and counts in none."""
     reads_group: bool = False
     """Whether the rewards of the prompt's other samples are read."""
     moves_mean: bool = False
     """Whether the batch's rewards move the running mean."""
 
 
-def _group(sample: Rewarded, mean: float) -> float:
+def _group(sample: Rewarded, mean: float) -> float | None:
     """(r - mean) / standard deviation (n - 1) of the group (GRPO, Shao et al. 2024).
 
-    A sample without company keeps its reward. A group whose rewards agree has no signal: 0.
+    A sample without company keeps its reward. A group whose rewards agree has no signal: None, as in DAPO
+    (Yu et al. 2025), so that it does not shrink the gradient of other groups.
     """
     if len(sample.group) < 2:
         return sample.reward
     spread = stdev(sample.group)
-    return (sample.reward - fmean(sample.group)) / spread if spread > 0 else 0.0
+    return (sample.reward - fmean(sample.group)) / spread if spread > 0 else None
 
 
 BASELINES = {

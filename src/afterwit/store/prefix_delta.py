@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from afterwit.byte_cache import ByteCache
 from afterwit.errors import StoreError
 from afterwit.store.database import Database, Row, marks
+from afterwit.text import exact
 
 DELTAS = ("conversation", "prompt_ids")
 """Columns of `contents`; `..._shared` is the number of bytes shared with the base."""
@@ -59,7 +60,8 @@ class DeltaWriter:
         if base is not None and sum(shared.values()) >= LEAST_SHARED:
             content |= _delta(base["seq"], shared, whole)
         seq = self._db.add(columns, content)
-        self._written.keep((seq, columns["id"], content["prompt_digest"]), _Written(whole, digest))
+        kept = {name: exact(value) for name, value in whole.items()}
+        self._written.keep((seq, columns["id"], content["prompt_digest"]), _Written(kept, digest))
 
     def _read(self, base: tuple[Any, ...]) -> _Written:
         whole = whole_values(self._db, base[:1])[base[0]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from afterwit.errors import JudgeRefused, JudgeUnavailable, SettingError
+from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
@@ -181,7 +181,7 @@ async def test_a_status_that_speaks_of_the_judge_leaves_the_turn_waiting(endpoin
 async def test_a_status_that_speaks_of_the_question_is_a_refusal(endpoint, client, status):
     error = {"error": {"message": "This model's maximum context length is 4096 tokens.", "code": 400}}
     endpoint.answers(lambda: web.json_response(error, status=status))
-    with pytest.raises(JudgeRefused, match=rf"HTTP {status}: This model's maximum context length is 4096"):
+    with pytest.raises(QuestionTooLong, match=rf"HTTP {status}: This model's maximum context length is 4096"):
         await ask(client)
 
 

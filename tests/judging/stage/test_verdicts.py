@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from afterwit.errors import QuestionTooLong
 from afterwit.lifecycle import Reason, State
 from afterwit.message import Conversation, Message, ToolCall
 from afterwit.objective import ObjectiveSettings
@@ -194,3 +197,22 @@ async def test_a_judge_whose_votes_differ_does_not_praise_what_it_gives_a_hint_f
         await trusting.answered(f"t{number}", session=f"s{number}")
         await trusting.judge.step()
     assert (await trusting.record("t27")).verdict.reward == 1
+
+
+@pytest.mark.parametrize("room", [300, 20])
+async def test_a_question_that_does_not_fit_the_context_is_asked_with_half_of_each_text(house, room):
+    def answer(messages: Sequence[Message]) -> str | Exception:
+        size = sum((message.content or "").count("\u5b57") for message in messages)
+        if size > room:
+            return QuestionTooLong(f"{size} of {room}")
+        return HINT if asks_for_hint(messages) else r"\boxed{-1}"
+
+    house.client.answer = answer
+    await house.answered("t1", (Message(role="user", content="\u5b57" * 3000),))
+    await house.judge.step()
+    record = await house.record("t1")
+    if room == 300:
+        assert (record.state, len(record.verdict.votes)) == (State.JUDGED, 6)
+        assert len(house.client.asked) == 12
+    else:
+        assert record.state is State.ANSWERED

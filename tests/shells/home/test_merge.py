@@ -17,6 +17,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.cli.app import app
 from afterwit.errors import SettingError
 from afterwit.home.home import remember_model
+from afterwit.home.merge import write_merged
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from tests.store.examples import a_version
@@ -98,3 +99,18 @@ def test_a_version_that_finds_no_room_is_a_line_and_leaves_nothing(
     assert isinstance(failed, SettingError)
     assert f"{out} cannot be written: " in str(failed)
     assert not [path for path in tmp_path.iterdir() if "merged" in path.name]
+
+
+def test_weights_that_go_away_meanwhile_are_named_not_the_folder_to_write(
+    home: Path, model: Path, tmp_path: Path
+) -> None:
+    class Forgotten(Versions):
+        def verify(self, number: int) -> None:
+            super().verify(number)
+            for file in self.place(number).glob("*.safetensors"):
+                file.unlink()
+
+    trained(home, model, lora_rank=4)
+    versions = Forgotten(root=home / "versions", base=model)
+    with pytest.raises(SettingError, match="the weights of version 1 were removed while they were read"):
+        write_merged(versions, 1, tmp_path / "merged")

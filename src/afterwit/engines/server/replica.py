@@ -186,8 +186,10 @@ class Replica(ABC):
         except AfterwitError as error:
             self._reasons[AWAY] = str(error)
         except Exception as error:  # a fault of our own must not end the watch
-            log.exception("watching the engine's server failed")
-            self._reasons[AWAY] = f"watching the server failed: {type(error).__name__} (see the log)"
+            reason = f"watching the server failed: {type(error).__name__} (see the log)"
+            if self._reasons.get(AWAY) != reason:
+                log.exception("watching the engine's server failed")
+            self._reasons[AWAY] = reason
 
     async def _begin(self) -> None:
         """With the base's weights. EngineError unless they give the log-probs of the first time."""
