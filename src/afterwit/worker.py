@@ -74,7 +74,8 @@ class StageHealth:
         self._warning = warning
         self._reported: tuple[bool, str] | None = None
         self._logged: str | None = None
-        """The latest error in the log; the same one in a row is logged once."""
+        self._unstored: str | None = None
+        """The latest error of the stage and of its report in the log; the same one in a row is logged once."""
 
     async def healthy(self) -> None:
         self._logged = None
@@ -93,9 +94,11 @@ class StageHealth:
         try:
             await self._report(ok, message)
         except AfterwitError as error:  # the store is the only place for a status; the log still has it
-            log.warning("%s: its status cannot be stored: %s", self.stage, error)
+            if self._unstored != str(error):
+                self._unstored = str(error)
+                log.warning("%s: its status cannot be stored: %s", self.stage, error)
         else:
-            self._reported = (ok, message)
+            self._reported, self._unstored = (ok, message), None
 
 
 def described(error: Exception) -> str:

@@ -134,10 +134,17 @@ async def test_a_turn_of_another_key_cannot_be_told_from_one_that_never_was(gate
     assert (theirs.status_code, theirs.json()) == (404, none.json())
 
 
-async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway: Serving):
+async def test_a_body_much_larger_than_feedback_may_be_is_a_413_that_its_client_sees(gateway: Serving):
+    answer = await give(gateway, response_id="x", text="No. " * 3_000_000)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway: Serving, caplog):
     response = (await gateway.ask()).json()["id"]
     await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 1"))
-    answer = await give(gateway, response_id=response, text="No. " * 2000)
+    for _ in range(3):
+        answer = await give(gateway, response_id=response, text="No. " * 2000)
+    assert caplog.text.count("feedback was not recorded") == 1
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert "the log say why" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0

@@ -105,6 +105,17 @@ async def test_a_stage_that_was_told_to_stop_takes_no_step():
     await work(step, signals=signals, health=health, poll_s=1, back_off=BACK_OFF)
 
 
+async def test_the_same_failure_is_logged_once_in_a_row(caplog):
+    down, full = JudgeUnavailable("the judge cannot be reached"), StoreError("disk full")
+    await outcome(down, down, full, down, True, down, False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "judge: the judge cannot be reached",
+        "judge: disk full",
+        "judge: the judge cannot be reached",
+        "judge: the judge cannot be reached",
+    ]
+
+
 async def test_a_store_that_takes_no_status_does_not_end_the_stage():
     signals = FakeSignals()
 
