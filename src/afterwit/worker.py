@@ -75,7 +75,7 @@ class StageHealth:
         self._reported: tuple[bool, str] | None = None
         self._logged: str | None = None
         self._unstored: str | None = None
-        """The latest error of the stage and of its report in the log; the same one in a row is logged once."""
+        """The latest errors of step and status in the log: the same one in a row is logged once."""
 
     async def healthy(self) -> None:
         self._logged = None
