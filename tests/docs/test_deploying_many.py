@@ -134,6 +134,27 @@ def test_systemd_finds_no_fault_in_the_units_of_several_machines(tmp_path: Path)
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_counts_every_unit_as_confined() -> None:
+    for path in UNITS:
+        command = ["systemd-analyze", "security", "--offline=yes", "--threshold=45", "--no-pager", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_container_gains_a_right_or_changes_its_own_program() -> None:
+    for name, pod in pods().items():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for each in pod["containers"]:
+            held = each["securityContext"]
+            assert held["allowPrivilegeEscalation"] is False
+            assert held["capabilities"] == {"drop": ["ALL"]}
+            ours = "registry.example/afterwit" in each["image"]
+            assert held.get("readOnlyRootFilesystem", False) == ours, name
+
+
 def test_units_run_commands_that_there_are_and_get_the_time_for_a_clean_end() -> None:
     ours = [path.read_text(encoding="utf-8") for path in UNITS if "engine" not in path.name]
     assert len(ours) == 2
