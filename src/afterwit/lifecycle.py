@@ -74,7 +74,7 @@ class Reason(StrEnum):
     FORGOTTEN = "forgotten", UNFIT, "its conversation was forgotten"
     CLIENT_LEFT = "client_left", UNFIT, "the client left"
     SIDE_TURN = "side_turn", UNFIT, "a title, a summary or a review beside the conversation"
-    UNKNOWN_BRANCH = "unknown_branch", UNFIT, "nobody knows yet which branch went on"
+    UNKNOWN_BRANCH = "unknown_branch", UNFIT, "it is not known yet which branch went on"
     AMBIGUOUS_PARENT = "ambiguous_parent", UNFIT, "several turns may be the one before it"
     KEY_DOES_NOT_TEACH = "key_does_not_teach", UNFIT, "its key may not teach"
     NOT_SAMPLED_HERE = "not_sampled_here", UNFIT, "it was recorded elsewhere"

@@ -36,7 +36,7 @@ class TeacherRow:
         if not all(map(is_logprob, self.logprobs)):
             raise ValueError("a teacher's row holds what is no finite log-prob")
         if any(low > high for high, low in zip(self.logprobs[1:], self.logprobs[2:], strict=False)):
-            raise ValueError("a teacher's row does not fall behind the sampled id")
+            raise ValueError("a teacher's row does not fall after the sampled id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

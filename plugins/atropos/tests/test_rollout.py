@@ -155,7 +155,9 @@ def test_a_call_of_a_tool_that_the_request_did_not_offer_is_bad_only_if_no_tool_
     assert (done.reward, done.source) == (reward, source)
 
 
-@pytest.mark.parametrize(("at", "message"), [(9, "at index 9, but there are 1"), (0, "is said by user")])
+@pytest.mark.parametrize(
+    ("at", "message"), [(9, "at index 9, but there are 1"), (0, "is a message of the user")]
+)
 def test_a_turns_index_must_be_that_of_a_response(at, message):
     with pytest.raises(ValueError, match=message):
         Rollout(messages=(Message(role="user", content="Hi."),), turns={at: a_turn("t")})

@@ -31,7 +31,7 @@ def roll_back(
     `without` the trained turns of these and of all sessions that were forgotten before.
 
     Raises SettingError if `target` is the newest, unknown, holds what was forgotten, or its weights are gone,
-    VersionDamaged if they are damaged, and VersionTaken if there is a version behind `after`; nothing is
+    VersionDamaged if they are damaged, and VersionTaken if there is a version after `after`; nothing is
     written then.
     """
     versions.follow()
@@ -76,7 +76,7 @@ def _checked(versions: Versions, chain: Sequence[Version], target: int, after: i
             f"there is no version {target}{whose}; there are: {', '.join(map(str, by_number))}"
         )
     if after not in (None, newest):
-        raise VersionTaken(f"version {newest} came behind version {after}")
+        raise VersionTaken(f"version {newest} came after version {after}")
     if target == newest:
         raise SettingError(f"version {target} is the newest already{whose}")
     gone = {turn for version in versions.of(None).history() for turn in version.without}

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words = sys.argv[1:] if arguments is None else arguments
         for word in words:
             if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
-                raise SettingError(f"the argument {word!a} is no UTF-8")
+                raise SettingError(f"the argument {word!a} is not UTF-8")
         app(words)
     except (AfterwitError, ModuleNotFoundError, OSError) as error:
         message = _message(error)

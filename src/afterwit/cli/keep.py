@@ -85,7 +85,7 @@ def restore(
 
 
 def du(json_: Json = False, home: Home = None) -> None:
-    """Show what takes room in the home, and what can be deleted.
+    """Show what takes space in the home, and what can be deleted.
 
     afterwit du
     """

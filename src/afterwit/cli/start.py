@@ -93,7 +93,7 @@ def _ask() -> tuple[str, str, list[str] | None, str, str | None, bool]:
     url = None if engine == "embedded" else [typer.prompt("That server's address, as http://127.0.0.1:8000")]
     others = typer.confirm("May other machines call it?", default=False)
     key = typer.prompt("A name for their API key", default="first") if others else None
-    learns = typer.confirm("Shall it learn from what it records?", default=True)
+    learns = typer.confirm("Should it learn from what it records?", default=True)
     return model, engine, url, "0.0.0.0" if others else LOOPBACK, key, not learns
 
 
@@ -250,7 +250,7 @@ def demo(
         print(f"{said}; so no process is started, and only the tasks' own commands work", file=sys.stderr)
     if recipe in recipes.machines():
         raise SettingError(
-            f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"
+            f"--recipe {recipe} is for a machine with GPUs: the demo takes {', '.join(recipes.names())}"
         )
     run(
         world,

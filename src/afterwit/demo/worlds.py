@@ -16,7 +16,7 @@ REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehears
 
 
 def world_named(name: str) -> World:
-    """SettingError for a world that is none."""
+    """SettingError for an unknown world."""
     if name not in WORLDS:
         raise SettingError(f"--world {name}: it must be one of {', '.join(WORLDS)}")
     return WORLDS[name]

@@ -1,4 +1,4 @@
-"""A client's request in the common form, and the parameters that every dialect reads alike.
+"""A client's request in the common form, and the parameters that all dialects read the same way.
 
 Malformed fields raise RequestError 400.
 """

@@ -38,7 +38,7 @@ log = logging.getLogger("afterwit.gateway")
 
 T = TypeVar("T")
 
-OMITTED = "a request holds an %s: the model reads only text and is told of the omission"
+OMITTED = "a request holds an %s: the model reads only text, and a note in place of the rest"
 
 READ_TIMES = 8
 """Times `thread_from_bytes`: parsing a body takes much less than rendering and tokenizing it."""
@@ -185,7 +185,7 @@ async def _parsed(
 
 
 async def _own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
-    """A turn of the caller's key; None if there is none, whoever else may have it. Raises 503."""
+    """A turn of the caller's key; None if there is none, even if another key has it. Raises 503."""
     try:
         turn = await _read(
             gateway, lambda store: store.turn(name).turn if _owned(store, [name], caller) else None

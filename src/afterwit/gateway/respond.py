@@ -335,7 +335,7 @@ class ResponseWriter:
         )
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
-        """Send the data behind all that was written before, though a slow client's sends may wait."""
+        """Send the data after all that was written before, though a slow client's sends may wait."""
         async with self._order:
             if not self._started:
                 self._started = True

@@ -65,7 +65,7 @@ class Recording:
             if not 0 < at < len(self.messages):
                 raise ValueError(f"a response at index {at} of {len(self.messages)} messages")
             if self.messages[at].role != "assistant":
-                raise ValueError(f"the response at index {at} is said by {self.messages[at].role}")
+                raise ValueError(f"the response at index {at} is a message of the {self.messages[at].role}")
 
 
 class _Step(NamedTuple):
@@ -129,7 +129,7 @@ def _step(data: Mapping[str, Any]) -> _Step:
     if data.get("next_state") is not None:
         next_state = parse_messages([as_object(data["next_state"], "next_state")], LIMITS)
         if next_state[0].role == "assistant":
-            raise wrong_value("next_state", "is said by the assistant")
+            raise wrong_value("next_state", "is a message of the assistant")
     said, calls = as_text(data["response_text"], "response_text"), data.get("tool_calls")
     thought = _THOUGHT.match(said)
     content = _END.sub("", said[thought.end() :] if thought else said)

@@ -42,7 +42,7 @@ class Verify(StrEnum):
     """Every one."""
     CONSISTENT = "consistent"
     """The votes on both questions are counted together: a reward on which votes differ counts only if more
-    of all votes agree with it than contradict it, and hints beside votes for +1 only if more speak for a
+    of all votes agree with it than contradict it, and hints next to votes for +1 only if more speak for a
     fault."""
     UNANIMOUS = "unanimous"
     """Only what all valid votes on a question say."""

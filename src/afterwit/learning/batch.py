@@ -20,7 +20,7 @@ from afterwit.version import versions_between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """The most tokens of prompt and response, and the most versions behind `version`."""
+    """The most tokens of prompt and response, and the most versions before `version`."""
 
     max_tokens: int
     max_staleness: int

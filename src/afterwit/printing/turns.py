@@ -55,7 +55,7 @@ BY_REASON = {
     Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
     " conversation, and until then neither trains",
     Reason.SUPERSEDED: SUPERSEDED,
-    Reason.CLIENT_LEFT: "was left by its client before the answer ended: nobody has read it",
+    Reason.CLIENT_LEFT: "was left by its client before the answer ended: no one has read it",
 }
 IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 

@@ -295,7 +295,7 @@ def compared(
             continue
         if not found.is_right:
             raise ProbeMismatch(
-                f"the engine's log-probs stand {found.value:.2g} of the way from those of {name} (0) to the "
+                f"the engine's log-probs are {found.value:.2g} of the way from those of {name} (0) to the "
                 f"learner's (1, give or take {found.error:.2g}): it has other weights"
             )
     for name in earlier.keys() & others.keys():

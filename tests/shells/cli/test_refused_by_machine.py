@@ -38,7 +38,7 @@ def test_an_export_to_a_full_disk_is_a_line(
 def test_an_argument_that_is_no_text_is_named(
     home: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    assert r"the argument '\udcff\udcfe' is no UTF-8" in said(
+    assert r"the argument '\udcff\udcfe' is not UTF-8" in said(
         capsys, command, os.fsdecode(b"\xff\xfe"), "--home", str(home)
     )
 

@@ -168,7 +168,7 @@ def test_a_recipe_on_a_machine_is_the_published_one_but_for_how_it_is_divided(na
 def test_a_demo_takes_no_recipe_for_a_machine_with_cards(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["demo", "--recipe", "4gpu-lora"])
-    assert "4gpu-lora is for a machine with cards" in capsys.readouterr().err
+    assert "4gpu-lora is for a machine with GPUs" in capsys.readouterr().err
 
 
 def test_a_persons_file_and_flags_win_over_a_recipe(tmp_path: Path) -> None:

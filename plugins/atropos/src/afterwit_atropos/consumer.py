@@ -139,7 +139,7 @@ class Consumer:
     def _register(self, left: int | None, *, again: bool) -> None:
         """Register. A server that was sent groups before any trainer came takes none until it is reset."""
         if again:
-            log.warning("learn: the server held groups of before it had a trainer; it is told to forget them")
+            log.warning("learn: the server held groups from before it had a trainer; they are dropped")
             self._server.reset()
         version = self._trainer.versions.newest()
         self._server.register(

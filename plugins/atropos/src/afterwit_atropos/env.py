@@ -79,7 +79,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     def __init__(
         self, config: AgenticOPDConfig, server_configs: Sequence[APIServerConfig], **others: Any
     ) -> None:
-        """SettingError for settings that are none, and before the sandbox's isolation is seen to hold."""
+        """SettingError for invalid settings, and before the sandbox's isolation is seen to hold."""
         config.tokenizer_name = str(
             model_folder(config.tokenizer_name or server_configs[0].model_name, NOWHERE)
         )
@@ -306,7 +306,7 @@ def _others(config: AgenticOPDConfig) -> TaskSet:
 
 
 def weights_of(config: AgenticOPDConfig) -> RewardWeights:
-    """SettingError for a weight that is none."""
+    """SettingError for an invalid weight."""
     try:
         return RewardWeights(
             correctness=config.correctness_weight,
@@ -333,7 +333,7 @@ def _coding(config: AgenticOPDConfig) -> TaskSet:
 
 
 def _box(config: AgenticOPDConfig) -> BoxLimits:
-    """SettingError for a time that is none."""
+    """SettingError for an invalid time."""
     try:
         return BoxLimits(seconds=config.terminal_timeout, cpu_seconds=config.terminal_timeout)
     except ValueError as error:
@@ -398,7 +398,7 @@ async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyn
     """Ask the server at `url` until it answers. Register with it first if it was restarted.
 
     It knows an environment by a number. When it fails, it does not know the number; when it answers after
-    nobody had listened at its address, another environment may have the number by now: `register`.
+    no server was at its address, another environment may have the number by now: `register`.
     """
     waits = gone = False
     while True:

@@ -37,7 +37,7 @@ FIXED: Mapping[str, tuple[Sequence[Any], str]] = {
     "terminal_lifetime": ((3600,), "a box lives as long as its rollout"),
     "tool_pool_size": ((128,), "tools need no threads"),
     "tool_call_parser": (("hermes",), "the model's chat template decides how calls are read"),
-    "extra_body": ((None,), "the engine is asked for ids, not for a chat"),
+    "extra_body": ((None,), "the engine returns ids, not chat messages"),
 }
 """Published fields that cannot be chosen here: the values that hold anyway, and why there are no others."""
 
@@ -73,7 +73,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     eval_split_ratio: float = Field(default=0.15, description="Share of tasks that are held out.")
     max_agent_turns: int = Field(default=15, description="Turns of a rollout.")
     agent_temperature: float = Field(default=1.0, description="Sampling temperature. Evaluation takes 0.")
-    system_prompt: str = Field(default=SYSTEM, description="What the agent of coding tasks is told.")
+    system_prompt: str = Field(default=SYSTEM, description="The system prompt of coding tasks.")
     terminal_timeout: float = Field(
         default=10.0, description="Seconds of a command, and of its CPU time; 120 as published."
     )
@@ -84,7 +84,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     terminal_lifetime: int = Field(default=3600, description="No effect: a box lives as long as its rollout.")
     tool_pool_size: int = Field(default=128, description="No effect: tools need no threads.")
     tool_call_parser: str = Field(default="hermes", description="No effect: the chat template decides.")
-    extra_body: dict[str, Any] | str | None = Field(default=None, description="None: no chat is asked for.")
+    extra_body: dict[str, Any] | str | None = Field(default=None, description="None: the engine returns ids.")
 
     task_set: str = Field(
         default="coding", description="coding, tools_world, or your own as package.module:function."

@@ -55,7 +55,7 @@ class SequenceNotes:
         at = 0
         for turn in self.turns:
             if not at <= turn.begin < turn.end:
-                raise ValueError(f"a turn at [{turn.begin}, {turn.end}) behind one that ends at {at}")
+                raise ValueError(f"a turn at [{turn.begin}, {turn.end}) after one that ends at {at}")
             at = turn.end
 
 

@@ -30,7 +30,7 @@ class Rollout:
             if not 0 <= at < len(self.messages):
                 raise ValueError(f"a turn at index {at}, but there are {len(self.messages)} messages")
             if self.messages[at].role != "assistant":
-                raise ValueError(f"the turn at index {at} is said by {self.messages[at].role}")
+                raise ValueError(f"the turn at index {at} is a message of the {self.messages[at].role}")
             if self.messages[at] != turn.message:
                 raise ValueError(f"turn {turn.id} said something else than the message at its index {at}")
 

@@ -66,7 +66,7 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
             read_notes(as_object(each or {}, f"overrides[{at}]")) for at, each in enumerate(overrides)
         ]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise BadGroup(Refusal.NOTES, f"the notes beside the group cannot be read: {error}") from error
+        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: {error}") from error
     rows = _teacher(data, tokens, masks, own, noted, notes.top_k if notes else None, vocabulary)
     advantages = numbers_column(data, "advantages", tokens)
     for row in advantages or ():
@@ -232,9 +232,9 @@ class Refusal(StrEnum):
     MASK = "mask"
     """A mask holds what is neither -100 nor the token."""
     LOGPROBS = "logprobs"
-    """A sampled token without its log-prob, or what is none."""
+    """A sampled token without a valid log-prob."""
     ROWS = "rows"
-    """Teacher rows that are none: without the sampled id, or with probabilities beyond 1."""
+    """Invalid teacher rows: without the sampled id, or with probabilities beyond 1."""
     NOTES = "notes"
     """Afterwit's notes on a group were changed in transit."""
 

@@ -69,7 +69,7 @@ class Proof:
                 found = share(now, then, base)
                 if not found.is_right:
                     raise EngineError(
-                        f"the server's log-probs stand {found.value:.2g} of the way from the base's to those "
+                        f"the server's log-probs are {found.value:.2g} of the way from the base's to those "
                         "that these weights gave, and 1 is right: it does not serve the same weights"
                     )
             elif not apart <= most(dtype):

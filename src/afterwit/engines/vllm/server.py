@@ -266,7 +266,7 @@ async def next_logprobs(
     """As `Server.top_logprobs`, by the prefix cache. `raw`: log-probs are reported as before a bias.
 
     The longest beginning is read first: the others are in the server's cache then. An id that is not among
-    the most likely is asked for with a bias that gives it nearly all of the mass. The likeliest id then loses
+    the most likely is requested with a bias that gives it nearly all of the mass. The likeliest id then loses
     the bias less the token's log-prob: log p = l - l' - bias, as long as p * exp(bias) is far above 1.
     """
 

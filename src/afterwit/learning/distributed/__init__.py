@@ -31,5 +31,5 @@ class Placed:
         try:
             rank, size, local_rank, local_size = (int(environment[name]) for name in SAID[:4])
         except ValueError as error:
-            raise SettingError(f"the environment's {', '.join(SAID[:4])} are no numbers: {error}") from error
+            raise SettingError(f"the environment's {', '.join(SAID[:4])} are not numbers: {error}") from error
         return cls(rank=rank, size=size, local_rank=local_rank, local_size=local_size) if size > 1 else None

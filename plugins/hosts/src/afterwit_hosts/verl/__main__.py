@@ -1,6 +1,6 @@
 """Trains a home's judged turns with verl: `torchrun --standalone --nproc-per-node N -m afterwit_hosts.verl`.
 
-In an environment that has verl beside Afterwit. Gateway and judge run elsewhere, over the same home:
+In an environment that has verl and Afterwit. Gateway and judge run elsewhere, over the same home:
 `afterwit serve --stages gateway,judge`.
 """
 
@@ -52,7 +52,7 @@ def train(
         from afterwit_hosts.verl.trainer import VerlTrainer
     except ModuleNotFoundError as error:
         raise SettingError(
-            f"this needs {error.name}: install verl beside Afterwit, in an environment of its own"
+            f"this needs {error.name}: install verl and Afterwit together, in an environment of their own"
         ) from error
     kind = partial(VerlTrainer, options=options)
     run(settings.model_copy(update={"learner": learner}), folder, forever=follow, kind=kind)
