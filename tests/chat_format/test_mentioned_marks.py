@@ -111,6 +111,8 @@ def test_the_mark_around_all_calls_is_text_where_there_is_no_call(name, step):
     for begin in convention.wrappers:
         for text in (f"The mark `{begin}`  is first.", f"First {begin}", f"{begin}\n {begin} is it"):
             assert read(text, convention, step).content == text
+        many = f"{begin} " * 200
+        assert read(many + "end", convention, step).content == many + "end"
 
 
 @pytest.mark.parametrize(

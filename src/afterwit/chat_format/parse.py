@@ -34,7 +34,7 @@ SLICE = 4096
 """Characters read at a time: the text after a call is copied once for each call."""
 
 LONGEST_HEADER = 512
-"""Characters. Longer text is content, not a header."""
+"""Characters. Longer text is content, not a header, nor the marks around calls."""
 
 HEADS = (START, CHANNEL, MESSAGE, "to=")
 """The beginnings of headers: the prompt ends with the beginning of one."""
@@ -198,6 +198,9 @@ class ResponseParser:
                 held = ""
             else:
                 held, called = space + mark, False
+                if len(held) > LONGEST_HEADER:
+                    self._say(held)
+                    held, trim = "", False
 
     def _call(self, marks: CallMarks, space: str, text: str) -> Reading[tuple[bool, str]]:
         """One call, after white space: whether it could be read, and the text after it."""
