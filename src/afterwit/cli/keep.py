@@ -61,6 +61,7 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Take its config.toml without a question.")] = False,
     home: Home = None,
 ) -> None:
     """Make a home from a backup. A home that is in use, or holds anything, is refused.
@@ -69,19 +70,39 @@ def restore(
     """
     from afterwit.config import home_of, section_of_home
     from afterwit.home.backup import restore_home
-    from afterwit.home.home import remembered_model
+    from afterwit.home.home import CONFIG, remembered_model
     from afterwit.printing.terminal import moment, working
 
     folder = home_of(home)
     with working("unpacking it and comparing every file with its hash"):
         header = restore_home(file, folder)
     print(f"{folder} is as it was at {moment(header.created)}")
+    if not yes:
+        _accept_settings(folder / CONFIG)
     if section_of_home(folder, "store").store.url is not None:
         print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
         print("take that line out, or copy them with `afterwit store copy URL --from home`")
     model = remembered_model(folder)
     if model is not None and not Path(model).exists():
         print(f"its model was {model}, which is not here: name it once, `afterwit serve MODEL`")
+
+
+def _accept_settings(config: Path) -> None:
+    """Ask for the settings of a backup: they may name a program that `up` starts, or a judge elsewhere that
+    gets conversations. Refused, or without a terminal to ask at, they stay in a file that is not read."""
+    from afterwit.printing.terminal import plain
+
+    if not config.exists() or not (text := config.read_text(errors="replace")).strip():
+        return
+    aside = config.with_name("config.toml.restored")
+    config.rename(aside)  # a question that is never answered is a refusal
+    print(f"its config.toml:\n{plain(text)}")
+    if sys.stdin.isatty() and typer.confirm("Are these settings yours?", default=False):
+        aside.rename(config)
+    else:
+        print(
+            f"these settings are not used: they are in {aside}; rename it to {config.name} if they are yours"
+        )
 
 
 def du(json_: Json = False, home: Home = None) -> None:

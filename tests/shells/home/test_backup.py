@@ -74,13 +74,30 @@ def test_a_restored_home_holds_what_the_home_held(learned: Path, tmp_path: Path)
     said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
     assert "2 versions, 1 of them with weights" in " ".join(said.split())
     assert file.stat().st_mode & 0o777 == 0o600
-    said = run.invoke(app, ["restore", str(file), "--home", str(again)], catch_exceptions=False).stdout
+    said = run.invoke(
+        app, ["restore", str(file), "--yes", "--home", str(again)], catch_exceptions=False
+    ).stdout
     assert "its model was /nowhere/model, which is not here" in " ".join(said.split())
     assert contents(again) == contents(learned)
     assert turns(again) == turns(learned)
     assert again.stat().st_mode & 0o777 == 0o700
     assert (again / "store.db").stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.tar", "home", "new"]
+
+
+def test_settings_of_a_backup_are_shown_and_not_used_before_somebody_says_so(
+    learned: Path, tmp_path: Path
+) -> None:
+    """A backup of somebody else's may name a program to start, or a judge that gets every conversation."""
+    words = '[engine]\nkind = "vllm"\ncommand = ["/tmp/theirs"]\n'
+    (learned / "config.toml").write_text(words)
+    file, again = tmp_path / "copy.tar", tmp_path / "again"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    said = run.invoke(app, ["restore", str(file), "--home", str(again)], catch_exceptions=False).stdout
+    assert "/tmp/theirs" in said
+    assert not (again / "config.toml").exists()
+    assert (again / "config.toml.restored").read_text() == words
 
 
 def test_two_links_to_one_file_are_in_the_backup_once(learned: Path, tmp_path: Path) -> None:

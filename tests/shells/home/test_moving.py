@@ -55,7 +55,7 @@ def test_a_backup_of_a_home_with_a_database_is_restored_to_a_file(
     (home / "config.toml").write_text(f'[store]\nurl = "{url}"\n')
     say("backup", str(tmp_path / "copy.tar"), "--home", str(home))
     again = tmp_path / "again"
-    said = say("restore", str(tmp_path / "copy.tar"), "--home", str(again))
+    said = say("restore", str(tmp_path / "copy.tar"), "--yes", "--home", str(again))
     assert "its turns are in its store.db, but its config.toml names a store.url" in said
     (again / "config.toml").unlink()
     assert turns(again) == there
