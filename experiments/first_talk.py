@@ -55,4 +55,6 @@ def main(number: int, url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int((sys.argv[1:] or ["20"])[0]), (sys.argv[2:] or [SERVED])[0])
+    if not (number := (sys.argv[1:] or ["20"])[0]).isdecimal():
+        sys.exit(__doc__)
+    main(int(number), (sys.argv[2:] or [SERVED])[0])

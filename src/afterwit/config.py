@@ -311,9 +311,19 @@ def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
     return ""
 
 
+ELSEWHERE = {
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "rank": "lora_rank",
+    "lora_r": "lora_rank",
+    "alpha": "lora_alpha",
+}
+"""Names that other programs give to settings, whose letters do not resemble ours."""
+
+
 def _nearest(path: Sequence[str]) -> str:
     """The setting that was meant: one of such a name in any section, else the nearest as a whole."""
-    names = known_names()
+    path, names = [*path[:-1], ELSEWHERE.get(path[-1], path[-1])], known_names()
     own = {name: name.rpartition(".")[2] for name in names}
     close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
     meant = [name for name in names if own[name] in close]

@@ -8,7 +8,7 @@ from math import inf
 from typing import ClassVar, Literal
 
 from afterwit.adapters import AdapterPolicy, Division
-from afterwit.ranges import above, at_least, below, one_of_its_choices, within
+from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, within
 from afterwit.teaching.review import Review, Rule
 
 NAMED_MODELS = ("base", "live", "ema")
@@ -35,6 +35,10 @@ def threads_for(cores: int, *, load: float, processes: int = 1) -> int:
     """The default number of torch's threads: half of the cores, or those that are free if they are fewer, for
     this many processes together. `load`: the mean number of running tasks."""
     return max(1, min(cores // 2, cores - math.ceil(load)) // processes)
+
+
+MOST_LR = 0.1
+"""A step of AdamW moves each weight by about the rate: a larger one leaves nothing of any model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +188,7 @@ class LearnerSettings:
         below(self, inf, "max_wait_s")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
+        at_most(self, MOST_LR, "lr")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
         if self.adapters != "shared" and not self.lora_rank:

@@ -51,8 +51,11 @@ def test_export_writes_every_turn_whole(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
-    key = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)]).stdout.strip()
+    made = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)])
+    key = made.stdout.strip()
     assert key.startswith("aw-")
+    assert "every caller needs a key" in made.stderr
+    assert not run.invoke(app, ["keys", "add", "second", "--home", str(home)]).stderr
     listed = run.invoke(app, ["keys", "list", "--home", str(home)]).stdout
     assert "laptop" in listed
     assert key not in listed

@@ -99,3 +99,10 @@ def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
 def test_what_is_counted_in_whole_units_has_an_end(home: Path, name: str) -> None:
     with pytest.raises(SettingError, match=f"{name.partition('.')[2]} is inf, but must be below inf"):
         load(home=home, pairs=[f"{name}=inf"], environment={})
+
+
+def test_a_rate_that_ruins_any_model_is_refused_and_other_programs_names_are_known(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"lr is 5.0, but must be at most 0.1"):
+        load(home=tmp_path, pairs=["learner.lr=5"])
+    with pytest.raises(SettingError, match=r"did you mean learner.lr\?"):
+        load(home=tmp_path, pairs=["learner.learning_rate=1"])
