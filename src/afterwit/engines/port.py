@@ -177,7 +177,7 @@ class Step:
     cache_version: int | None = None
     """The oldest version whose keys and values these tokens attended to; None: unknown."""
     cached: int | None = None
-    """Prompt tokens that were read for an earlier request, on the first step; None: unknown."""
+    """Prompt tokens that were read for an earlier request, on one of the first steps; None: unknown."""
     ended: str | None = None
     """"stop" (an end id, included in `ids`) or "length"."""
 

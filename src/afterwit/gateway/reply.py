@@ -78,7 +78,7 @@ class Reply:
     @property
     def cached(self) -> int:
         """Tokens of the prompt that the engine had read before, as far as it reports them."""
-        return (self._steps[0].cached or 0) if self._steps else 0
+        return next((step.cached for step in self._steps if step.cached is not None), 0)
 
     @property
     def stop(self) -> str | None:

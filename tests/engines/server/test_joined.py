@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -39,3 +40,8 @@ def test_a_fault_comes_behind_what_was_said_before_it():
     assert next(pieces).ids == (1, 2)
     with pytest.raises(EngineError, match="gone"):
         next(pieces)
+
+
+def test_the_cached_tokens_of_the_first_piece_are_those_of_all():
+    (piece,) = joined([replace(said(1), cached=5), said(2), replace(said(3), cached=7)])
+    assert (piece.cached, piece.first(1).cached) == (5, 5)

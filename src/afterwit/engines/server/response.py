@@ -58,6 +58,8 @@ class ServedResponse:
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
         self._ids: list[int] = []
+        self._cached = False
+        """Whether a step counted the cached tokens of the prompt."""
         self._held = NOTHING
         """Sampled ids that are not part of the response yet."""
         self.turns = False
@@ -137,6 +139,8 @@ class ServedResponse:
         return self._step(replace(chunk, ended=ended), version, forced=forced)
 
     def _step(self, chunk: StreamChunk, version: int, *, forced: bool) -> Step:
+        cached = None if self._cached else chunk.cached
+        self._cached = self._cached or cached is not None
         self._ids.extend(chunk.ids)
         return Step(
             ids=chunk.ids,
@@ -145,6 +149,7 @@ class ServedResponse:
             forced=(forced,) * len(chunk.ids),
             top_logprobs=tuple(map(_possible, chunk.tops)),
             cache_version=version,
+            cached=cached,
             ended=chunk.ended,
         )
 

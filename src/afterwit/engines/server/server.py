@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,12 +63,15 @@ class StreamChunk:
     """One for each id if the request includes alternatives, else empty."""
     ended: str | None = None
     """"stop" (an end id, its last), "length", or CUT."""
+    cached: int | None = None
+    """Prompt tokens that were read for an earlier request; None: not reported."""
 
     def first(self, count: int) -> StreamChunk:
         """Its first ids. The end is kept only if all ids are."""
         if count >= len(self.ids):
             return self
-        return StreamChunk(ids=self.ids[:count], logprobs=self.logprobs[:count], tops=self.tops[:count])
+        kept = {name: getattr(self, name)[:count] for name in ("ids", "logprobs", "tops")}
+        return replace(self, **kept, ended=None)
 
     def __add__(self, more: StreamChunk) -> StreamChunk:
         return StreamChunk(
@@ -76,6 +79,7 @@ class StreamChunk:
             logprobs=self.logprobs + more.logprobs,
             tops=self.tops + more.tops,
             ended=more.ended,
+            cached=more.cached if self.cached is None else self.cached,
         )
 
 

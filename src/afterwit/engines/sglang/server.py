@@ -306,10 +306,12 @@ class Reader:
         if reason is not None and reason["type"] == "abort":
             self._check_schema(str(reason.get("message")))
         end = next((place for place, token in enumerate(ids) if token in request.end_ids), None)
-        if end is not None:  # the server may have sampled beyond it
-            return replace(StreamChunk(ids=ids, logprobs=logprobs, tops=tops).first(end + 1), ended="stop")
         ended = None if reason is None else ENDS.get(reason["type"], CUT)
-        return StreamChunk(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
+        chunk = StreamChunk(
+            ids=ids, logprobs=logprobs, tops=tops, ended=ended, cached=meta.get("cached_tokens")
+        )
+        # the server may have sampled beyond an end id
+        return chunk if end is None else replace(chunk.first(end + 1), ended="stop")
 
     def _new(self, column: list[Any]) -> list[Any]:
         return column if self._incremental else column[self._read :]
