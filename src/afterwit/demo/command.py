@@ -85,6 +85,7 @@ def run(
     console.print(measurements(played.points))
     console.print(f"judge: {facts['judge']}, right in {facts['judge_accuracy']:.0%} of held-out cases")
     console.print(f"{interactions} tasks in {facts['seconds']:.0f} s; report: {out / 'report.html'}")
+    console.print(f"what it learned, and from which words: `afterwit ledger --home {home}`", soft_wrap=True)
 
 
 def _learned(system: LiveSystem, played: Run) -> dict[str, Any]:
