@@ -12,7 +12,7 @@ ROUNDING = 1e-3
 """The most that a log-prob may be above 0: half precision sums probabilities to a little more than 1."""
 
 LOWEST = -1e4
-"""Lower values are no log-probs: no softmax gives them, and one would make an update's loss infinite."""
+"""Lower values are not log-probs: no softmax gives them, and one would make an update's loss infinite."""
 
 
 def is_logprob(value: float) -> bool:
@@ -34,7 +34,7 @@ class TeacherRow:
         if len(set(self.ids)) != len(self.ids):
             raise ValueError("an id occurs twice in a teacher's row")
         if not all(map(is_logprob, self.logprobs)):
-            raise ValueError("a teacher's row holds what is no finite log-prob")
+            raise ValueError("a teacher's row holds a log-prob that is not finite")
         if any(low > high for high, low in zip(self.logprobs[1:], self.logprobs[2:], strict=False)):
             raise ValueError("a teacher's row does not fall after the sampled id")
 

@@ -54,7 +54,7 @@ def test_whatever_passes_lies_in_the_folder_itself(rest: str, start: str) -> Non
     "digest", ["", "ab", "AB" * 32, "ab" * 31, "../" * 21 + "x", "g" * 64, "ab" * 32 + "\n"]
 )
 def test_a_digest_is_hex_of_its_length(digest: str) -> None:
-    with pytest.raises(ValueError, match="is no hash of the file x"):
+    with pytest.raises(ValueError, match="is not a hash of the file x"):
         manifest.parse(text(files={"x": digest}), 2)
 
 

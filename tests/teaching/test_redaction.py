@@ -88,7 +88,7 @@ def test_kinds_are_chosen_and_own_patterns_join_them() -> None:
     text = "ACME-1234, bob@mail.org, 4111111111111111"
     assert own.redacted(text) == "[redacted: own], bob@mail.org, [redacted: cards]"
     assert not Redaction(kinds=()).found([text])
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         Redaction(patterns=("(",))
     with pytest.raises(ValueError, match="'key'"):
         Redaction(kinds=("key",))  # type: ignore[arg-type]

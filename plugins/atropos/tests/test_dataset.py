@@ -107,9 +107,9 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         ({"tests": []}, "has no tests"),
         ({"tests": {"input": "1"}}, "neither a Python program nor a list"),
         ({"tests": [1]}, "neither a Python program nor a list"),
-        ({"tests": "assert add(1, 2) = 3"}, "a test is no Python"),
+        ({"tests": "assert add(1, 2) = 3"}, "a test is not Python"),
         ({"tests": '["assert add(1,'}, "row 0"),
-        ({"tests": "1 2 3"}, "a test is no Python"),
+        ({"tests": "1 2 3"}, "a test is not Python"),
         ({"tests": "assert 1 + 1 == 2"}, "a test never calls the solution"),
     ],
 )
@@ -131,7 +131,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_tasks(DatasetSettings(name=str(tmp_path / "taks.jsonl")))
     for name, text, said in [
         ("a.jsonl", "{", "cannot be read"),
-        ("a.json", "{}", "no list of objects"),
+        ("a.json", "{}", "not a list of objects"),
         ("a.csv", "x", "none of .jsonl, .json, .parquet"),
         ("b.jsonl", "", "has no rows"),
     ]:
@@ -191,7 +191,7 @@ def test_folders_are_read_as_the_library_of_the_hub_writes_them(tmp_path: Path) 
 
 @pytest.mark.skipif(find_spec("datasets") is not None, reason="the library of the hub is installed")
 def test_the_hub_needs_its_library_and_says_so() -> None:
-    with pytest.raises(SettingError, match=r'"nobody/nothing" is no file.*afterwit-atropos\[library\]'):
+    with pytest.raises(SettingError, match=r'"nobody/nothing" is not a file.*afterwit-atropos\[library\]'):
         load_tasks(DatasetSettings(name="nobody/nothing"))
 
 

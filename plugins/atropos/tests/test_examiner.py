@@ -113,7 +113,7 @@ def test_an_answer_of_no_known_form_fails_even_a_test_that_takes_any_exception(
 def test_a_solution_that_is_no_plain_data_or_not_there_fails(examined: Examine) -> None:
     assert (
         examined("assert f(1)", "def f(x): return object()")
-        == "f(1) raised TypeError: 'object is no plain data'"
+        == "f(1) raised TypeError: 'object is not plain data'"
     )
     said = examined("assert f(1)", "")
     assert said is not None

@@ -56,10 +56,11 @@ def bind(
     on_side = relative is not None and relative.kind is Kind.SIDE
     # it begins apart from its session, so that the session's signatures are not its own
     apart = on_side and relative is not None and relative.parent is None
-    main = (c for c in others if relative and c.session == relative.session and c.kind is not Kind.SIDE)
+    its_session = None if relative is None else relative.session
+    main = [one for one in others if one.session == its_session and one.kind is not Kind.SIDE]
     kind = classify(
         incoming,
-        usual=() if apart else {c.shape for c in main if c.shape is not None},
+        usual=() if apart else {one.shape for one in main if one.shape is not None},
         parent=None if relative is None else relative.kind,
         about_another=about is not None or looks_back(incoming),
         resumes=_resumes(incoming, relation, recent),
@@ -84,7 +85,7 @@ def bind(
         if relative is not None and answers == relative.turn:
             answering = with_our_ids(answering, incoming, relative)
     if relation.begins and session is None and kind is Kind.SIDE:
-        newest = latest(c for c in others if c.newest)
+        newest = latest(one for one in others if one.newest)
         session = about or (None if newest is None else newest.session)
     return Binding(
         session=incoming.turn if session is None else session,

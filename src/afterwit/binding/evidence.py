@@ -161,7 +161,7 @@ def relation_of(
             after=parent.after,
             rest=parent.rest,
         )
-    same = latest(c for c in candidates if _has_same_prompt(incoming, c))
+    same = latest(each for each in candidates if _has_same_prompt(incoming, each))
     if same is not None and following.parent == same.turn:
         return following
     if same is not None and (not same.arrived or (same.parent is not None and len(parents) < 2)):
@@ -208,8 +208,8 @@ def _parents(
     deepest = [] if called is None else [called]
     if incoming.last_reply is not None:  # a compaction drops prompts, but keeps the last replies
         index, reply = incoming.last_reply
-        said = (c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE)
-        if (replied := latest(c for c in said if c.reply == reply)) is not None:
+        said = (each for each in candidates if each.session in sessions and each.kind is not Kind.SIDE)
+        if (replied := latest(each for each in said if each.reply == reply)) is not None:
             deepest = [max([*deepest, Followed(replied, index + 1)], key=lambda one: one.after)]
     rewritten = deepest and all(deepest[0].after > one.after for one in prefix)
     return deepest if rewritten else prefix, summary
@@ -225,7 +225,7 @@ def _continuing(
     session: str, candidates: Sequence[Candidate], after: int, rest: tuple[Message, ...] = ()
 ) -> Relation:
     """A new segment of a session. Its messages answer the session's last reply, if nothing did."""
-    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
+    main = latest(each for each in candidates if each.session == session and each.kind is not Kind.SIDE)
     waits = main is not None and not (main.answered or main.calls or main.children)
     answers = main.turn if main is not None and waits else None
     return Relation(session=session, relative=main, answers=answers, after=after, rest=rest)
@@ -239,9 +239,9 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
     """
     *_, sessions = _direct(incoming, candidates)
     return sessions | {
-        c.session
-        for c in candidates
-        if _has_prompt(incoming, c) and _calls_under_other_ids(incoming, c.depth)
+        each.session
+        for each in candidates
+        if _has_prompt(incoming, each) and _calls_under_other_ids(incoming, each.depth)
     }
 
 
@@ -249,8 +249,8 @@ def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) 
     """The candidates with the replies that were looked up, and further candidates from `replies`."""
     looked_up = {one.turn: one for one in replies}
     merged = [
-        replace(c, reply=one.reply, said=one.said) if (one := looked_up.pop(c.turn, None)) else c
-        for c in candidates
+        replace(each, reply=one.reply, said=one.said) if (one := looked_up.pop(each.turn, None)) else each
+        for each in candidates
     ]
     return merged + list(looked_up.values())
 
@@ -346,9 +346,11 @@ def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Foll
     known = {candidate.turn: candidate for candidate in candidates}
     found = [(index, known[turn]) for turn, index in incoming.mentions.items() if turn in known]
     for turn, index in incoming.written.items():
-        c = known.get(turn)
-        if c is not None and _has_prompt(incoming, c) and incoming.segments[c.depth].message == index:
-            found.append((index, c))
+        named = known.get(turn)
+        if named is None or not _has_prompt(incoming, named):
+            continue
+        if incoming.segments[named.depth].message == index:
+            found.append((index, named))
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
@@ -362,7 +364,7 @@ def after_call(messages: Sequence[Message], index: int) -> int:
 
 def _quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
     """The newest side turn whose reply, a summary, is part of a message."""
-    side = [c for c in candidates if c.kind is Kind.SIDE and len(c.reply or "") >= LONG_REPLY]
+    side = [each for each in candidates if each.kind is Kind.SIDE and len(each.reply or "") >= LONG_REPLY]
     for candidate in sorted(side, key=lambda one: one.age, reverse=True):
         quote = candidate.reply or ""
         for index, text in enumerate(incoming.texts):
@@ -389,19 +391,19 @@ def _rejected(
     """
     start = 0 if parent is None else parent.after
     leaves = [
-        c
-        for c in candidates
-        if c.depth == incoming.depth - 1
-        and _has_prompt(incoming, c)
-        and c.delivered
-        and not c.is_empty
-        and not c.children
-        and c.kind is not Kind.SIDE
-        and incoming.message_after(c.depth) >= start
-        and (parent is None or parent.candidate.depth < c.depth or parent.candidate.age < c.age)
-        and (parent is None or c.turn != parent.candidate.turn)
+        each
+        for each in candidates
+        if each.depth == incoming.depth - 1
+        and _has_prompt(incoming, each)
+        and each.delivered
+        and not each.is_empty
+        and not each.children
+        and each.kind is not Kind.SIDE
+        and incoming.message_after(each.depth) >= start
+        and (parent is None or parent.candidate.depth < each.depth or parent.candidate.age < each.age)
+        and (parent is None or each.turn != parent.candidate.turn)
     ]
-    if len({c.session for c in leaves}) != 1:
+    if len({each.session for each in leaves}) != 1:
         return None
     complaint = incoming.segments[-1].message
     edited = incoming.messages[complaint].role == "assistant"

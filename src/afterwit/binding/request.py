@@ -138,7 +138,7 @@ def _turn_type(headers: Mapping[str, str], field: Any) -> Kind | None:
 
 
 def _word(value: Any) -> str:
-    """A header or a field in lower case, such as `true`; empty if it is no word."""
+    """A header or a field in lower case, such as `true`; empty if it is not a word."""
     return str(value).strip().lower() if isinstance(value, str | int) else ""
 
 

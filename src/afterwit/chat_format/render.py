@@ -48,7 +48,7 @@ CHARACTERS_PER_TOKEN = 1024
 
 
 RESULT_END = re.compile(r"<(?=/tool_(?:response|result|output)s?>|/function_results?>)")
-"""The first character of a mark that ends a tool's result in a template, where it is no control token. A
+"""The first character of a mark that ends a tool's result in a template, where it is not a control token. A
 space after it keeps what follows inside the result."""
 
 

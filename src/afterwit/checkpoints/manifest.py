@@ -71,7 +71,7 @@ def _check(version: Version) -> None:
         if not names_file(name):
             raise ValueError(f"{name!r} cannot be the name of a version's file")
         if DIGEST.fullmatch(digest) is None:
-            raise ValueError(f"{digest!r} is no hash of the file {name}")
+            raise ValueError(f"{digest!r} is not a hash of the file {name}")
 
 
 def read(path: Path) -> Version:

@@ -125,7 +125,7 @@ OTHER_CALL, OTHER_OUTPUT = "_call", "_call_output"
 """The ends of the types of items for tools that OpenAI defines or runs, such as `local_shell_call`."""
 
 NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label", "result"})
-"""Fields of such a call that are no arguments. A `result` is a picture."""
+"""Fields of such a call that are not arguments. A `result` is a picture."""
 
 RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""

@@ -25,7 +25,7 @@ from afterwit.message import Conversation, Message
 from afterwit.turn import Sampling
 
 LEAST_ROOM = 16
-"""An answer needs room for this fraction of its most tokens: one that is cut is no vote."""
+"""An answer needs room for this fraction of its most tokens: one that is cut is not a vote."""
 
 
 class EngineJudge:

@@ -226,7 +226,9 @@ class LearnerSettings:
 
     def _require_shardable(self) -> None:
         if self.processes > 1 and self.processes % self.shards:
-            raise ValueError(f"processes is {self.processes}, which is no multiple of shards, {self.shards}")
+            raise ValueError(
+                f"processes is {self.processes}, which is not a multiple of shards, {self.shards}"
+            )
         if self.lora_rank:
             raise ValueError(
                 f"shards is {self.shards}, but an adapter of rank {self.lora_rank} trains: only full weights"

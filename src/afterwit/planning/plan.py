@@ -242,7 +242,7 @@ def _contradictions(settings: Settings, model: Model, gpus: int) -> Iterator[str
             yield f"placement.learner is {placement.learner} GPUs, but learner.enabled is false"
         return
     if learner.processes % learner.shards:
-        yield f"learner.processes is {learner.processes}, which is no multiple of shards, {learner.shards}"
+        yield f"learner.processes is {learner.processes}, which is not a multiple of shards, {learner.shards}"
     if learner.processes != (placement.learner or 1):
         has = f"{placement.learner} GPUs" if placement.learner else "0, a share of the policy's GPU"
         yield (

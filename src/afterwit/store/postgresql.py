@@ -105,7 +105,7 @@ IN_WORDS: Mapping[tuple[type[Exception], ...], tuple[type[StoreError], str, str]
     (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction): (
         StoreUnavailable,
         "cannot be written",
-        "Check what the user of store.url may do, and that the server is no standby.",
+        "Check what the user of store.url may do, and that the server is not a standby.",
     ),
     (psycopg.OperationalError, psycopg.InterfaceError): (StoreLost, "does not answer", ""),
 }  # fmt: skip

@@ -77,7 +77,7 @@ class Redaction:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(
-                    f"patterns has {pattern!r}, which is no regular expression: {error}"
+                    f"patterns has {pattern!r}, which is not a regular expression: {error}"
                 ) from error
 
     def found(self, texts: Iterable[str]) -> bool:

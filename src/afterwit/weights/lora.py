@@ -74,7 +74,7 @@ def pairs_of(folder: Path) -> dict[str, Pair]:
     except KeyError as error:
         raise ValueError(f"{folder / TENSORS} has no {error}") from error
     if tensors:
-        raise ValueError(f"{folder / TENSORS} has {sorted(tensors)[:3]}, which are no factors of a layer")
+        raise ValueError(f"{folder / TENSORS} has {sorted(tensors)[:3]}, which are not factors of a layer")
     return pairs
 
 

@@ -31,7 +31,7 @@ class Nonsense(PretendServer):
 NONSENSE = {
     "an id beyond the vocabulary": StreamChunk(ids=(100,), logprobs=(-0.5,)),
     "a negative id": StreamChunk(ids=(-1,), logprobs=(-0.5,)),
-    "an id that is no number": StreamChunk(ids=("7",), logprobs=(-0.5,)),  # type: ignore[arg-type] # as JSON may
+    "an id that is not a number": StreamChunk(ids=("7",), logprobs=(-0.5,)),  # type: ignore[arg-type] # as JSON may
     "more ids than log-probs": StreamChunk(ids=(7, 8), logprobs=(-0.5,)),
     "a log-prob of NaN": StreamChunk(ids=(7,), logprobs=(float("nan"),)),
     "no log-prob": StreamChunk(ids=(7,), logprobs=(None,)),  # type: ignore[arg-type] # as above

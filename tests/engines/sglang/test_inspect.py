@@ -66,7 +66,7 @@ async def test_a_version_that_is_too_old_or_unknown_is_refused(qwen: Path, versi
 async def test_another_kind_of_server_is_refused(qwen: Path) -> None:
     other = Recorded(qwen)
     other.info = {"success": True}
-    with pytest.raises(SettingError, match="no SGLang server"):
+    with pytest.raises(SettingError, match="not an SGLang server"):
         await found(other, qwen)
 
 

@@ -118,7 +118,7 @@ class ScoredSequence:
             if inside and value is None:
                 raise ValueError(f"token {at} is in the loss, but its log-prob was not sent")
             if value is not None and not is_logprob(value):
-                raise ValueError(f"token {at} has {value}, which is no finite log-prob")
+                raise ValueError(f"token {at} has {value}, which is not a finite log-prob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,4 +99,4 @@ class AtroposServer:
         except orjson.JSONDecodeError as error:
             if path == "/batch":
                 raise BatchLost(f"a batch came as no valid JSON: {error}") from error
-            raise ServerAway(f"{self.url}{path} is no Atropos server: {error}") from error
+            raise ServerAway(f"{self.url}{path} is not an Atropos server: {error}") from error

@@ -131,7 +131,7 @@ def from_hub(settings: DatasetSettings) -> Iterable[Mapping[str, Any]]:
         from datasets import load_dataset, load_from_disk
     except ImportError as error:
         raise SettingError(
-            f'"{settings.name}" is no file, and other data sets need: pip install "afterwit-atropos[library]"'
+            f'"{settings.name}" is not a file; other data sets need: pip install "afterwit-atropos[library]"'
         ) from error
     folder = Path(settings.name).expanduser()
     try:
@@ -186,7 +186,7 @@ def local(path: Path) -> Rows:
     except ValueError as error:
         raise SettingError(f"{path} cannot be read: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise SettingError(f"{path} is no list of objects with a prompt and tests each")
+        raise SettingError(f"{path} is not a list of objects with a prompt and tests each")
     return rows
 
 
@@ -274,7 +274,7 @@ def check_test(task: Task, test: str) -> None:
     try:
         parsed = ast.parse(f"{task.setup}\n{test}")
     except SyntaxError as error:
-        raise ValueError(f"a test is no Python ({error.msg}, line {error.lineno}): {test[:80]!r}") from error
+        raise ValueError(f"a test is not Python ({error.msg}, line {error.lineno}): {test[:80]!r}") from error
     if absent := _absent(parsed):
         raise ValueError(
             f"a test imports {', '.join(absent)}, which the Python of a box does not have "

@@ -287,7 +287,7 @@ def ids_of(value: Any, name: str, vocabulary: int) -> list[int]:
     values = as_list(value, name)
     for each in values:
         if type(each) is not int:
-            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is no id")
+            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is not an id")
         if not 0 <= each < vocabulary:
             raise BadGroup(Refusal.UNKNOWN_ID, f"{name} holds id {each}, but the vocabulary has {vocabulary}")
     return values
@@ -297,9 +297,9 @@ def numbers_of(values: Any, name: str) -> list[float]:
     found = as_list(values, name)
     for each in found:
         if type(each) not in (int, float):
-            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is no number")
+            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is not a number")
         if not -LARGEST < each < LARGEST:
-            raise BadGroup(Refusal.NOT_FINITE, f"{name} holds what is no finite number")
+            raise BadGroup(Refusal.NOT_FINITE, f"{name} holds a number that is not finite")
     return list(map(float, found))
 
 

@@ -43,7 +43,7 @@ def test_options_are_a_json_object() -> None:
     assert options_of("--engine", '{"param_offload": true}') == {"param_offload": True}
     with pytest.raises(SettingError, match="--engine is \\[\\], but must be a JSON object"):
         options_of("--engine", "[]")
-    with pytest.raises(SettingError, match="--verl-model is x, which is no JSON"):
+    with pytest.raises(SettingError, match="--verl-model is x, which is not JSON"):
         options_of("--verl-model", "x")
 
 

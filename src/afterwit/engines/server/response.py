@@ -52,7 +52,7 @@ class ServedResponse:
     """
 
     def __init__(self, request: Generate, facts: Facts, text_of: TextOf) -> None:
-        """The request fits the model. RequestRefused for a constraint that is no JSON schema."""
+        """The request fits the model. RequestRefused for a constraint that is not a JSON schema."""
         sampling, constraint = request.sampling, request.constraint
         self._request, self._facts, self._text_of = request, facts, text_of
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
@@ -162,7 +162,7 @@ class ServedResponse:
         if not all(type(token) is int and 0 <= token < self._facts.vocabulary for token in ids):
             raise EngineError("the server answered ids that the model does not have")
         if not all(isinstance(logprob, int | float) and isfinite(logprob) for logprob in logprobs):
-            raise EngineError("the server answered log-probs that are no finite numbers")
+            raise EngineError("the server answered log-probs that are not finite numbers")
         if len(chunk.tops) != (0 if self._request.top_logprobs is None else len(ids)):
             raise EngineError(f"the server answered alternatives of {len(chunk.tops)} of {len(ids)} ids")
 

@@ -49,7 +49,9 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     """
     server = await _server_info(client)
     if server is None:
-        raise SettingError(f"the server at {client.url} is no SGLang server: it has no /server_info of one")
+        raise SettingError(
+            f"the server at {client.url} is not an SGLang server: it has no /server_info of one"
+        )
     require_version(server["version"], OLDEST, url=client.url, label="SGLang")
     if not any_weights:
         await asyncio.to_thread(require_same_model, folder, server["model_path"], url=client.url)
@@ -92,7 +94,7 @@ async def is_sglang(client: ServerClient) -> bool:
 
 
 async def _server_info(client: ServerClient) -> Mapping[str, Any] | None:
-    """The server's configuration; None if it is no SGLang server."""
+    """The server's configuration; None if it is not an SGLang server."""
     answer = await client.ask("GET", "/server_info")
     found = answer.json if answer.status == 200 else None
     return found if isinstance(found, Mapping) and "max_req_input_len" in found else None

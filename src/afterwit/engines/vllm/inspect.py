@@ -56,7 +56,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     """
     version = await _version(client)
     if version is None:
-        raise SettingError(f"the server at {client.url} is no vLLM server: it has no /version")
+        raise SettingError(f"the server at {client.url} is not a vLLM server: it has no /version")
     require_version(version, OLDEST, url=client.url, label="vLLM")
     models = (await client.get("/v1/models")).json["data"]
     base = next(each for each in models if not each.get("parent"))

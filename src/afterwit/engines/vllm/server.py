@@ -292,7 +292,7 @@ def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...
     """The log-probs in an answer: an array in NumPy's file format, in base 64. ValueError for any other."""
     data = base64.b64decode(answer)
     if not data.startswith(MAGIC):
-        raise ValueError("the server's rows are no NumPy table")
+        raise ValueError("the server's rows are not a NumPy table")
     wide = data[len(MAGIC)] > 1
     begin = len(MAGIC) + 2
     (size,) = struct.unpack_from("<I" if wide else "<H", data, begin)

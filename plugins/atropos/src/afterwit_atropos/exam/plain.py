@@ -39,7 +39,7 @@ def encode(value: Any, depth: int = 0) -> Any:
             return {"set": inner(value)}
         case dict():
             return {"dict": [inner(pair) for pair in dict.items(value)]}
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 def decode(form: Any) -> Any:

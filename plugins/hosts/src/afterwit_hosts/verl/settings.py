@@ -26,7 +26,7 @@ def options_of(flag: str, text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise SettingError(f"{flag} is {text}, which is no JSON: {error}") from error
+        raise SettingError(f"{flag} is {text}, which is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise SettingError(f"{flag} is {text}, but must be a JSON object")
     return found
