@@ -175,6 +175,10 @@ class Renderer:
         """Ids of a text; nothing is added to it."""
         return self._encoder.encode(text)
 
+    def said(self, text: str) -> str:
+        """A text in the model's place, with its control tokens marked: only a template writes those."""
+        return str(self._said.marked(text))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
         if len(ids) != 1:

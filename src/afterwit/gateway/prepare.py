@@ -48,7 +48,7 @@ class Prompt:
 def count_tokens(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> int:
     """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
     _, text = _rendered(request, renderer, context_length, now)
-    return len(encode_within(text + request.prefill, renderer, context_length))
+    return len(encode_within(text + renderer.said(request.prefill), renderer, context_length))
 
 
 def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> Prompt:
@@ -59,7 +59,7 @@ def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, n
     thought = convention.open_thought(text)
     begun, opening, constraint = "", "", None
     if request.prefill:  # reasoning that the prompt left open is closed first
-        begun = (thought.closing if thought else convention.content_mark) + request.prefill
+        begun = (thought.closing if thought else convention.content_mark) + renderer.said(request.prefill)
     if request.tool_choice is ToolChoice.REQUIRED:
         opening = convention.forced_opening(request.required_tool, thought)
         if not opening:

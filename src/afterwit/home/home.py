@@ -40,7 +40,7 @@ def write_config(home: Path, settings: Mapping[str, object]) -> Path:
     path = make_home(home) / CONFIG
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with os.fdopen(os.open(path, NEW, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error

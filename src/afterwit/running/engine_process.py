@@ -144,7 +144,7 @@ class EngineProcess:
 
     async def _spawn(self, *, fresh: bool) -> asyncio.subprocess.Process:
         """Start it. Only the owner may read its log: a server may log prompts."""
-        compiled = f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"  # kept for the next start
+        compiled = str(self.log.with_name("compiled"))  # kept for the next start, where no other user writes
         own = {**self.command.environment, "TMPDIR": str(self._scratch)}
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
         try:

@@ -72,6 +72,7 @@ def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
     there = tmp_path / "there"
     flags = ["--engine", "sglang", "--engine-url", "http://gpu:30000", "--host", "0.0.0.0", "--key", "k"]
     run.invoke(app, ["init", "/nowhere/model", *flags, "--record-only", "--home", str(there)])
+    assert (there / "config.toml").stat().st_mode & 0o077 == 0
     read = load(home=there)
     assert (read.serve.host, read.engine.kind, read.learner.enabled) == ("0.0.0.0", "sglang", False)
     with pytest.raises(SettingError, match="cannot be written"):
