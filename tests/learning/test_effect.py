@@ -10,15 +10,25 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
-from afterwit.learning.metrics import LEAST_OF_EFFECTS, SHARE_OF_EFFECTS, effects, to_measure, work
+from afterwit.learning.metrics import (
+    LEAST_OF_EFFECTS,
+    PLAIN,
+    SHARE_OF_EFFECTS,
+    effects,
+    plain_kl,
+    plain_rows,
+    to_measure,
+    work,
+)
 from afterwit.learning.rows import Row
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
-from afterwit.version import Effect
+from afterwit.version import Effect, way_to_teacher
 from tests.fakes.judged_samples import HINTS, a_sample
+from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, Given, items_of, policy_of, quiet, read_only
 
 OBJECTIVE = ObjectiveSettings(hint_selection="shortest")
@@ -131,3 +141,33 @@ def test_turns_with_hints_are_measured_first_and_few_of_a_large_update(renderer:
     assert LEAST_OF_EFFECTS < read <= SHARE_OF_EFFECTS * work(many)
     assert all(many[index].hints for index in chosen)
     assert to_measure([replace(items[0], turn=None)], 1) == []
+
+
+def test_the_way_to_the_teacher_is_the_share_of_its_wish_that_an_update_granted() -> None:
+    def effect(before: float, after: float | None, teacher: float | None) -> Effect:
+        return Effect(turn="t", before=before, after=after, hinted_before=teacher)
+
+    assert way_to_teacher([effect(-1.0, -1.25, -2.0), effect(-3.0, -2.75, -2.0)]) == 0.25
+    assert way_to_teacher([effect(-1.0, -1.5, -1.25)]) == 2.0, "beyond the teacher"
+    assert way_to_teacher([effect(-1.0, -0.5, -2.0)]) == -0.5, "away from it"
+    assert way_to_teacher([effect(-1.0, None, -2.0), effect(-1.0, -0.5, None)]) is None
+    assert way_to_teacher([effect(-1.0, -0.5, -1.0)]) is None, "the teacher wanted no change"
+
+
+def test_the_kl_of_plain_answers_is_that_of_whole_distributions_from_the_base_to_the_policy(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    rows = plain_rows(renderer)
+    assert [
+        renderer.decode(row.response).startswith(answer) for row, (_, answer) in zip(rows, PLAIN, strict=True)
+    ] == [True] * 4
+    came, moved = read_only(base), read_only(reweighted(tmp_path, base, seed=3))
+    assert plain_kl(came, came, rows) == 0.0
+    each = []
+    for row in rows:
+        for at in range(len(row.response)):
+            ids = torch.tensor([[*row.prompt, *row.response[:at]]])
+            p, q = (torch.log_softmax(m(ids).logits[0, -1].double(), -1) for m in (came, moved))
+            each.append(float((p.exp() * (p - q)).sum()))
+    assert plain_kl(moved, came, rows) == pytest.approx(sum(each) / len(each), rel=1e-4)
+    assert sum(each) > 0

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from afterwit.errors import RequestError
+from afterwit.judging.hinted_prompts import Rendering
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Packing, Row, token_ratio
-from afterwit.learning.score import stream_logits, stream_states
+from afterwit.learning.score import response_logits, stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
+from afterwit.message import Conversation, Message
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import SuiteItem
@@ -23,6 +28,8 @@ from afterwit.version import Effect
 if TYPE_CHECKING:
     from afterwit.learning.update import UpdateState
 
+UNHEEDED = 0.5
+"""Nats: a hint that changes the log-prob of the whole response by less leaves the teacher as it was."""
 CHUNK = 256
 """Tokens whose log-probs over the vocabulary are in memory at once."""
 
@@ -53,7 +60,8 @@ def figures(state: UpdateState) -> dict[str, float]:
 
 def _hints(state: UpdateState) -> dict[str, float]:
     """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
-    the overlap of the student's top-K ids with the teacher's.
+    the overlap of the student's top-K ids with the teacher's. And the share of these turns whose response is
+    as likely to the teacher with the hint as without it: a hint that it does not follow teaches nothing.
     """
     mine = {}
     for index, target in state.targets.items():
@@ -64,12 +72,14 @@ def _hints(state: UpdateState) -> dict[str, float]:
     taught = state.ranks.gathered(mine)
     if not taught:
         return {}
+    whole = [gap_N.sum().abs().item() for _, gap_N, _ in taught.values()]
     hint_N, gap_N, overlap_N = map(torch.cat, zip(*taught.values(), strict=True))
     counts = enumerate(torch.bincount(hint_N).tolist())
     return {
         **{f"hint_{hint}_tokens": float(count) for hint, count in counts},
         "teacher_gap": gap_N.abs().mean().item(),
         "overlap": overlap_N.double().mean().item(),
+        "unheeded": sum(each < UNHEEDED for each in whole) / len(whole),
     }
 
 
@@ -101,6 +111,50 @@ def is_fresh(item: Item) -> bool:
     A response that was under way at a swap keeps the keys and values of older weights.
     """
     return item.staleness == 0 and not item.behaviour.older_cache
+
+
+PLAIN = (
+    ("What is the capital of France?", "The capital of France is Paris."),
+    (
+        "Write one sentence about the sea.",
+        "The sea was calm, and the light of the moon lay on it like silver.",
+    ),
+    (
+        "How do I list the files of a folder?",
+        "Run `ls`, or `ls -la` to see hidden files with their sizes too.",
+    ),
+    ("Give me three fruits.", "1. Apples\n2. Pears\n3. Plums"),
+)
+"""Exchanges that no one teaches: what happens to their answers, happens elsewhere."""
+
+
+def plain_rows(rendering: Rendering) -> list[Row]:
+    """The answers of `PLAIN` after their questions, as far as the model's template renders them."""
+    rows = []
+    for question, answer in PLAIN:
+        asked = Message(role="user", content=question)
+        answered = (asked, Message(role="assistant", content=answer), Message(role="user", content="Thanks."))
+        try:
+            prompt = rendering.prompt_ids(Conversation(messages=(asked,)))
+            whole = rendering.prompt_ids(Conversation(messages=answered))
+        except RequestError:
+            continue
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
+        if 0 < alike < len(whole):
+            rows.append(Row(prompt=whole[:alike], response=whole[alike:]))
+    return rows
+
+
+@torch.no_grad()
+def plain_kl(model: PreTrainedModel, base: PreTrainedModel, rows: Sequence[Row]) -> float:
+    """The mean KL(base || model) of these responses' tokens, in nats: what an update does to what it did not
+    mean. The batch's own KL does not show it."""
+    total, count = 0.0, 0
+    for row in rows:
+        now_TV, then_TV = (response_logits(each, [row])[0].float().log_softmax(-1) for each in (model, base))
+        total += float((then_TV.exp() * (then_TV - now_TV.to(then_TV.device))).sum())
+        count += len(row.response)
+    return total / count
 
 
 def measure(state: UpdateState, count: int) -> tuple[Effect, ...]:

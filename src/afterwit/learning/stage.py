@@ -31,6 +31,9 @@ from afterwit.text import counted
 from afterwit.version import Version
 from afterwit.worker import described, frames
 
+MOST_UNHEEDED = 0.5
+"""Share of an update's hints, which the teacher does not follow, that is reported."""
+
 log = logging.getLogger(__name__)
 
 
@@ -241,6 +244,11 @@ class Learn:
             turns = counted(len(version.turns) or len(version.replayed), "turn")
             message = _of_adapter(version.adapter, f"wrote version {version.number} from {turns}")
             message += "; its optimiser is new" if fresh else ""
+            unheeded = version.metrics.get("unheeded", 0.0)
+            if unheeded >= MOST_UNHEEDED:
+                message += (
+                    f"; {unheeded:.0%} of its hints change nothing for the teacher, so they teach nothing"
+                )
         else:
             message = (
                 f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g}"

@@ -21,7 +21,7 @@ from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.metrics import item_logprobs
+from afterwit.learning.metrics import item_logprobs, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import Policy
@@ -33,7 +33,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import JudgedTurn
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Origin, Probe, Version, way_to_teacher
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -185,6 +185,12 @@ class Trainer:
             found, effects = orders.updated(
                 policy, self.frozen, items, objective, settings, times, self.ranks, measured, self.epoch
             )
+            if (way := way_to_teacher(effects)) is not None:
+                found["way_to_teacher"] = way
+            if (base := self._base_at_hand(policy, objective)) is not None and (
+                rows := plain_rows(self.rendering)
+            ):
+                found["plain_kl"] = plain_kl(policy.model, base, rows)
             times.done("effects")
             suite = examine(policy)
             times.done("suite")
@@ -209,6 +215,13 @@ class Trainer:
         policy.number, policy.fresh_optimizer = number, False
         progress(Phase.WRITTEN)
         return written
+
+    def _base_at_hand(self, policy: Policy, objective: ObjectiveSettings) -> PreTrainedModel | None:
+        """The base, if it is in memory anyhow; None too if other ranks would have to run it."""
+        names = {"teacher": objective.needs_teacher, "reference": objective.beta > 0}
+        is_read = any(used and getattr(self.settings, name) == "base" for name, used in names.items())
+        at_hand = self.settings.measure_effects and (policy.base is not None or is_read)
+        return self.frozen.base(policy) if at_hand and not self.ranks.lockstep else None
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.

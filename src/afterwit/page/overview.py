@@ -28,12 +28,15 @@ LOG_LINES = 200
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
 FIRST_METRICS = (
-    *("loss", "rl", "opd", "combine", "reference_kl", "entropy"),
+    *("way_to_teacher", "plain_kl", "loss", "rl", "opd", "combine", "reference_kl", "entropy"),
     *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
 )
 """The others follow by name."""
 
 METRIC_TITLES: Mapping[str, str] = {
+    "way_to_teacher": "share of the way to the teacher",
+    "plain_kl": "KL to the base on plain prompts",
+    "unheeded": "hints that the teacher does not follow",
     "rl": "loss of the rewards",
     "opd": "loss of the hints",
     "combine": "loss of rewards and hints",
@@ -42,6 +45,9 @@ METRIC_TITLES: Mapping[str, str] = {
 }
 
 METRIC_NOTES: Mapping[str, str] = {
+    "way_to_teacher": "How far an update went to the teacher, who saw the hints: 0 nowhere, 1 all the way.",
+    "plain_kl": "How far answers to plain questions have moved, in nats a token: it predicts forgetting.",
+    "unheeded": "The share of hints that leave the teacher's answer as likely as it was: they teach nothing.",
     "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
     "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
     "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",

@@ -277,7 +277,7 @@ def version_table(
 
     Adapters are named if there are others than the shared one. A narrow table leaves out `served since`.
     """
-    names = ["version", "how", "made", "learned from", "loss", "standing", "served since"]
+    names = ["version", "how", "made", "learned from", "to the teacher", "standing", "served since"]
     rows = [_version_row(version, serving, confirmed) for version in versions]
     if any(version.adapter != SHARED for version in versions):
         names.insert(1, "adapter")
@@ -295,7 +295,7 @@ def version_table(
 def _version_row(
     version: VersionRecord, serving: Collection[int], confirmed: Collection[int]
 ) -> list[str | Text]:
-    how, loss = version.origin.value, version.metrics.get("loss")
+    how, way = version.origin.value, version.metrics.get("way_to_teacher")
     if version.restores is not None:
         how += f" of {version.restores}"
     elif version.parent not in (None, version.number - 1):
@@ -310,7 +310,7 @@ def _version_row(
         how,
         moment(version.created, year=False),
         f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
-        "" if loss is None else f"{loss:.4f}",
+        "" if way is None else f"{way:.0%}",
         standing,
         moment(version.published_at, year=False),
     ]

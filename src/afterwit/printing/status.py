@@ -143,6 +143,10 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
             if back
             else f", from {counted(newest.trained, 'turn')}"
         )
+        if (way := newest.metrics.get("way_to_teacher")) is not None:
+            last += f"; it went {way:.0%} of the way to the teacher"
+        if (moved := newest.metrics.get("plain_kl")) is not None:
+            last += f"; plain answers are {moved:.2g} nats a token from the model as it came"
     yield "last update", last
     made = newest.number if newest is not None and newest.adapter == SHARED else 0
     newer = f"; version {made} is not served yet" if made and made != found.version else ""

@@ -197,6 +197,6 @@ def test_numbers_and_times_of_versions_are_never_cut(taught: Path, columns: int)
     result = run.invoke(app, ["versions", "--home", str(taught)], env={"COLUMNS": str(columns)})
     head, *rows = result.stdout.splitlines()
     assert ("served since" in head) is (columns >= 100)
-    assert all(name in head for name in ("version", "how", "made", "learned from", "loss"))
+    assert all(name in head for name in ("version", "how", "made", "learned from", "to the teacher"))
     assert rows
     assert not any("\u2026" in row for row in rows)
