@@ -1,4 +1,4 @@
-"""What all suites share: how long properties are searched, and the one real server that runs at a time.
+"""Shared by all suites: the effort of property tests, and the one real server that runs at a time.
 
 Properties are never searched by the clock: cores may be busy.
 """

@@ -1,4 +1,4 @@
-"""Titles, summaries and reviews are told from conversations, before, beside and behind them."""
+"""Titles, summaries and reviews are not taken for conversations, before, during or after one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binding of any conversation: it finds its parents, however retold, beside any other conversation."""
+"""Any conversation finds its parents, however a client rewords it, next to any other conversation."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_conversations_that_arrive_in_any_order_never_cross(scripts: list[list[S
 
 
 def retelling(seed: int) -> Callable[[Message], Message]:
-    """A client that changes everything which says nothing, each time anew."""
+    """A client that changes everything without meaning, differently each time."""
     chance = random.Random(seed)
 
     def spaced(text: str | None) -> str | None:

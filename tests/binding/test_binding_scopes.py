@@ -1,4 +1,4 @@
-"""What keeps conversations apart: scopes, client ids, call ids, the client's word."""
+"""Conversations stay apart by scopes, client ids, call ids and the client's own statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Main line, beside it, or unknown: who of a parent's children is the conversation."""
+"""Main line, side turn, or unknown: which of a parent's children continues the conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Side turns by the client's word, by their shape, by their words, by descent; the first sign decides."""
+"""Side turns by the client's statement, by their shape, wording or descent; the first sign decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy learned to speak of hints ("as the hint says") that nobody but its teacher had seen."""
+"""The policy learned to speak of hints ("as the hint says") that only its teacher had seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control tokens that people, tools and files write stay text: nobody ends a message but the template."""
+"""Control tokens that people, tools and files write stay text: only the template ends a message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def renderer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def conversation(text: str) -> Conversation:
-    """One with the text wherever somebody may write."""
+    """One with the text wherever a client may write."""
     call = ToolCall(id="c0", name="read", arguments=json.dumps({"path": text}))
     tool: dict[str, Any] = {
         "type": "function",

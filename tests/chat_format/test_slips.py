@@ -1,4 +1,4 @@
-"""What models forget when they write a call, and the call that they meant."""
+"""Calls with small mistakes are read as the call that the model meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions must go, where to begin, and what to run again."""
+"""The versions to delete, the one to begin from, and the updates to run again."""
 
 from __future__ import annotations
 

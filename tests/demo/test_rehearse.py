@@ -1,4 +1,4 @@
-"""What experiments do without a process is what the sandbox's processes do."""
+"""Commands rehearsed without a process do the same as the sandbox's processes."""
 
 from __future__ import annotations
 

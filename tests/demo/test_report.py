@@ -181,7 +181,7 @@ def test_labels_of_curves_that_end_together_are_not_written_over_each_other() ->
 
 
 def _score(*done: tuple[bool, tuple[str, ...], bool]) -> Score:
-    """Trials that kept, broke and passed as told."""
+    """Trials that kept, broke and passed as given."""
     tasks = [WORLDS["tools"].task("fresh", Random(seed)) for seed in range(len(done))]
     return Score(
         trials=tuple(

@@ -1,4 +1,4 @@
-"""Parsing chat requests: what real clients send is read, what is malformed is a 400 that names the field."""
+"""Parsing chat requests: real clients' fields are read, and a malformed one gets a 400 that names it."""
 
 from __future__ import annotations
 

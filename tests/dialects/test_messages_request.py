@@ -1,4 +1,4 @@
-"""Parsing Anthropic requests: what clients send is read, what is malformed is a 400 that names the field."""
+"""Parsing Anthropic requests: clients' fields are read, and a malformed one gets a 400 that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsing Responses requests: items become the messages of chat; what is malformed is a 400."""
+"""Parsing Responses requests: items become chat messages; a malformed one gets a 400."""
 
 from __future__ import annotations
 

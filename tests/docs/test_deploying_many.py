@@ -1,4 +1,4 @@
-"""What several machines are started with: Kubernetes, systemd, Slurm, as far as one machine tests them."""
+"""Files that start several machines (Kubernetes, systemd, Slurm), as far as one machine can test them."""
 
 from __future__ import annotations
 

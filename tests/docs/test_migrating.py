@@ -1,4 +1,4 @@
-"""The page for those who come from OpenClaw-RL: what it names exists, with the values it gives."""
+"""The page for users of OpenClaw-RL: all that it names exists, with the values that it gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A published model in half precision learns over an engine, and what the check of a version can tell."""
+"""A published model in half precision learns over an engine, and the check of each version is measured."""
 
 from __future__ import annotations
 

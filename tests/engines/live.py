@@ -21,7 +21,7 @@ CONTEXT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """An observer of a run that nobody watches."""
+    """An observer of a run that no one watches."""
 
     def measuring(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the embedded engine says is what the model says."""
+"""The embedded engine generates what the model itself would."""
 
 from __future__ import annotations
 

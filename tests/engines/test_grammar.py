@@ -1,4 +1,4 @@
-"""Grammars: what one response has worked out never stands in the way of another."""
+"""Grammars: the state of one response never affects another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which request starts next, which prompt is read on."""
+"""The choice of the next request to start, and of the prompt to continue reading."""
 
 from __future__ import annotations
 

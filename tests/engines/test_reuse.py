@@ -1,4 +1,4 @@
-"""Keys and values that are found again: a request reads only what is new, and says what it would have."""
+"""Keys and values that are found again: a request reads only what is new, and its response is the same."""
 
 from __future__ import annotations
 

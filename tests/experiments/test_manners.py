@@ -1,4 +1,4 @@
-"""People of other manners react as their manner says."""
+"""People of other manners react according to their manner."""
 
 from itertools import product
 from random import Random

@@ -1,4 +1,4 @@
-"""What a published model learns from one person: the person, the judge that knows them, what is kept."""
+"""A published model learns from one person: the person, the judge that knows them, the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge that is made wrong is wrong as often as asked, and in the ways that are said."""
+"""A judge that is made wrong is wrong as often as set, and in the ways that are set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which responses are worth imitating, and which are better than which."""
+"""Responses worth imitating, and pairs of a better and a worse one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sample looks like to each trainer: ids, masks and log-probs in their places."""
+"""Samples in each trainer's form: ids, masks and log-probs in their places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge without a model: it answers each call as a function says."""
+"""A judge without a model: a function decides each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slopes, rows that nobody reads, frozen parts, half precision, and what is refused."""
+"""Slopes, rows that nothing reads, frozen parts, half precision, and what is refused."""
 
 from __future__ import annotations
 

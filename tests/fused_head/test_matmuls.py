@@ -1,4 +1,4 @@
-"""What a GPU does to a head's products and to the work on its logits, done on a CPU."""
+"""A GPU's way of computing a head's products and the work on its logits, done on a CPU."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ EVERYTHING = ObjectiveSettings(entropy_coef=0.1, beta=0.3)
 
 
 def away(value: Any) -> Any:
-    """The same tensors on the meta device, wherever they are in it; nothing is checked anew."""
+    """The same tensors on the meta device, wherever they are in it; nothing is checked again."""
     if isinstance(value, Tensor):
         return value.to(META)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Whose adapter a request asks the engine for."""
+"""The adapter that a request uses."""
 
 from __future__ import annotations
 

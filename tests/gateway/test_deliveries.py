@@ -1,4 +1,4 @@
-"""What reached its client is told along with other calls of the store; nobody waits for it."""
+"""Deliveries are stored together with other calls of the store; no request waits for it."""
 
 from __future__ import annotations
 

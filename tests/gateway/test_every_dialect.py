@@ -1,4 +1,4 @@
-"""What agents break on, in each dialect: retries, cancelled streams, updates, full servers, unknown parts."""
+"""Cases that break agents, per dialect: retries, cancelled streams, updates, full servers, unknown parts."""
 
 from __future__ import annotations
 

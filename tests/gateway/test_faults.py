@@ -1,4 +1,4 @@
-"""What a client gets if its request, its key or the engine is at fault."""
+"""A client's answer if its request, its key or the engine is at fault."""
 
 from __future__ import annotations
 

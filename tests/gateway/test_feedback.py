@@ -1,4 +1,4 @@
-"""Explicit feedback: who may give it, and what comes of it."""
+"""Explicit feedback: who may give it, and its effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to one key is not even read for another: the time that takes would tell that it is there."""
+"""The turns of one key are not even read for another: the time taken would reveal that they exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store holds of a response, and when."""
+"""The parts of a response that the store holds, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`afterwit forget` beside a real `serve` that is killed again and again: done in the end, never half."""
+"""`afterwit forget` next to a real `serve` that is killed again and again: done in the end, never half."""
 
 from __future__ import annotations
 

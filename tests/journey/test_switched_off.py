@@ -1,4 +1,4 @@
-"""Recording without judging, and judging without training: nothing is lost, and it is said."""
+"""Recording without judging, and judging without training: nothing is lost, and the status shows it."""
 
 from __future__ import annotations
 

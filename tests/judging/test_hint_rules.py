@@ -1,4 +1,4 @@
-"""What a hint may not be, and what it may."""
+"""Hints that are rejected, and hints that are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How untrusted text is shown to the judge."""
+"""Untrusted text in the judge's prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn teaches where no judge says it."""
+"""The lesson of a turn where no judge votes."""
 
 from __future__ import annotations
 

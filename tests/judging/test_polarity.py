@@ -1,4 +1,4 @@
-"""Replies told apart by log-probs: the line through them, borders, and how far they hold."""
+"""Complaints and thanks by log-probs: the line through them, borders, and how far they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judge is shown and asked, and the verdict of its answers."""
+"""The judge's view and questions, and the verdict from its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update says it did to its turns is what the weights before and after say."""
+"""The reported effects of an update agree with the weights before and after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which turns an update takes, and when."""
+"""The turns of an update, and when it starts."""
 
 from __future__ import annotations
 

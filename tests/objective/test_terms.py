@@ -1,4 +1,4 @@
-"""Which terms a turn carries."""
+"""The terms that a turn carries."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The buttons: what each does, whom it obeys, and which forms it takes."""
+"""The buttons: their effects, who may press them, and the forms that they accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page without a browser: who gets in, what each view says, and that nothing said becomes markup."""
+"""The page without a browser: sign-in, the content of each view, and that no recorded text becomes markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An update is asked for what people approved before it becomes a version."""
+"""An update is tested on what people approved before it becomes a version."""
 
 from __future__ import annotations
 

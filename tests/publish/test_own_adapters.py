@@ -1,4 +1,4 @@
-"""Whose adapters are in the engine: those that were used last, and every one that is in use."""
+"""The adapters in the engine: those that were used last, and every one that is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New versions reach the engine, or the old one stays and says why."""
+"""New versions reach the engine, or the old one stays and the status shows why."""
 
 from __future__ import annotations
 

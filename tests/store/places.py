@@ -1,4 +1,4 @@
-"""Where a store is, for processes that open it themselves."""
+"""The place of a store, for processes that open it themselves."""
 
 from __future__ import annotations
 

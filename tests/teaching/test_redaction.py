@@ -1,4 +1,4 @@
-"""What counts as a secret, and what stands in its place."""
+"""Texts that count as secrets, and their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teacher rows that are none cannot be built."""
+"""Invalid teacher rows cannot be built."""
 
 from __future__ import annotations
 

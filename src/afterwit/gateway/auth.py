@@ -1,4 +1,4 @@
-"""API keys: their form, their hash, and what they permit."""
+"""API keys: their form, hash and scopes; and checks of a request's Host and Origin."""
 
 from __future__ import annotations
 

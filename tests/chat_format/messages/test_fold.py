@@ -1,4 +1,4 @@
-"""What a template refuses or leaves out is folded into what it takes, and nothing that was said is lost."""
+"""Messages that a template refuses or omits are folded into a form that it accepts, and no text is lost."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ conversations = st.lists(plain.map(lambda message: [message]) | called, max_size
 def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers, name, messages):
     rendered = text(renderers[name], *messages)
     for message in messages:
-        if not (name == "llama3" and message.tool_calls):  # it leaves out text beside a call
+        if not (name == "llama3" and message.tool_calls):  # it leaves out text next to a call
             assert (message.content or "") in rendered
         if name != "idefics":  # it shows no calls
             assert all(call.arguments[9:-2] in rendered for call in message.tool_calls)

@@ -1,4 +1,4 @@
-"""What every engine says about itself, and how one is chosen."""
+"""The facts that every engine reports, and how an engine is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server in memory, behind the protocol: it can die, come back without what it was told, and stall."""
+"""A server in memory with the protocol: it can die, come back without its adapters, and stall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two servers as one engine: who answers whom, deaths, and new weights rolled through."""
+"""Two servers as one engine: routing, deaths, and new weights rolled out one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet begins with one server down: it joins when it comes, if it is as the others are."""
+"""A fleet begins with one server down: it joins once it answers, if it matches the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fleet is made of: servers of one model, found at the addresses of `engine.url`."""
+"""A fleet consists of servers of one model, found at the addresses of `engine.url`."""
 
 from __future__ import annotations
 

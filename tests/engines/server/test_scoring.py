@@ -1,4 +1,4 @@
-"""Rows scored by a server: by whose weights, how many at one time, and what comes of its failures."""
+"""Rows scored by a server: the weights used, the number at a time, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server lacks is named with its flag before anything is served."""
+"""A feature that a server lacks is named with its flag before anything is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a judge, and what is said to be wrong with it."""
+"""The measured quality of a judge, and the warnings about it."""
 
 from __future__ import annotations
 

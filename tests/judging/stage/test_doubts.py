@@ -1,4 +1,4 @@
-"""What the stage finds doubtful about a verdict is stored with it."""
+"""The stage stores its doubts about a verdict with it."""
 
 from __future__ import annotations
 

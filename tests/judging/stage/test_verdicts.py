@@ -1,4 +1,4 @@
-"""What the judge is asked about a turn, and what becomes of the turn."""
+"""The judge's questions about a turn, and the turn's next state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of the learn stage starts from."""
+"""The start of every test of the learn stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which turns an update takes, and when; told to stop, it gives them back."""
+"""The turns of an update, and when it starts; at a stop the stage gives them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands do to a home, and what they say if they cannot."""
+"""The commands' effects on a home, and their error messages."""
 
 from __future__ import annotations
 

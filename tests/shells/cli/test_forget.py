@@ -1,4 +1,4 @@
-"""`afterwit forget`: alone, or beside a learner that runs."""
+"""`afterwit forget`: alone, or next to a running learner."""
 
 from __future__ import annotations
 

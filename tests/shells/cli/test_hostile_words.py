@@ -1,4 +1,4 @@
-"""What somebody said, called or named is shown in a terminal, and obeyed nowhere."""
+"""Foreign text is shown in a terminal, and its control characters are obeyed nowhere."""
 
 from __future__ import annotations
 

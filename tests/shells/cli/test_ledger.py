@@ -1,4 +1,4 @@
-"""`afterwit ledger`, `afterwit progress`, and what `afterwit show` says became of a turn."""
+"""`afterwit ledger`, `afterwit progress`, and the fate of a turn in `afterwit show`."""
 
 from __future__ import annotations
 

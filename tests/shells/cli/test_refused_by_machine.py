@@ -1,4 +1,4 @@
-"""What a command says if the machine refuses it something, or a person mistypes."""
+"""Error messages if the machine refuses something, or a person mistypes."""
 
 from __future__ import annotations
 

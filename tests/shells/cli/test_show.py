@@ -1,4 +1,4 @@
-"""`afterwit show` says what the turn taught, and by what."""
+"""`afterwit show` prints what the turn taught, and the evidence."""
 
 from __future__ import annotations
 

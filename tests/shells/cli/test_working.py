@@ -1,4 +1,4 @@
-"""A wait names what is done meanwhile."""
+"""While a command waits, it names its step."""
 
 from __future__ import annotations
 

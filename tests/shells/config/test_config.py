@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what a mistake is told."""
+"""Settings: which source wins, and the message of each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each recipe says what was published, all of it, whatever the defaults are."""
+"""Each recipe sets all that was published, whatever the defaults are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each server that is started is found fit by what inspects it, for what its own flags give it."""
+"""The inspection of each server accepts the flags with which `up` starts it."""
 
 from __future__ import annotations
 

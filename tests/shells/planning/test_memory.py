@@ -1,4 +1,4 @@
-"""What is counted from shapes is what a model takes."""
+"""The memory counted from shapes is what a model takes."""
 
 from __future__ import annotations
 

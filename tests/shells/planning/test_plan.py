@@ -1,4 +1,4 @@
-"""Who sits where, what is refused, and the lines that are printed."""
+"""The GPUs of each part, refusals, and the printed lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there when a process begins to serve is left alone; cycles that come later are found."""
+"""Objects that exist when serving begins are left alone; later cycles are collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Housekeeping: what it ends, and what it reports."""
+"""Housekeeping: the turns that it ends, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`afterwit train`: it learns from whatever is there, or says why it learned nothing."""
+"""`afterwit train`: it learns from all that waits, or prints why it learned nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`afterwit up` with a section `placement`: what it starts on which cards, and that it leaves nothing."""
+"""`afterwit up` with a section `placement`: the servers on their GPUs, and that none is left running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What binding asks of the store."""
+"""The store's lookups for binding."""
 
 from __future__ import annotations
 

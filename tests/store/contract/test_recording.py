@@ -1,4 +1,4 @@
-"""New turns, and what is said of them later."""
+"""New turns, and later changes to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several clients at once: what each sees of the others, and who waits for whom."""
+"""Several clients at once: isolation and locks."""
 
 from __future__ import annotations
 

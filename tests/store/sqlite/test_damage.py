@@ -1,4 +1,4 @@
-"""A file whose bytes were changed is read right, or said to be damaged: nothing else, whatever was hit."""
+"""A file whose bytes were changed is read correctly or reported as damaged, whichever bytes were hit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is packed comes back."""
+"""Packed values come back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pruning does to the file."""
+"""The effect of pruning on the file."""
 
 from __future__ import annotations
 

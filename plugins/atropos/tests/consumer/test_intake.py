@@ -1,4 +1,4 @@
-"""What a batch of groups gives an update: each row at its token, and a reason for what is left out."""
+"""A batch of groups becomes an update's items: each row at its token, each omission with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer beside a server that is new, restarts, loses batches, or has none."""
+"""The consumer with a server that is new, restarts, loses batches, or has none."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_rollback_in_between_gets_the_batch_to_the_version_after_it(
     fake: FakeAtropos, bench: Bench
 ) -> None:
     class RolledBack(Trainer):
-        """Somebody else rolls version 1 back while its successor is made."""
+        """Another process rolls version 1 back while its successor is made."""
 
         def train(self, *arguments: Any, **named: Any) -> Version:
             progress = named.pop("progress")

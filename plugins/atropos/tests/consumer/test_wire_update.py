@@ -1,4 +1,4 @@
-"""What comes by the wire moves the weights as the teacher itself would have."""
+"""Rows from the wire move the weights as the teacher itself would have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole rollouts over an engine without a model: what is asked, and what comes of it."""
+"""Whole rollouts over an engine without a model: the requests and the results."""
 
 from __future__ import annotations
 
