@@ -71,8 +71,8 @@ def test_feedback_that_comes_during_the_update_is_too_late_to_train(
     def watch(phase: Phase) -> None:
         if phase is Phase.STEPPED:
             with place.store() as other:
-                outcome = other.feedback("turn0000", Feedback(reward=1), now=5001.0)
-                assert not outcome.trains
+                _, judged_again = other.feedback("turn0000", Feedback(reward=1), now=5001.0)
+                assert not judged_again
 
     with place.store() as store:
         place.learn(store, watch).step(follow=False)
