@@ -318,7 +318,7 @@ ELSEWHERE = {
     "lora_r": "lora_rank",
     "alpha": "lora_alpha",
 }
-"""Names that other programs give to settings, whose letters do not resemble ours."""
+"""Other programs' names of settings, if their letters do not resemble ours."""
 
 
 def _nearest(path: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Take its config.toml without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Use its config.toml without asking.")] = False,
     home: Home = None,
 ) -> None:
     """Make a home from a backup. A home that is in use, or holds anything, is refused.

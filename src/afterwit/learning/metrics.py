@@ -125,7 +125,7 @@ PLAIN = (
     ),
     ("Give me three fruits.", "1. Apples\n2. Pears\n3. Plums"),
 )
-"""Exchanges that no one teaches: what happens to their answers, happens elsewhere."""
+"""Exchanges that no turn teaches: a change of their answers is a side effect."""
 
 
 def plain_rows(rendering: Rendering) -> list[Row]:
@@ -147,8 +147,8 @@ def plain_rows(rendering: Rendering) -> list[Row]:
 
 @torch.no_grad()
 def plain_kl(model: PreTrainedModel, base: PreTrainedModel, rows: Sequence[Row]) -> float:
-    """The mean KL(base || model) of these responses' tokens, in nats: what an update does to what it did not
-    mean. The batch's own KL does not show it."""
+    """The mean KL(base || model) of these responses' tokens, in nats: how far training moved answers
+    that it does not teach. The batch's own KL does not show it."""
     total, count = 0.0, 0
     for row in rows:
         now_TV, then_TV = (response_logits(each, [row])[0].float().log_softmax(-1) for each in (model, base))

@@ -217,7 +217,7 @@ class Trainer:
         return written
 
     def _base_at_hand(self, policy: Policy, objective: ObjectiveSettings) -> PreTrainedModel | None:
-        """The base, if it is in memory anyhow; None too if other ranks would have to run it."""
+        """The base if it is in memory anyway; None also if other ranks would have to run it."""
         names = {"teacher": objective.needs_teacher, "reference": objective.beta > 0}
         is_read = any(used and getattr(self.settings, name) == "base" for name, used in names.items())
         at_hand = self.settings.measure_effects and (policy.base is not None or is_read)

@@ -45,7 +45,7 @@ METRIC_TITLES: Mapping[str, str] = {
 }
 
 METRIC_NOTES: Mapping[str, str] = {
-    "way_to_teacher": "How far an update went to the teacher, who saw the hints: 0 nowhere, 1 all the way.",
+    "way_to_teacher": "How far an update went to the teacher, which saw the hints: 0 nowhere, 1 all the way.",
     "plain_kl": "How far answers to plain questions have moved, in nats a token: it predicts forgetting.",
     "unheeded": "The share of hints that leave the teacher's answer as likely as it was: they teach nothing.",
     "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
