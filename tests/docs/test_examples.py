@@ -28,7 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", sources)  # a build leaves files next to them
     code = (
         "import os, sys\nfrom setuptools import build_meta\n"
-        "for package in sys.argv[2:]:\n    os.chdir(package)\n    build_meta.build_wheel(sys.argv[1])"
+        "out, *packages = sys.argv[1:]\n"  # a build changes them
+        "for package in packages:\n    os.chdir(package)\n    build_meta.build_wheel(out)"
     )
     packages = [str(sources / kind) for kind in KINDS]
     subprocess.run([sys.executable, "-c", code, str(wheels), *packages], check=True, capture_output=True)
