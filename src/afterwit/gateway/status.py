@@ -17,6 +17,7 @@ from afterwit.gateway.auth import Permission
 from afterwit.gateway.context import CALLER, Gateway
 from afterwit.judging.check_stage import judge_shares
 from afterwit.store import Counts, Pause, Status
+from afterwit.text import counted
 from afterwit.tracking.values import Newest, newest
 
 Gauged = dict[tuple[str, ...], float]
@@ -179,6 +180,7 @@ def stages_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> list
     if gateway.in_flight.draining:
         faults["gateway"] = "Shutting down: running answers finish, new requests are refused."
     own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in faults.items()}
-    fine = Status(stage="gateway", ok=True, message=f"{gateway.in_flight.count} answers under way.", at=now)
+    running = f"{counted(gateway.in_flight.count, 'answer')} under way."
+    fine = Status(stage="gateway", ok=True, message=running, at=now)
     stages = {"gateway": fine} | {status.name: status for status in statuses} | own
     return [stages[name] for name in sorted(stages)]
