@@ -70,7 +70,12 @@ def test_no_view_reads_the_store_for_long(store: SqliteStore, renderer: Renderer
     engine = SimpleNamespace(version=1, fault=None, reduced=None)
     in_flight = SimpleNamespace(count=0, draining=False)
     gateway = SimpleNamespace(
-        renderer=renderer, engine=engine, in_flight=in_flight, faults={}, now=lambda: 1_900_000_000.0
+        renderer=renderer,
+        engine=engine,
+        in_flight=in_flight,
+        faults={},
+        servers=dict,
+        now=lambda: 1_900_000_000.0,
     )
     named = {"session": "session-00012-90", "turn": "01k0000024-90", "version": "3"}
     scope = {"type": "http", "path": view, "query_string": b"", "headers": [], "path_params": named}
