@@ -257,6 +257,9 @@ class ShortTemplate(UnusedTemplate):
     def text(self, conversation: Conversation) -> str:
         return "prompt"
 
+    def said(self, text: str) -> str:
+        return text
+
 
 @pytest.mark.parametrize(("length", "most_encoded"), [(15_000_000, 10), (2_000_000, 1_000_000)])
 def test_a_beginning_of_the_response_that_cannot_fit_is_refused_before_it_is_encoded(

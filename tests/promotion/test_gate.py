@@ -26,7 +26,7 @@ from tests.fakes.judged_samples import HINTS, store_judged
 from tests.learning.stage.learning import Place, fill, learn_and_die, states, status
 
 WORDS = 6
-RUIN = 3.0
+RUIN = 0.1
 """A step that no model survives."""
 
 

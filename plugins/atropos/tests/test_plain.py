@@ -49,7 +49,7 @@ def test_what_was_sent_comes_back_types_included(value: object) -> None:
 
 @pytest.mark.parametrize("value", [object(), len, iter([]), type, [object()], {1: object()}])
 def test_what_is_no_plain_data_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match="no plain data"):
+    with pytest.raises(TypeError, match="not plain data"):
         encode(value)
 
 

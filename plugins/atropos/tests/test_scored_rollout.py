@@ -25,9 +25,9 @@ def test_turns_without_rows_are_counted_by_reason():
         ((1, 2), (-1.0,), "2 ids but 1 log-probs"),
         ((1, 1), (-1.0, -2.0), "twice"),
         ((0, 0, 0), (0.0, 0.0, 0.0), "twice"),
-        ((1, 2), (-1.0, -math.inf), "no finite"),
-        ((1, 2), (math.nan, -1.0), "no finite"),
-        ((1,), (1.0,), "no finite"),
+        ((1, 2), (-1.0, -math.inf), "not finite"),
+        ((1, 2), (math.nan, -1.0), "not finite"),
+        ((1,), (1.0,), "not finite"),
         ((1, 2, 3), (-5.0, -2.0, -1.0), "does not fall"),
     ],
 )

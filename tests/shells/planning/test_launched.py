@@ -156,10 +156,10 @@ async def test_the_server_of_a_bare_up_is_found_fit(
 
 def of_systemd() -> tuple[list[str], dict[str, str]]:
     text = (ROOT / "deploy/systemd/afterwit-engine@.service").read_text().replace("\\\n", " ")
-    lines = dict(
-        line.split("=", 1) for line in text.splitlines() if line.startswith(("Environment=", "ExecStart="))
-    )
-    return shlex.split(lines["ExecStart"]), dict(each.split("=", 1) for each in lines["Environment"].split())
+    lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
+    (command,) = (words for name, words in lines if name == "ExecStart")
+    variables = " ".join(words for name, words in lines if name == "Environment")
+    return shlex.split(command), dict(each.split("=", 1) for each in variables.split())
 
 
 def of_kubernetes() -> tuple[list[str], dict[str, str]]:

@@ -208,7 +208,7 @@ def test_a_server_that_goes_away_in_the_middle_of_a_batch_is_waited_for(
 
 def test_what_is_no_atropos_server_is_named(fake: FakeAtropos) -> None:
     fake.answer = lambda path, body: (200, b"<html>") if path == "/status" else (404, b"no")  # type: ignore[method-assign]
-    with pytest.raises(ServerAway, match="no Atropos server"):
+    with pytest.raises(ServerAway, match="not an Atropos server"):
         AtroposServer(url=fake.url, timeout_s=5.0).waiting()
     with pytest.raises(ServerAway, match="answers 404"):
         AtroposServer(url=fake.url, timeout_s=5.0).batch()
