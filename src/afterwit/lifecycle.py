@@ -73,7 +73,7 @@ class Reason(StrEnum):
     REVERTED = "reverted", UNFIT, "what it taught was taken back"
     FORGOTTEN = "forgotten", UNFIT, "its conversation was forgotten"
     CLIENT_LEFT = "client_left", UNFIT, "the client left"
-    SIDE_TURN = "side_turn", UNFIT, "a title, a summary or a review beside the conversation"
+    SIDE_TURN = "side_turn", UNFIT, "a title, a summary or a review apart from the conversation"
     UNKNOWN_BRANCH = "unknown_branch", UNFIT, "it is not known yet which branch went on"
     AMBIGUOUS_PARENT = "ambiguous_parent", UNFIT, "several turns may be the one before it"
     KEY_DOES_NOT_TEACH = "key_does_not_teach", UNFIT, "its key may not teach"

@@ -1,1 +1,1 @@
-"""What packages on top of Afterwit may import: a module for each thing that they build."""
+"""The names that other packages may import: a module for each thing that they build."""

@@ -246,8 +246,8 @@ def demo(
     from afterwit.demo.command import run
     from afterwit.sandbox.box import weakness
 
-    if world == "tools" and (said := weakness()):
-        print(f"{said}; so no process is started, and only the tasks' own commands work", file=sys.stderr)
+    if world == "tools" and (reason := weakness()):
+        print(f"{reason}; commands of the model are refused, the tasks' own work", file=sys.stderr)
     if recipe in recipes.machines():
         raise SettingError(
             f"--recipe {recipe} is for a machine with GPUs: the demo takes {', '.join(recipes.names())}"

@@ -168,7 +168,7 @@ def check_request(request: ModelRequest, names: Collection[str], vocabulary: int
         message = "This server's engine cannot force a form of text" + remedy("constraint")
         raise unsupported("response_format", Field.FORMAT, message)
     if request.logprobs and request.top_logprobs > can.top_logprobs:
-        message = f"This server's engine tells at most {can.top_logprobs} alternatives of a token"
+        message = f"This server's engine returns at most {can.top_logprobs} alternatives for each token"
         raise unsupported("parameter", Field.TOP_LOGPROBS, message + remedy("top_logprobs"))
     if request.prefill and not can.forced_prefix:
         message = (

@@ -51,8 +51,8 @@ _NO_PERSON = re.compile(
     r"|v?\d+\.\d+.*|users\.noreply\..*)",
     re.IGNORECASE,
 )
-"""What only has the form of an address: repositories, names reserved for examples (RFC 2606) and for networks
-of one's own, files such as `icon@2x.png`, and versions of packages."""
+"""Texts that only have the form of an address: repositories, names reserved for examples (RFC 2606) and for
+private networks, files such as `icon@2x.png`, and versions of packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
