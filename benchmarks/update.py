@@ -131,6 +131,7 @@ class Watch:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.gradients: dict[str, Tensor] = {}
+        self.param_groups: list[dict[str, float]] = []
 
     def step(self) -> None:
         self.gradients = {name: each.grad.clone() for name, each in self._policy.masters.named.items()}
