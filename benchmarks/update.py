@@ -34,7 +34,7 @@ from benchmarks.plain_loop import PlainLoop
 from benchmarks.sessions import Session
 
 TAU = 0.6
-OBJECTIVE = ObjectiveSettings(k=16, beta=0.0)
+OBJECTIVE = ObjectiveSettings(k=16, beta=0.0, w_rl=1.0)
 SESSION = Session(turns=8, system=800, asked=60, said=96, hint=40)
 LONG = Session(turns=8, system=800, asked=60, said=1024, hint=40)
 """A model that thinks before it answers."""
