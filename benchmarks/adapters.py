@@ -15,7 +15,6 @@ from time import perf_counter
 
 import torch
 
-from afterwit.adapters import SHARED
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
@@ -25,7 +24,7 @@ from afterwit.engines.port import Generate
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import Sampling
+from afterwit.turn import SHARED, Sampling
 from afterwit.weights.lora import RowAdapters
 from benchmarks.asked import Asked
 from benchmarks.lora import RANK, SHAPE

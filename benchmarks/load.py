@@ -24,11 +24,10 @@ from statistics import fmean
 from afterwit.learning.schedule import is_stale, next_batch
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.store import Record, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn, Waiting
-from afterwit.verdict import Source, Verdict
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
+from afterwit.verdict import Source, Verdict, Waiting
 from afterwit.version import Origin, Probe, Version
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_least

@@ -21,14 +21,14 @@ from afterwit.learning.metrics import effects, to_measure, work
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
-from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.gate import Gate
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import JudgedTurn
+from afterwit.turn import Conversation, Message
+from afterwit.verdict import JudgedTurn
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_most, cpu_seconds
 from tests.fakes.judged_samples import VOCABULARY, a_sample

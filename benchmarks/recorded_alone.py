@@ -12,10 +12,9 @@ from tokenizers import Tokenizer
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.message import Conversation, Message
 from afterwit.running.serve import spare_what_stays
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from benchmarks.gateway_load import small_body
 from benchmarks.measure import cpu_seconds
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
-from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY
 from benchmarks.sessions import drawn

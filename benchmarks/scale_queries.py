@@ -13,10 +13,9 @@ from pathlib import Path
 from random import Random
 
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Turn
+from afterwit.turn import Message, Turn
 from afterwit.verdict import Question, Source, Verdict, Vote
 from benchmarks.asked import Asked
 from benchmarks.measure import Row

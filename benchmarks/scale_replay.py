@@ -19,11 +19,10 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.schedule import is_stale, next_batch
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.packing.pack import WORTH
 from afterwit.store import Record, Store
-from afterwit.turn import Turn
+from afterwit.turn import Message, Turn
 from afterwit.verdict import NextState, Source, Verdict, Vote
 from afterwit.version import Origin, Probe, Version
 from benchmarks.scale_day import Arrival, Talk, arrivals, record

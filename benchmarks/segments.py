@@ -21,7 +21,7 @@ from afterwit.learning.batch import Item
 from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.schedule import next_batch
 from afterwit.learning.settings import LearnerSettings
-from afterwit.turn import Waiting
+from afterwit.verdict import Waiting
 from benchmarks.asked import Asked, Scale
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import interleaved, noted

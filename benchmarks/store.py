@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from afterwit.message import Conversation, Message
 from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore, Store
 from afterwit.store.rows import content_columns, identity_columns
 from afterwit.store.sqlite import SqliteStore, open_file
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY, Asked
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.learning.settings import LearnerSettings
-from afterwit.model_shape import ModelShape
-from afterwit.planning.memory import SPARE, learner_memory, server_memory
+from afterwit.planning.memory import SPARE, ModelShape, learner_memory, server_memory
 
 PAGE = Path(__file__).parent / "models.md"
 BEGIN, END = "<!-- cards -->", "<!-- /cards -->"

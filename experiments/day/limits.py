@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from afterwit.config import Settings
 from afterwit.judging.settings import JudgeSettings
-from afterwit.model_shape import ModelShape
-from afterwit.planning.memory import WIDTHS
+from afterwit.planning.memory import WIDTHS, ModelShape
 from experiments.day.learning import Learning, Pace
 from experiments.day.traffic import (
     Day,

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from afterwit.config import Settings, load
-from afterwit.model_shape import ModelShape
+from afterwit.planning.memory import ModelShape
 from docs.cards import CONFIGS
 from experiments.day.learning import Learning
 from experiments.day.limits import (

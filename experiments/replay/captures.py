@@ -19,7 +19,7 @@ from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.dialects.responses import parse_request as parse_responses
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.importing.recorded import following
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 from experiments.replay.hosts.bodies import CHAT, MESSAGES, PATHS, RESPONSES, tools_of
 from experiments.replay.traffic import Ask, Play
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from afterwit.binding.request import collapse
 from afterwit.judging.questions import reactions
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
 from afterwit.store import Record
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message
 from experiments.replay.hosts.port import Served
 from experiments.replay.schedule import Played
 

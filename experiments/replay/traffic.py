@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.message import Message
+from afterwit.turn import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from random import Random
 from afterwit.demo.world import World
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
-from afterwit.message import Message
+from afterwit.turn import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

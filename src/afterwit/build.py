@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterwit import plugins
-from afterwit.adapters import SHARED
 from afterwit.config import Settings, StoreSettings, home_of, section_of_home
 from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.store.open import open_store, store_exists
+from afterwit.turn import SHARED
 
 if TYPE_CHECKING:
     from afterwit.chat_format.render import Renderer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
-    from afterwit.terms import Reads
+    from afterwit.verdict import Reads
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Re
     """
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.verdicts import Verdicts
-    from afterwit.retry import BackOff
+    from afterwit.worker import BackOff
 
     return Verdicts(
         judge_client(judge, engine, renderer),
@@ -418,8 +418,7 @@ async def follow_versions(
 
     Await the coroutine that is returned to load each later one too, until it is cancelled.
     """
-    from afterwit.retry import BackOff
-    from afterwit.worker import Signals
+    from afterwit.worker import BackOff, Signals
 
     async def published(number: int) -> None:
         log.info("publish: serving version %d", number)

@@ -1,14 +1,163 @@
-"""The turn: one action of the policy, exactly as it was sampled, or as another program recorded it."""
+"""A turn, one action of the policy as it was sampled or recorded: its conversation, its adapter and its ids.
+
+Messages have one form that all layers share: OpenAI chat's, without variants."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Literal
 
-from afterwit.adapters import SHARED
-from afterwit.message import Conversation, Message
-from afterwit.verdict import Flag, Verdict
+SYSTEM = ("system", "developer")
+"""Roles of instructions."""
+
+ROLES = (*SYSTEM, "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool; `arguments` is the JSON text as it was written."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def to_dict(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:
+        function = data["function"]
+        return cls(id=data["id"], name=function["name"], arguments=function["arguments"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message. `content` is its text; None if there is none (only tool calls)."""
+
+    role: str
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    breaks: tuple[int, ...] = field(default=(), compare=False)
+    """The places in `content` where a client's further parts begin. For binding; not stored."""
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise ValueError(f"role {self.role!r} is none of {', '.join(ROLES)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """OpenAI chat's JSON; absent fields are left out, except `content`."""
+        data: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning is not None:
+            data["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            data["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            data["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            data["name"] = self.name
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
+        """The inverse of `to_dict`. Foreign JSON is parsed by the dialects."""
+        return cls(
+            role=data["role"],
+            content=data.get("content"),
+            reasoning=data.get("reasoning_content"),
+            tool_calls=tuple(ToolCall.from_dict(call) for call in data.get("tool_calls", ())),
+            tool_call_id=data.get("tool_call_id"),
+            name=data.get("name"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Everything the chat template is given: its rendering is the prompt."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """OpenAI tool objects, keys in the client's order: templates print them as they are."""
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+    """Extra variables of the template, such as `enable_thinking`."""
+    instructed: bool = False
+    """The first message is the request's own instructions: a response that follows does not inherit it."""
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise ValueError("a conversation needs at least one message")
+
+    @property
+    def characters(self) -> int:
+        """Characters of the contents and of the calls' arguments."""
+        return sum(
+            len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
+            for message in self.messages
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "messages": [message.to_dict() for message in self.messages],
+            "tools": [dict(tool) for tool in self.tools],
+            "template_args": dict(self.template_args),
+        }
+        return {**data, "instructed": True} if self.instructed else data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
+        return cls(
+            messages=tuple(Message.from_dict(message) for message in data["messages"]),
+            tools=tuple(data["tools"]),
+            template_args=data["template_args"],
+            instructed=data.get("instructed", False),
+        )
+
+
+def observed(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The system's messages after a response, as results of tools.
+
+    Some clients report the results of the model's commands there. If people or tools speak as well, the
+    system's messages are only reminders.
+    """
+    return tuple(replace(one, role="tool") for one in messages if one.role in SYSTEM and one.content)
+
+
+def one_line(message: Message, width: int) -> str:
+    """A message in one line of at most `width` characters: its calls, then its text."""
+    parts = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    text = " ".join(" ".join([*parts, message.content or ""]).split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+SHARED = "shared"
+"""The adapter of all who have no personal one. Whole weights are its versions too."""
+
+Division = Literal["shared", "per_key", "per_session_group"]
+"""Who has a personal adapter: no one; each API key; each group of sessions that a key names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPolicy:
+    """The adapter of each request."""
+
+    division: Division = "shared"
+    shared_keys: Collection[str] = ()
+    """Keys without a personal adapter, whatever the division."""
+
+    def of(self, key: str, group: str | None = None) -> str:
+        """The adapter of a key's requests, or of those of one of its groups of sessions."""
+        if self.division == "shared" or key in self.shared_keys:
+            return SHARED
+        if self.division == "per_session_group" and group is not None:
+            return f"group:{key}/{group}"
+        return f"key:{key}"
+
 
 GREEDY_BELOW = 0.05
 """A temperature under this samples the mode: the turn trains by OPD only, at temperature 1."""
@@ -163,46 +312,110 @@ class ImportedTurn(RecordedTurn):
     """A response that was recorded elsewhere: its text is known, its tokens are not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedTurn:
-    """One turn with its verdict. `rl` and `opd`: the terms of the loss that it carries."""
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32, lower-case."""
 
-    turn: Turn
-    verdict: Verdict
-    rl: bool
-    opd: bool
-    group_rewards: tuple[int, ...] = ()
-    """The rewards of all judged turns with this prompt, zeros included; (): not looked up."""
+_TO_INT = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
+"""Into the digits that `int` reads."""
 
-    def __post_init__(self) -> None:
-        if not (self.rl or self.opd):
-            raise ValueError(f"turn {self.turn.id} carries no term: it is skipped, not sampled")
-        if self.opd and not self.verdict.hints:
-            raise ValueError(f"turn {self.turn.id} has an OPD term but no hint")
-        if self.rl and self.verdict.reward == 0:
-            raise ValueError(f"turn {self.turn.id} has an RL term but reward 0")
+_TURN_LENGTH = 26
+ENTROPY_BYTES = 10
+
+MOST_CALLS = 32**2
+"""Tool calls of one response: two digits of an id number them."""
+
+STORED_PREFIX = "call"
+"""The prefix of tool-call ids in the store, for all dialects."""
+
+_PREFIXES = (STORED_PREFIX, "toolu")
+"""The prefixes of tool-call ids in all dialects."""
+
+_CALL = re.compile(
+    rf"(?<![0-9a-z])({'|'.join(_PREFIXES)})[^0-9a-z]?"
+    rf"([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})(?![0-9a-z])"
+)
+"""In a lower-case id. A client may have put ours into one of its own, between signs."""
+
+_IN_TEXT = tuple(re.compile(rf"{prefix}(?<!\w{prefix})_?[0-9a-z]{{28}}\b") for prefix in _PREFIXES)
+"""In lower-case text. Each begins with letters alone, which is many times faster to look for."""
+
+_NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
+
+_RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
+"""A dialect's prefix of the turn id, such as `chatcmpl-`."""
 
 
-class Waiting(NamedTuple):
-    """A judged turn that waits for an update: the facts by which the next batch is chosen."""
+def turn_id(now: float, entropy: bytes) -> str:
+    """A turn's id: 26 lower-case letters and digits that sort by time. `entropy` is 10 random bytes."""
+    if len(entropy) != ENTROPY_BYTES:
+        raise ValueError(f"a turn id takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
+    number = (int(now * 1000) & (1 << 48) - 1) << 8 * ENTROPY_BYTES | int.from_bytes(entropy)
+    return _base32(number, _TURN_LENGTH)
 
-    seq: int
-    """The order of arrival, which names the turn in the store."""
-    turn: str
-    """Its id."""
-    session: str
-    since: float
-    """When it was judged."""
-    oldest_version: int
-    """The version that sampled its oldest token."""
-    ended: bool
-    """Whether its session has ended, as far as the store can know."""
-    source: str = ""
-    """The key that it came with."""
-    flags: tuple[Flag, ...] = ()
-    accepted: bool = False
-    """Whether a person accepted its verdict."""
-    rewarded: bool = True
-    """Whether it carries a reward term."""
-    adapter: str = SHARED
-    """The adapter that sampled it and learns from it."""
+
+def digest_id(digest: bytes) -> str:
+    """A turn's id from 16 bytes of a hash of its content: 26 lower-case letters and digits.
+
+    Raises ValueError for another length.
+    """
+    if len(digest) != 16:
+        raise ValueError(f"an id takes 16 bytes of a hash, not {len(digest)}")
+    return _base32(int.from_bytes(digest), _TURN_LENGTH)
+
+
+def choice_turn(turn: str, index: int) -> str:
+    """The turn of a response's choice `index`: the first choice's id plus `index`.
+
+    Raises ValueError if `turn` is not a turn id.
+    """
+    if len(turn) != _TURN_LENGTH or not set(turn) <= set(_DIGITS):
+        raise ValueError("a turn id is 26 lower-case letters and digits")
+    return _base32(int(turn.translate(_TO_INT), 32) + index, _TURN_LENGTH)
+
+
+def turn_of_response(response: str) -> str:
+    """The turn that a response id names, whatever its dialect's prefix; a bare turn id names itself.
+
+    The beginning of a response id gives the beginning of the turn's.
+    """
+    return _RESPONSE_PREFIX.sub("", response)
+
+
+def call_id(turn: str, index: int) -> str:
+    """The id of a turn's tool call: letters and digits only, because clients drop the rest.
+
+    Raises ValueError from index MOST_CALLS on.
+    """
+    return STORED_PREFIX + turn + _base32(index, 2)
+
+
+def plain_id(identifier: str) -> str:
+    """A tool-call id as it is compared: lower-case letters and digits. One that holds ours is ours."""
+    lower = identifier.lower()
+    found = _CALL.search(lower)
+    return _NOT_ALPHANUMERIC.sub("", lower if found is None else found[0])
+
+
+def turn_of_call(identifier: str) -> str | None:
+    """The turn whose tool call this is; None if the id is not one of ours, and holds none."""
+    found = _CALL.search(identifier.lower())
+    return found[2] if found else None
+
+
+def calls_in(text: str) -> list[str]:
+    """Possible tool-call ids of ours inside a text, in lower case. Check them with `turn_of_call`."""
+    lower = text.lower()
+    found = [match for pattern in _IN_TEXT for match in pattern.finditer(lower)]
+    return [match[0] for match in sorted(found, key=re.Match.start)]
+
+
+def with_prefix(prefix: str, identifier: str) -> str:
+    """A tool-call id of ours in another dialect's form; any other id as it is."""
+    found = _CALL.search(identifier.lower())
+    return prefix + found[2] + found[3] if found else identifier
+
+
+def _base32(number: int, length: int) -> str:
+    if not 0 <= number < 32**length:
+        raise ValueError(f"{number} does not fit {length} digits")
+    return "".join(_DIGITS[number >> 5 * place & 31] for place in reversed(range(length)))

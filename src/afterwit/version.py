@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
-from afterwit.adapters import SHARED
 from afterwit.promotion.suite import SuiteResult
+from afterwit.turn import SHARED
 
 AMPLIFIED = 64.0
 """Factor on the adapter in a probe. One update of SmolLM2-135M moves a log-prob by .01 on average, where

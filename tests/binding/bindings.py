@@ -13,10 +13,8 @@ from afterwit.binding.request import ClientSession, IncomingRequest, client_sess
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.gateway.binder import bind_request, store_turn
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.ids import call_id, turn_id
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.store import Store
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message, ToolCall, call_id, turn_id
 from tests.fakes.turns import a_turn
 from tests.store.databases import store_in_memory
 

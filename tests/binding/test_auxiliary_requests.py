@@ -8,8 +8,7 @@ import pytest
 
 from afterwit.binding.request import ClientSession, client_session_of
 from afterwit.lifecycle import State
-from afterwit.message import Conversation, Message
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from tests.binding.bindings import FINE, HELLO, Memory, says, talk
 
 TOOLS = ({"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}},)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from afterwit.binding.next_state import added_messages
-from afterwit.ids import call_id, turn_id
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message, call_id, turn_id
 from tests.binding.bindings import FINE, HELLO, HI, MORE, SURE, Memory, calls, says, talk, tree
 from tests.fakes.turns import a_turn
 

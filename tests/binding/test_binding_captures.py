@@ -9,8 +9,7 @@ from afterwit.dialects.messages import parse_request as parse_messages_request
 from afterwit.dialects.responses import parse_request
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions
-from afterwit.message import Conversation
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind
 from tests.binding.bindings import Memory, replay, tree
 
 TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'

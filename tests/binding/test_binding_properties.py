@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from afterwit.binding.bind import bind
 from afterwit.binding.evidence import Candidate, Recent
 from afterwit.binding.request import ClientSession, read_request
-from afterwit.ids import call_id, turn_id
-from afterwit.message import ROLES, Message, ToolCall
-from afterwit.turn import Kind
+from afterwit.turn import ROLES, Kind, Message, ToolCall, call_id, turn_id
 from tests.binding.bindings import Memory, Row, says, talk
 
 words = st.text(max_size=12)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from afterwit.binding.request import ClientSession
-from afterwit.ids import call_id
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message, call_id
 from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk, tree
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.ids import call_id
-from afterwit.turn import Kind
+from afterwit.turn import Kind, call_id
 from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk
 
 SUMMARY = says(

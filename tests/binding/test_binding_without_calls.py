@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.message import Message
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message
 from tests.binding.bindings import MORE, SURE, Memory, Row, calls, says, talk
 
 SYSTEM = says("system", "You know these files.")

@@ -12,8 +12,7 @@ from afterwit.binding.request import ClientSession, read_request
 from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions
-from afterwit.message import Conversation, Message
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from tests.binding.bindings import FINE, SCOPE, Memory, Row, calls, replay, says, talk, tree
 
 INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")

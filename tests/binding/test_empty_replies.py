@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.message import Conversation, Message
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from experiments.replay.captures import conversation
 from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.binding.request import canonical_json, extend, fingerprints, segments_of
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 from tests.binding.bindings import says
 
 CODE = "{'id': 'call_1', 'type': 'function', 'function': {'name': 'python_interpreter', 'arguments': '1'}}"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from afterwit.binding.request import ClientSession, IncomingRequest, Shape, read_request, shape_of
 from afterwit.binding.side_turns import classify, differs, known_patterns
-from afterwit.message import Conversation
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind
 from tests.binding.bindings import recorded, says
 
 AGENT = Shape(tools=frozenset({"read", "edit", "run", "web"}), streamed=True)

@@ -9,12 +9,11 @@ from random import Random
 
 from afterwit.chat_format.render import Renderer
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import Store
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall, Turn
 from afterwit.verdict import Flag, Question, Source, Verdict, Vote
 from afterwit.version import Effect, Origin, Probe, Version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.message import Message
+from afterwit.turn import Message
 from tests.browser.world import World
 from tests.store.examples import add
 

@@ -19,10 +19,9 @@ from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.models import load_model
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
-from afterwit.message import Conversation, Message
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
-from afterwit.verdict import Verdict
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
+from afterwit.verdict import JudgedTurn, Verdict
 from experiments.pretrain.hints import TOOLS as HINTS
 from tests.fakes.renderers import renderer_of
 from tests.fakes.sampling import sampled

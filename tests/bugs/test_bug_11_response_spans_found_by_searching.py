@@ -11,8 +11,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import build_items
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
-from afterwit.verdict import Source, Verdict
+from afterwit.verdict import JudgedTurn, Source, Verdict
 from tests.fakes.engine import FakeEngine
 from tests.gateway.serving import Serving, serving
 from tests.learning.updates import LIMITS

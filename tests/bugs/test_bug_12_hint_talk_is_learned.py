@@ -12,11 +12,10 @@ import pytest
 from afterwit.config import Settings
 from afterwit.demo.world import Task
 from afterwit.judging.voting import Accept, Answer, VoteRules, speaks_of_hints, tally
-from afterwit.message import Message
 from afterwit.running.serve import Runtime
 from afterwit.store import Record
-from afterwit.terms import Reads
-from afterwit.verdict import Question, Source, Verdict
+from afterwit.turn import Message
+from afterwit.verdict import Question, Reads, Source, Verdict
 from experiments.pretrain.hints import TOOLS as HINTS
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint, parse_evaluation, parse_hint

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from afterwit.chat_format.encode import SHORTEST, Encoder, cut_tokens, joins
 from afterwit.chat_format.render import Renderer
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 from tests.fakes.models import CORPUS
 from tests.fakes.templates import QWEN3_TEMPLATE
 

@@ -11,8 +11,8 @@ from afterwit.chat_format.calls import schemas_of
 from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, Convention
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.message import Message, ToolCall
 from afterwit.text import without_halves
+from afterwit.turn import Message, ToolCall
 from tests.chat_format.families.transcripts import TOOLS, golden
 from tests.timing import check_linear
 

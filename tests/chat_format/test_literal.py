@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from afterwit.chat_format.encode import MARK, Literal
 from afterwit.chat_format.render import Renderer
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.models import LLAMA3_SPECIALS, QWEN3_SPECIALS, tiny_llama, tiny_qwen3
 from tests.timing import check_linear
 

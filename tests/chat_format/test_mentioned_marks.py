@@ -7,7 +7,7 @@ import pytest
 from afterwit.chat_format.families import CONVENTIONS, Convention, holds_unread_call
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.message import Message
+from afterwit.turn import Message
 
 MARKED = [one for one in CONVENTIONS if one.calls and one.grammar == "marks"]
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}

@@ -18,7 +18,7 @@ from afterwit.chat_format.template import TemplateRules, folded, template_messag
 from afterwit.dialects.request import EFFORTS
 from afterwit.engines.model_files import facts_of
 from afterwit.errors import RequestError, SettingError
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 READ = {

@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.chat_format.families import convention_of
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.message import Message
+from afterwit.turn import Message
 
 PROPERTIES = {"path": {"type": "string"}, "count": {"type": "integer"}, "text": {"type": "string"}}
 TOOL = {"name": "write", "parameters": {"type": "object", "properties": PROPERTIES}}

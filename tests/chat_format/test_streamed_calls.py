@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit import ids
 from afterwit.chat_format.arguments import JsonBeginning
 from afterwit.chat_format.families import CONVENTIONS, Convention
 from afterwit.chat_format.parse import ResponseParser
@@ -21,8 +20,7 @@ from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.request import ModelRequest
 from afterwit.dialects.response import CallDelta, ChoiceDelta, ChoiceEnd, ParsedCall, ResponseHead, Usage
 from afterwit.dialects.table import DIALECTS
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Sampling
+from afterwit.turn import Conversation, Finish, Message, Sampling, call_id
 from tests.chat_format.families.test_golden import TRANSCRIPTS, at, texts
 from tests.chat_format.families.transcripts import TOOLS
 from tests.dialects.test_messages_response import events_of
@@ -58,7 +56,7 @@ def sent(dialect: Dialect, pieces: list[str], convention: Convention, *, stream:
     data = b"".join(encoder.delta(ChoiceDelta(choice=0, events=events, version=7)) for events in steps)
     end = ChoiceEnd(
         choice=0,
-        message=parser.message(lambda index: ids.call_id(HEAD.turn, index)),
+        message=parser.message(lambda index: call_id(HEAD.turn, index)),
         finish=Finish.STOP,
         stop=None,
         version=7,

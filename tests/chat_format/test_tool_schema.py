@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterwit.chat_format.families import CONVENTIONS
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 
 READ = {
     "type": "object",

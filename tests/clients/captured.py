@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from afterwit.ids import turn_of_call
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
-from afterwit.turn import Finish, Kind
+from afterwit.turn import Finish, Kind, turn_of_call
 from tests.clients.errand import ERRANDS, SHELLS, Errand, ScriptedModel
 
 

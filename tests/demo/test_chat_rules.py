@@ -12,7 +12,7 @@ from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import ChatWorld
 from afterwit.demo.world import Task
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")

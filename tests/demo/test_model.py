@@ -8,7 +8,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.demo.tools.world import SYSTEM, TOOLS, ToolsWorld
 from afterwit.demo.world import World
 from afterwit.demo.worlds import WORLDS
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 
 MODEL = ToolsWorld().folder / "model"
 ARGUMENTS = {"path": "a-b.txt", "dry_run": True}

@@ -11,7 +11,7 @@ from afterwit.demo.tools import rehearse, tasks
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.tools.world import ToolsWorld
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 
 def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:

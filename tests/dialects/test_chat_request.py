@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.dialects.request import ANY_OBJECT, JsonForm, ModelRequest, RequestLimits, ToolChoice
 from afterwit.errors import RequestError
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 
 LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192)
 

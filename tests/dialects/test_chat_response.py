@@ -25,9 +25,7 @@ from afterwit.dialects.response import (
     Usage,
 )
 from afterwit.errors import RequestError
-from afterwit.ids import call_id
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Sampling
+from afterwit.turn import Conversation, Finish, Message, Sampling, call_id
 
 TURN = "0" * 26
 HEAD = ResponseHead(turn=TURN, created=12, model="tiny", prompt_tokens=3)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.gateway.feedback import feedback_body, parse_feedback
-from afterwit.ids import turn_id
 from afterwit.lifecycle import State
+from afterwit.turn import turn_id
 
 
 @given(st.floats(0, 2**40), st.binary(min_size=9, max_size=9), st.integers(0, 127))

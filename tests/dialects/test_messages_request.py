@@ -15,8 +15,7 @@ from afterwit.dialects.fields import omitted, omitted_kind
 from afterwit.dialects.messages import parse_request
 from afterwit.dialects.request import ModelRequest, RequestLimits, ToolChoice
 from afterwit.errors import RequestError
-from afterwit.ids import call_id, turn_of_call
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall, call_id, turn_of_call
 
 LIMITS = RequestLimits(
     max_choices=16, default_max_tokens=8192, max_messages=40, max_calls=50, max_parts=99, max_tools=9

@@ -25,9 +25,7 @@ from afterwit.dialects.response import (
     Usage,
 )
 from afterwit.errors import RequestError
-from afterwit.ids import turn_of_call
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Sampling
+from afterwit.turn import Conversation, Finish, Message, Sampling, turn_of_call
 
 TURN = "0" * 26
 HEAD = ResponseHead(turn=TURN, created=12, model="tiny", prompt_tokens=3)

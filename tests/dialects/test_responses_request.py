@@ -21,7 +21,7 @@ from afterwit.dialects.responses import (
     references_of,
 )
 from afterwit.errors import RequestError
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.turns import a_turn
 
 LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192, max_messages=64)

@@ -21,8 +21,7 @@ from afterwit.dialects.response import (
     Usage,
 )
 from afterwit.dialects.responses import OPENAI_RESPONSES
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Sampling
+from afterwit.turn import Conversation, Finish, Message, Sampling
 
 HEAD = ResponseHead(turn="0" * 26, created=12, model="tiny", prompt_tokens=3)
 

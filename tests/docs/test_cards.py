@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from afterwit.model_shape import ModelShape
+from afterwit.planning.memory import ModelShape
 from docs import cards
 
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.check_stage import keep_shares
 from afterwit.lifecycle import State
-from afterwit.message import Message
 from afterwit.store import Filter, Store
+from afterwit.turn import Message
 from tests.browser.world import world_in
 
 ROOT = Path(__file__).parents[2]

@@ -124,7 +124,7 @@ def test_an_examples_judge_votes(run: Callable[[str], str]) -> None:
 import asyncio
 from afterwit import build
 from afterwit.judging.settings import JudgeSettings
-from afterwit.message import Message
+from afterwit.turn import Message
 client = build.judge_client(JudgeSettings(client="keyword"), None, None)
 for text in ("That is wrong.", "Thanks!"):
     asked = client.ask([Message(role="user", content=text)], temperature=1, max_tokens=1, seed=0)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from afterwit.adapters import SHARED
 from afterwit.engines.port import Constraint, Engine, Generate, Step, TopLogprobs
-from afterwit.turn import Sampling
+from afterwit.turn import SHARED, Sampling
 
 PROBE = tuple(range(10, 40))
 

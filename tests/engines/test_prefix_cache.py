@@ -19,7 +19,7 @@ from afterwit.engines.embedded.cache import (
 from afterwit.engines.embedded.forward import prefill
 from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.model_shape import kept_per_token
+from afterwit.planning.memory import kept_per_token
 from afterwit.weights.load import read_config
 
 LIVE, BASE = "live", "base"

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.judging.hinted_prompts import splice
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 from experiments.pretrain import pretrain
 from experiments.pretrain import tools_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example

@@ -18,7 +18,7 @@ from afterwit.learning import metrics as work
 from afterwit.learning.rows import Row, token_ratio
 from afterwit.learning.schedule import largest_batch
 from afterwit.learning.settings import LearnerSettings
-from afterwit.model_shape import ModelShape
+from afterwit.planning.memory import ModelShape
 from docs.cards import CONFIGS, qwen3
 from experiments.day.learning import TRAINED, Learning, Pace, Tokens, sessions_in, tokens_of
 from experiments.day.limits import (

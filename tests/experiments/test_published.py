@@ -11,7 +11,7 @@ import pytest
 from afterwit.judging.polarity import examples, replies
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import JudgeView
-from afterwit.message import Message
+from afterwit.turn import Message
 from afterwit.verdict import Question
 from experiments.published import HELD_OUT, PREFERENCES, WORDS, CompetentJudge, Person, circles, table
 from tests.fakes.judge import parse_evaluation, parse_hint

@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.demo.worlds import WORLDS
 from afterwit.judging.voting import Answer
-from afterwit.message import Message
+from afterwit.turn import Message
 from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan
 from experiments.simulation.weak_judge import WeakJudge, weakened

@@ -6,8 +6,7 @@ from typing import Any
 
 from afterwit.exporting.examples import Example
 from afterwit.judging.hinted_prompts import splice
-from afterwit.message import Conversation, Message
-from afterwit.turn import RecordedTurn, Sampled
+from afterwit.turn import Conversation, Message, RecordedTurn, Sampled
 from afterwit.verdict import NextState, Source, Verdict
 from tests.fakes.turns import a_turn
 

@@ -8,8 +8,7 @@ import pytest
 
 from afterwit.exporting.examples import LeftOut
 from afterwit.exporting.formats import FORMATS
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, ImportedTurn, Kind
+from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message
 from tests.exporting.examples import HINT, TOOL, an_example, asked, said
 
 IMPORTED = ImportedTurn(

@@ -11,7 +11,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.exporting.examples import LeftOut
 from afterwit.exporting.formats import FORMATS
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 from tests.exporting.examples import HINT, an_example, asked
 from tests.fakes.models import tiny_qwen3
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
-from afterwit.adapters import SHARED
 from afterwit.engines.port import (
     Capabilities,
     Facts,
@@ -19,7 +18,7 @@ from afterwit.engines.port import (
     check_scores,
 )
 from afterwit.errors import EngineError, EngineUnavailable
-from afterwit.turn import Basis
+from afterwit.turn import SHARED, Basis
 
 Script = Callable[[Generate], Sequence[int]]
 """The ids of a response after its forced prefix. An end id is added if it ends with none."""

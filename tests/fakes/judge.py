@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
-from afterwit.message import Message
+from afterwit.turn import Message
 from afterwit.verdict import Vote
 
 HINT_MARK = "[HINT_START]"

@@ -8,10 +8,9 @@ from random import Random
 from typing import Any
 
 from afterwit.chat_format.render import Renderer
-from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.turn import Basis, Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
-from afterwit.verdict import NextState, Source, Verdict
+from afterwit.turn import Basis, Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
+from afterwit.verdict import JudgedTurn, NextState, Source, Verdict
 
 HINTS = ("Read the file first.", "Write three friendly steps, then stop.")
 VOCABULARY = 400

@@ -9,8 +9,7 @@ from afterwit.dialects.fields import as_object, as_text, flag, text
 from afterwit.dialects.request import Field, ModelRequest, RequestLimits
 from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
 from afterwit.errors import RequestError
-from afterwit.message import Conversation, Message
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Message, Sampling
 
 
 def parse(body: Any, limits: RequestLimits) -> ModelRequest:

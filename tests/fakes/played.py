@@ -8,8 +8,7 @@ from contextlib import aclosing
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import Script
 from afterwit.engines.port import Engine, Generate
-from afterwit.message import Conversation, Message, ToolCall
-from afterwit.turn import Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Message, Sampled, Sampling, ToolCall, Turn
 from afterwit.verdict import Feedback
 from afterwit_atropos.rollout import Rollout
 from tests.fakes.rollouts import TOOL

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message, ToolCall
-from afterwit.turn import Sampled, Turn
+from afterwit.turn import Conversation, Message, Sampled, ToolCall, Turn
 from afterwit.verdict import Feedback, Source, Verdict
 from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, TeacherRow, Unscored
 from tests.fakes.turns import a_turn

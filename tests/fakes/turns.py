@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 
 
 def a_turn(id: str, **changes: Any) -> Turn:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
-from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.table import DIALECTS
@@ -25,6 +24,7 @@ from afterwit.gateway.settings import GatewaySettings
 from afterwit.page.app import RollBack
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import AdapterPolicy
 from tests.fakes.engine import FakeEngine
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.render import Renderer
+from afterwit.turn import AdapterPolicy
 from tests.gateway.serving import USER, Serving, serving
 
 GROUPS = AdapterPolicy(division="per_session_group", shared_keys=("ci",))

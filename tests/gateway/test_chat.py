@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.ids import turn_of_call
+from afterwit.turn import turn_of_call
 from tests.gateway.serving import TOOL, USER, Serving, folded, plain, serving
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'

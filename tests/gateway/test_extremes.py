@@ -19,9 +19,8 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import RequestError
 from afterwit.gateway.prepare import SLICE, encode_within, prepare
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.text import without_halves
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Message, Sampling, ToolCall
 from tests.gateway.serving import TOOL, USER, Serving, serving
 from tests.gateway.test_fuzz import WHOLE, paths, put
 

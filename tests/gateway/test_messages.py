@@ -12,9 +12,8 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.ids import turn_of_call
 from afterwit.lifecycle import State
-from afterwit.turn import Finish
+from afterwit.turn import Finish, turn_of_call
 from tests.binding.bindings import recorded
 from tests.gateway.serving import TOOL, USER, Serving, serving
 

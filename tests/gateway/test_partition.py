@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.chat_format.render import Renderer
-from afterwit.message import Message
 from afterwit.store import Record
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Message
 from tests.gateway.serving import USER, serving
 
 READ: list[str] = []

@@ -13,10 +13,8 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import EngineUnavailable
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.ids import turn_of_call
 from afterwit.lifecycle import State
-from afterwit.message import Conversation
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, turn_of_call
 from tests.gateway.responding import CALL, FUNCTION, THOUGHT, events, folded, parse_events, respond
 from tests.gateway.serving import TOOL, Serving, serving
 

@@ -6,10 +6,8 @@ import pytest
 
 from afterwit.importing.recorded import Recording, steps_of
 from afterwit.lifecycle import Reason
-from afterwit.message import Message, ToolCall
-from afterwit.terms import Reads, unjudged, untrainable
-from afterwit.turn import Finish
-from afterwit.verdict import Source, Verdict
+from afterwit.turn import Finish, Message, ToolCall
+from afterwit.verdict import Reads, Source, Verdict, unjudged, untrainable
 
 CALL = ToolCall(id="c1", name="read", arguments='{"path": "a"}')
 MESSAGES = (

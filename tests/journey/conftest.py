@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 
 from afterwit.config import Settings, load
 from afterwit.judging.voting import Answer
-from afterwit.message import Message
+from afterwit.turn import Message
 from tests.fakes.models import tiny_qwen3
 
 T = TypeVar("T")

@@ -21,11 +21,11 @@ from typing import Any
 import aiohttp
 
 import afterwit
-from afterwit.adapters import SHARED
 from afterwit.build import store_of_home
 from afterwit.config import load
 from afterwit.engines.port import Engine
 from afterwit.running.serve import Runtime
+from afterwit.turn import SHARED
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3

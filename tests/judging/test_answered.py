@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.ids import call_id
 from afterwit.judging.unvoted import failed, without_answered_calls
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall, call_id
 
 TURN = "01m0000000abcdefghjkmnpqrs"
 

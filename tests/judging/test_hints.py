@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.judging.voting import select_candidates
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 
 SYSTEM = Message(role="system", content="Be brief.")
 ASKED = Message(role="user", content="Fix the test.")

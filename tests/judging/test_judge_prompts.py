@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterwit.judging.prompts import Fence, FullPrompts, ShortPrompts, shares
 from afterwit.judging.questions import JudgePrompts, JudgeView
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Question
 from tests.timing import check_linear
 

@@ -7,7 +7,7 @@ import pytest
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import case_of
 from afterwit.judging.unvoted import MOST_CHARS, failed_call, own_words, unvoted
-from afterwit.message import Message
+from afterwit.turn import Message
 from afterwit.verdict import Feedback, NextState, Source, Verdict
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn

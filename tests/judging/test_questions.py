@@ -18,7 +18,7 @@ from afterwit.judging.questions import (
     reactions,
 )
 from afterwit.judging.voting import Accept, Answer, VoteRules
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Feedback, NextState, Question, Source, Verdict
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn

@@ -9,11 +9,11 @@ from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.objective.advantage import advantages
 from afterwit.objective.choices import Rewarded
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.turn import Conversation, Message
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import HINTS, a_sample
 
 LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20, chain=range(21))

@@ -15,7 +15,7 @@ from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
 from afterwit.objective.choices import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.learning.updates import quiet
 

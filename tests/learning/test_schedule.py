@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from afterwit.learning.schedule import LONGEST_RETRY_S, grouped, is_stale, largest_batch, next_batch, retry_in
 from afterwit.learning.settings import LearnerSettings, rate_for
-from afterwit.turn import Waiting
-from afterwit.verdict import Flag
+from afterwit.verdict import Flag, Waiting
 
 SETTINGS = LearnerSettings(batch=16, min_batch=4, max_wait_s=1800)
 NOW = 10_000.0

@@ -22,7 +22,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Version
 
 EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3, lora_rank=0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.ids import (
+from afterwit.turn import (
     MOST_CALLS,
     call_id,
     calls_in,

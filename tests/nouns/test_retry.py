@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.retry import BackOff, retrying
+from afterwit.worker import BackOff, retrying
 
 HALF = BackOff(base_s=1.0, max_s=60.0, random=lambda: 0.0)
 WHOLE = BackOff(base_s=1.0, max_s=60.0, random=lambda: 1.0 - 2**-53)

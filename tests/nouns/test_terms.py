@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from afterwit.lifecycle import Reason
-from afterwit.terms import Carried, carried, untrainable
-from afterwit.turn import Basis, Finish, JudgedTurn, Kind, Sampled, Sampling, Turn
-from afterwit.verdict import Source, Verdict
+from afterwit.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
+from afterwit.verdict import Carried, JudgedTurn, Source, Verdict, carried, untrainable
 from tests.fakes.turns import a_turn
 
 HINTS = ("Open the file that was named.",)

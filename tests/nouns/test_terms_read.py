@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.lifecycle import Reason
-from afterwit.terms import Carried, Reads, confidence
 from afterwit.turn import Kind, Sampled
-from afterwit.verdict import Source, Verdict
+from afterwit.verdict import Carried, Reads, Source, Verdict, confidence
 from tests.fakes.turns import a_turn
 
 ROUTED = Reads(confident_above=0.95)

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from afterwit.errors import JudgeUnavailable, StoreError
-from afterwit.retry import BackOff
-from afterwit.worker import Signals, StageHealth, described, renewing, work
+from afterwit.worker import BackOff, Signals, StageHealth, described, renewing, work
 
 BACK_OFF = BackOff(base_s=1.0, max_s=60.0, random=lambda: 0.0)
 POLL = 30.0

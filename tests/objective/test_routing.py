@@ -5,7 +5,7 @@ import pytest
 
 from afterwit.lifecycle import Reason
 from afterwit.objective import ObjectiveSettings, evaluate
-from afterwit.terms import Carried
+from afterwit.verdict import Carried
 
 from .batches import sample
 

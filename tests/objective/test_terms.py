@@ -6,8 +6,8 @@ import pytest
 
 from afterwit.lifecycle import Reason
 from afterwit.objective import ObjectiveSettings
-from afterwit.terms import Carried, terms_of
 from afterwit.turn import scoring_temperature
+from afterwit.verdict import Carried, terms_of
 
 
 def turn(**facts):

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from afterwit.judging.check_stage import keep_shares
-from afterwit.message import Conversation, Message
 from afterwit.page.access import FORM_TYPE
 from afterwit.progress import progress
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
+from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
 from tests.gateway.serving import Serving
 from tests.page.pages import Tags, played, token_of

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.message import Message
 from afterwit.promotion.episodes import BadEnd, Step, closes, episode
-from afterwit.turn import Finish, Sampled, Sampling
+from afterwit.turn import Finish, Message, Sampled, Sampling
 from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn

@@ -14,13 +14,13 @@ from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message, ToolCall
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import SuiteItem, Suspect
 from afterwit.store import Store
-from afterwit.turn import JudgedTurn, Sampled
+from afterwit.turn import Message, Sampled, ToolCall
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.fakes.judged_samples import HINTS, store_judged
 from tests.learning.stage.learning import Place, fill, learn_and_die, states, status

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from afterwit.message import Message, ToolCall
 from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import (
     Complaint,
@@ -17,7 +16,7 @@ from afterwit.promotion.suite import (
     sure_from,
     suspects,
 )
-from afterwit.turn import Basis, Sampled, Sampling
+from afterwit.turn import Basis, Message, Sampled, Sampling, ToolCall
 from tests.fakes.turns import a_turn
 
 SETTINGS = PromotionSettings(per_kind=8, per_source=3)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.promotion.episodes import BadEnd
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.evidence import PromotionSettings
@@ -16,7 +15,7 @@ from afterwit.promotion.suite import suite_result
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Finish, Sampled, Sampling
+from afterwit.turn import Finish, Message, Sampled, Sampling
 from afterwit.verdict import Feedback, Flag, Source, Verdict
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add
 

@@ -22,9 +22,8 @@ from afterwit.errors import (
     VersionsUnavailable,
 )
 from afterwit.publish.publisher import Publisher, candidates, check_capable, compared
-from afterwit.retry import BackOff
 from afterwit.version import Origin, Probe, Version
-from afterwit.worker import WORKING, Signals
+from afterwit.worker import WORKING, BackOff, Signals
 from tests.engines.talk import ask, plain_logits, say
 from tests.fakes.models import reweighted, tiny_qwen3
 

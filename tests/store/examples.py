@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.store import Store
-from afterwit.turn import Turn
+from afterwit.turn import Message, Turn
 from afterwit.verdict import Question, Source, Verdict, Vote
 from afterwit.version import Origin, Probe, Version
 from tests.fakes.turns import a_turn

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.message import Message, ToolCall
 from afterwit.teaching.sources import (
     Votes,
     contradicts,
@@ -16,7 +15,8 @@ from afterwit.teaching.sources import (
     signature,
     within_limit,
 )
-from afterwit.turn import Waiting
+from afterwit.turn import Message, ToolCall
+from afterwit.verdict import Waiting
 
 TRUSTED = {"ann": Votes(approved=3), "bob": Votes(approved=2), "eve": Votes(approved=0, rejected=0)}
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from afterwit.message import Message, ToolCall
 from afterwit.teaching.redaction import Redaction
+from afterwit.turn import Message, ToolCall
 
 FIND = Redaction()
 SECRETS = {

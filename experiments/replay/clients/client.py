@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 from experiments.replay.clients.traits import Traits
 from experiments.replay.traffic import Ask, Play
 from experiments.replay.words import Words

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 
 Echo = Callable[[Sequence[Message], Random], list[Message]]
 """Given the history and a source of chance, the messages as they are sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from afterwit.message import Message
+from afterwit.turn import Message
 from experiments.replay.clients.client import Client
 from experiments.replay.clients.traits import Kept, Title, Traits
 from experiments.replay.traffic import Ask, Play

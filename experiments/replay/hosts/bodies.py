@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from afterwit.message import Message
+from afterwit.turn import Message
 from experiments.replay.traffic import Ask
 
 CHAT, RESPONSES, MESSAGES = "chat", "responses", "messages"

@@ -13,8 +13,8 @@ import httpx
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
-from afterwit.message import Message
 from afterwit.store import Record
+from afterwit.turn import Message
 from experiments.replay.hosts.bodies import LIMITS, PATHS, body_of
 from experiments.replay.hosts.port import Served
 from experiments.replay.traffic import Ask

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from afterwit.ids import call_id
-from afterwit.message import Message
 from afterwit.store import Record
+from afterwit.turn import Message, call_id
 from experiments.replay.traffic import Ask
 
 

@@ -14,10 +14,8 @@ from afterwit.judging.questions import JudgeCall, conclude, questions
 from afterwit.judging.verdicts import case
 from afterwit.judging.voting import Accept, Answer, VoteRules
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
-from afterwit.terms import untrainable
-from afterwit.turn import Kind, Turn
-from afterwit.verdict import Feedback, NextState, Question, Source, Verdict
+from afterwit.turn import Conversation, Kind, Message, Turn
+from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, untrainable
 from afterwit_atropos.rollout import Rollout, pairs
 from tests.fakes.turns import a_turn
 

@@ -8,7 +8,7 @@ from afterwit.judging.verdicts import Verdicts
 from afterwit.judging.voting import Answer
 from afterwit.objective.choices import HINT_RULES, HintRule
 from afterwit.teaching.hint_flags import unplanted
-from afterwit.terms import Reads, untrainable
+from afterwit.verdict import Reads, untrainable
 
 __all__ = [
     "HINT_RULES",

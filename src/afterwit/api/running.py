@@ -9,9 +9,8 @@ from afterwit.build import (
     versions_of,
     worker_name,
 )
-from afterwit.retry import BackOff, retrying
 from afterwit.running.logs import set_up
-from afterwit.worker import described, frames
+from afterwit.worker import BackOff, described, frames, retrying
 
 __all__ = [
     "BackOff",

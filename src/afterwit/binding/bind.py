@@ -10,8 +10,7 @@ from afterwit.binding.next_state import reaction, with_our_ids
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

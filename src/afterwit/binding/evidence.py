@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 from afterwit.binding.client_text import is_handoff
 from afterwit.binding.request import CALL, DISTINCTIVE, IncomingRequest, Shape, plain_text
-from afterwit.ids import turn_of_call
 from afterwit.lifecycle import Reason
-from afterwit.message import SYSTEM, Message
-from afterwit.turn import Kind
+from afterwit.turn import SYSTEM, Kind, Message, turn_of_call
 
 LONG_REPLY = 80
 """A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""

@@ -16,9 +16,7 @@ from afterwit.binding.request import (
     read_message,
     segments_of,
 )
-from afterwit.ids import call_id, plain_id
-from afterwit.message import SYSTEM, Message, observed
-from afterwit.turn import Kind, RecordedTurn
+from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn, call_id, observed, plain_id
 
 
 def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:

@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 
 from afterwit.binding.client_text import without_additions, without_passing_blocks
 from afterwit.byte_cache import ByteCache
-from afterwit.ids import calls_in, plain_id, turn_of_call
-from afterwit.message import SYSTEM, Conversation, Message
 from afterwit.text import without_halves
-from afterwit.turn import Kind
+from afterwit.turn import SYSTEM, Conversation, Kind, Message, calls_in, plain_id, turn_of_call
 
 CALL = "call"
 """First part of a call's segment; the second is its id."""

@@ -20,8 +20,7 @@ from importlib import resources
 
 from afterwit.binding.evidence import SHORTEST_TEXT, Recent, of_the_same_client
 from afterwit.binding.request import TINY, IncomingRequest, Shape, collapse
-from afterwit.message import SYSTEM
-from afterwit.turn import Kind
+from afterwit.turn import SYSTEM, Kind
 
 UNLIKE = 0.5
 """Two tool sets that share less than this belong to two agents."""

@@ -26,9 +26,8 @@ from afterwit.chat_format.families import (
     recipient,
 )
 from afterwit.dialects.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
-from afterwit.ids import MOST_CALLS
-from afterwit.message import Message, ToolCall
 from afterwit.text import Code
+from afterwit.turn import MOST_CALLS, Message, ToolCall
 
 SLICE = 4096
 """Characters read at a time: the text after a call is copied once for each call."""

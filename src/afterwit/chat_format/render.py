@@ -35,7 +35,7 @@ from afterwit.chat_format.template import (
 )
 from afterwit.dialects.request import EFFORT, EFFORTS, Field
 from afterwit.errors import RequestError, SettingError
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""

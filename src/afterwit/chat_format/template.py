@@ -19,8 +19,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from afterwit.errors import SettingError
-from afterwit.message import SYSTEM, Message, ToolCall
 from afterwit.text import without_halves
+from afterwit.turn import SYSTEM, Message, ToolCall
 
 MOST_DECIDED = 4096
 """Cached attributes of types. A template names a few dozen."""

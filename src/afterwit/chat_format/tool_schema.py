@@ -11,8 +11,8 @@ import orjson
 
 from afterwit.chat_format.calls import schemas_of, target_of
 from afterwit.chat_format.families import holds_unread_call
-from afterwit.message import Message, ToolCall
 from afterwit.text import without_halves
+from afterwit.turn import Message, ToolCall
 
 MOST_VISITS = 20_000
 """Pairs of a subschema and a value. The schemas of real tools need some hundreds."""

@@ -145,11 +145,11 @@ def rollback(
         afterwit rollback 3
         afterwit rollback 0    # the model as it came
     """
-    from afterwit.adapters import SHARED
     from afterwit.build import versions_of
     from afterwit.checkpoints.rollback import roll_back
     from afterwit.config import home_of, load
     from afterwit.home.model import model_folder
+    from afterwit.turn import SHARED
 
     folder = home_of(home)
     settings = load(home=folder)

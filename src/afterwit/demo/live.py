@@ -26,11 +26,11 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.judging.prompts import ShortPrompts
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
-from afterwit.message import Message
 from afterwit.promotion.events import Event
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import Runtime
 from afterwit.store import Store
+from afterwit.turn import Message
 
 LEARN_S = 120.0
 """Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""

@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from afterwit.demo.words import Split
 from afterwit.demo.world import Message, Task, TaskState, World
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 MAX_TURNS = 8
 REPLY_TOKENS = 16

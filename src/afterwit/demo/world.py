@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from afterwit.demo.judge import RuleJudge
 from afterwit.demo.words import Speech, Split
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""

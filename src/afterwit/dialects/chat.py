@@ -56,8 +56,8 @@ from afterwit.dialects.response import (
     in_pieces,
 )
 from afterwit.errors import RequestError
-from afterwit.message import ROLES, Conversation, Message, ToolCall
 from afterwit.text import exact
+from afterwit.turn import ROLES, Conversation, Message, ToolCall
 
 DONE = b"data: [DONE]\n\n"
 """The end of a stream."""

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from afterwit.dialects.request import ModelRequest, RequestLimits
 from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
 from afterwit.errors import RequestError
-from afterwit.message import Message
-from afterwit.turn import Turn
+from afterwit.turn import Message, Turn
 
 JsonObject = dict[str, Any]
 

@@ -54,10 +54,8 @@ from afterwit.dialects.response import (
     in_pieces,
 )
 from afterwit.errors import RequestError
-from afterwit.ids import STORED_PREFIX, with_prefix
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.text import without_halves
-from afterwit.turn import Finish
+from afterwit.turn import STORED_PREFIX, Conversation, Finish, Message, ToolCall, with_prefix
 
 PATH = "/v1/messages"
 

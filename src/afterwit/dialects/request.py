@@ -26,8 +26,7 @@ from afterwit.dialects.fields import (
     wrong_value,
 )
 from afterwit.errors import RequestError
-from afterwit.message import Conversation
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Sampling
 
 LARGEST = 2**31 - 1
 """The largest token count or token id that every engine can hold."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from afterwit import ids
-from afterwit.message import Message
-from afterwit.turn import Finish
+from afterwit.turn import Finish, Message, call_id, choice_turn
 
 PIECE = 64
 """Characters of a tool call's arguments in one event of a stream."""
@@ -111,7 +109,7 @@ class ResponseHead:
 
     def call_id(self, choice: int, index: int) -> str:
         """The id of tool call `index` of a choice."""
-        return ids.call_id(ids.choice_turn(self.turn, choice), index)
+        return call_id(choice_turn(self.turn, choice), index)
 
 
 @dataclass(slots=True, kw_only=True)

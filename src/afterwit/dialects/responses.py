@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from afterwit import ids
 from afterwit.dialects import chat, sse
 from afterwit.dialects.chat import (
     custom_arguments,
@@ -69,9 +68,18 @@ from afterwit.dialects.response import (
     Usage,
 )
 from afterwit.errors import RequestError
-from afterwit.ids import STORED_PREFIX
-from afterwit.message import Conversation, Message, ToolCall
-from afterwit.turn import Finish, Turn
+from afterwit.turn import (
+    STORED_PREFIX,
+    Conversation,
+    Finish,
+    Message,
+    ToolCall,
+    Turn,
+    call_id,
+    choice_turn,
+    turn_of_response,
+    with_prefix,
+)
 
 PATH = "/v1/responses"
 
@@ -286,7 +294,7 @@ def _output(item: Item) -> Message:
 def _other_call(item: Item, tool: str) -> Iterator[Message]:
     """A call of a tool that OpenAI defines; its result too if OpenAI ran it, of which nothing may be left."""
     storable(item.data, item.where)
-    id = ids.with_prefix(STORED_PREFIX, item.optional("call_id", "id") or "")
+    id = with_prefix(STORED_PREFIX, item.optional("call_id", "id") or "")
     given = {name: value for name, value in item.data.items() if name not in NOT_GIVEN | RESULTS}
     arguments = as_arguments(
         item if "arguments" in item.data else Item({"arguments": given}, ""), "arguments"
@@ -311,7 +319,7 @@ def _result(id: str, output: Any) -> Message:
 
 
 def _call_id(item: Item) -> str:
-    return ids.with_prefix(STORED_PREFIX, item.text("call_id"))
+    return with_prefix(STORED_PREFIX, item.text("call_id"))
 
 
 _READERS: Mapping[str, Callable[[Item], Message | None]] = {
@@ -363,7 +371,7 @@ def references_of(body: Mapping[str, Any]) -> References:
     if len(quoted) > MOST_REFERENCES:
         raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
     try:
-        previous = ids.choice_turn(ids.turn_of_response(body["previous_response_id"]), 0)
+        previous = choice_turn(turn_of_response(body["previous_response_id"]), 0)
     except (KeyError, TypeError, ValueError):
         previous = None
     return References(previous=previous, quoted=tuple(quoted))
@@ -571,7 +579,7 @@ class ResponseEncoder:
     def _add_call(self, call: CallDelta | ParsedCall) -> None:
         begins, arguments = self._calls.add(call)
         if begins:
-            id = ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index))
+            id = with_prefix(CALL_PREFIX, call_id(self._turn, call.index))
             self._open(_CALL, call_id=id, name=call.name, arguments="")
         if arguments:
             self._texts.append(arguments)

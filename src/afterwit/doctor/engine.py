@@ -27,9 +27,8 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Row
 from afterwit.learning.score import probe, response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.message import Message
 from afterwit.publish.publisher import BASE, check_capable, examine
-from afterwit.turn import Basis, Sampling
+from afterwit.turn import Basis, Message, Sampling
 from afterwit.verdict import Question
 from afterwit.weights.widened import widened
 

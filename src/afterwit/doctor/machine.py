@@ -88,7 +88,7 @@ def _device(settings: Settings) -> str:
 def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
     from afterwit.engines.embedded.cache import budget_of, in_words
     from afterwit.engines.embedded.load import context_of, device_and_dtype
-    from afterwit.model_shape import kept_per_token
+    from afterwit.planning.memory import kept_per_token
     from afterwit.weights.load import read_config
 
     device, dtype = device_and_dtype(engine)

@@ -10,7 +10,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.judging.hinted_prompts import Placement, splice
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 
 SAMPLE = Conversation(
     messages=(

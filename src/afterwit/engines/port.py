@@ -14,9 +14,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from afterwit.adapters import SHARED
 from afterwit.errors import ContextExceeded, RequestRefused
-from afterwit.turn import Basis, Sampling
+from afterwit.turn import SHARED, Basis, Sampling
 
 LONGEST_MARK = 24
 """Tokens that the end of the reasoning takes at most."""

@@ -10,14 +10,12 @@ import orjson
 
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.objective.choices import BASELINES, Rewarded
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store import Filter, Record, Store
 from afterwit.teaching.redaction import Redaction
-from afterwit.terms import untrainable
-from afterwit.turn import RecordedTurn, Turn
-from afterwit.verdict import NextState, Verdict
+from afterwit.turn import Message, RecordedTurn, Turn
+from afterwit.verdict import NextState, Verdict, untrainable
 
 AT_ONCE = 256
 """Turns whose groups are looked up together."""

@@ -26,9 +26,8 @@ from afterwit.exporting.examples import (
     demonstrations,
     sampled,
 )
-from afterwit.message import Message
 from afterwit.text import counted, one_line
-from afterwit.turn import RecordedTurn, Turn
+from afterwit.turn import Message, RecordedTurn, Turn
 
 Row = Mapping[str, Any]
 Rows = Callable[[Iterable[Example]], Iterator[Row | LeftOut]]

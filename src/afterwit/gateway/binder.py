@@ -12,8 +12,8 @@ from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import auxiliary_session, earlier_auxiliaries, may_be_auxiliary
 from afterwit.errors import TurnNotFound
 from afterwit.store import ParentLookup, Store
-from afterwit.terms import untrainable
 from afterwit.turn import Kind, Turn
+from afterwit.verdict import untrainable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

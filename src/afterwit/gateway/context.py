@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from afterwit.adapters import AdapterPolicy
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.request import RequestLimits
@@ -26,6 +25,7 @@ from afterwit.gateway.auth import KeyCache, new_key
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
+from afterwit.turn import AdapterPolicy
 
 log = logging.getLogger("afterwit.gateway")
 

@@ -29,10 +29,9 @@ from afterwit.gateway.context import CALLER, HEADERS, STORE_WITHIN_S, Gateway
 from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import PreparedRequest, check_model, check_request, count_tokens, prepare
 from afterwit.gateway.respond import RunningResponse
-from afterwit.ids import ENTROPY_BYTES, turn_id, turn_of_response
 from afterwit.store import Store
 from afterwit.tracking.traces import span
-from afterwit.turn import Turn
+from afterwit.turn import ENTROPY_BYTES, Turn, turn_id, turn_of_response
 
 log = logging.getLogger("afterwit.gateway")
 

@@ -13,9 +13,9 @@ from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotF
 from afterwit.gateway.auth import Permission, owner_of
 from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
-from afterwit.ids import choice_turn, turn_of_response
 from afterwit.lifecycle import State
 from afterwit.store import Store
+from afterwit.turn import choice_turn, turn_of_response
 from afterwit.verdict import Feedback
 
 log = logging.getLogger(__name__)

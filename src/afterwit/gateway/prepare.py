@@ -12,9 +12,7 @@ from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint
 from afterwit.errors import RequestError
-from afterwit.ids import choice_turn
-from afterwit.message import Conversation
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Sampling, choice_turn
 
 DOUBTFUL_CHARACTERS = 8
 """Characters per token of the context. Longer texts are first counted in slices; usual text has 3 to 5."""

@@ -15,8 +15,7 @@ from afterwit.dialects.request import ModelRequest
 from afterwit.dialects.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.gateway.prepare import Prompt, prepare
-from afterwit.message import Conversation, Message
-from afterwit.turn import Basis, Finish, Sampled, Sampling
+from afterwit.turn import Basis, Conversation, Finish, Message, Sampled, Sampling
 
 TextOf = Callable[[Sequence[int]], str]
 

@@ -27,9 +27,8 @@ from afterwit.gateway.context import Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
 from afterwit.gateway.prepare import PreparedRequest
 from afterwit.gateway.reply import Reply
-from afterwit.ids import call_id
 from afterwit.store import Store
-from afterwit.turn import Finish, Kind, Sampling, Turn
+from afterwit.turn import Finish, Kind, Sampling, Turn, call_id
 
 FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
 """The name in a client's request of a field of `Generate`, if it differs."""

@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit import build
-from afterwit.adapters import SHARED
 from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.home.model import model_folder
 from afterwit.lifecycle import Reason
 from afterwit.printing.terminal import Working, working
 from afterwit.store import Filter, Store
+from afterwit.turn import SHARED
 
 POLL_S = 0.5
 FORGETTING = re.compile(r"forgetting: update (\d+) of (\d+)")

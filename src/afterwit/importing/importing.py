@@ -9,9 +9,8 @@ from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import TurnNotFound
 from afterwit.importing.recorded import BadLine, read, steps_of
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.store import Store
-from afterwit.turn import ImportedTurn
+from afterwit.turn import ImportedTurn, Message
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,9 +22,7 @@ from afterwit.dialects.chat import parse_functions, parse_messages
 from afterwit.dialects.fields import as_object, as_text, text, wrong_value
 from afterwit.dialects.request import RequestLimits
 from afterwit.errors import RequestError
-from afterwit.ids import digest_id
-from afterwit.message import Conversation, Message, observed
-from afterwit.turn import Finish, ImportedTurn, Kind
+from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message, digest_id, observed
 
 MOST = sys.maxsize
 LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)

@@ -21,8 +21,8 @@ from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading
 from afterwit.judging.questions import JudgePrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient
-from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
+from afterwit.turn import Conversation, Message
 
 NOTE = "judge_ability"
 LONGEST_READ = 1000

@@ -9,9 +9,8 @@ import orjson
 
 from afterwit.judging.ability import fault_of
 from afterwit.judging.checks import JudgeReport, judge_report, warnings
-from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Store
-from afterwit.worker import Report, Signals, StageHealth, work
+from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 JUDGE_CHECKS = "judge_checks"
 NEWEST = 2000

@@ -21,8 +21,7 @@ from afterwit.errors import (
     SettingError,
 )
 from afterwit.judging.voting import Answer
-from afterwit.message import Conversation, Message
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Message, Sampling
 
 LEAST_ROOM = 16
 """An answer needs room for this fraction of its most tokens: one that is cut is not a vote."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from afterwit.judging.polarity import Borders
 from afterwit.judging.questions import JudgeView
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
-from afterwit.message import Message
 from afterwit.text import outside_thoughts
+from afterwit.turn import Message
 from afterwit.verdict import Question
 
 TRIES = 2

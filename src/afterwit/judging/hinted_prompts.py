@@ -9,8 +9,7 @@ from typing import Protocol
 
 from afterwit.errors import RequestError
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
-from afterwit.turn import Turn
+from afterwit.turn import Conversation, Message, Turn
 
 HEADING = "[user's hint / instruction]"
 """The line above a hint in the hinted prompt."""

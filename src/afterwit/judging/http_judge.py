@@ -11,8 +11,8 @@ import orjson
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
-from afterwit.message import Message
 from afterwit.text import without_halves
+from afterwit.turn import Message
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses that blame the question. Every other failure is the judge's, and the turn waits."""

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from afterwit.ids import plain_id
 from afterwit.judging.questions import JudgePrompts, JudgeView
-from afterwit.message import Message
+from afterwit.turn import Message, plain_id
 from afterwit.verdict import Question
 
 _TASK = """\

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from afterwit.binding.client_text import without_client_text
 from afterwit.judging.voting import Answer, Decided, VoteRules, evaluation_vote, hint_vote, tally
-from afterwit.message import Conversation, Message
-from afterwit.turn import RecordedTurn
+from afterwit.turn import Conversation, Message, RecordedTurn
 from afterwit.verdict import NextState, Question, Source, Verdict
 
 

@@ -12,7 +12,7 @@ from afterwit.judging.prompts import FullPrompts, ShortPrompts
 from afterwit.judging.questions import JudgePrompts
 from afterwit.judging.voting import Accept, Verify, VoteRules
 from afterwit.ranges import above, at_least, one_of_its_choices, within
-from afterwit.terms import Reads
+from afterwit.verdict import Reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

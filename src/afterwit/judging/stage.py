@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from afterwit.adapters import SHARED
 from afterwit.binding.next_state import with_assistant_summaries
 from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, StoreUnavailable
 from afterwit.judging.ability import Examiner
@@ -23,18 +22,15 @@ from afterwit.judging.unvoted import own_words, unvoted, with_own_words
 from afterwit.judging.verdicts import JudgeClient, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.promotion.episodes import closes
-from afterwit.retry import BackOff
 from afterwit.store import AsyncStore, Filter, Record, Store
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
-from afterwit.terms import unjudged
 from afterwit.tracking.traces import span
-from afterwit.turn import Kind, RecordedTurn, Turn
-from afterwit.verdict import Flag, NextState, Question, Verdict, Vote
-from afterwit.worker import Signals, StageHealth, described, frames, renewing, work
+from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn
+from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged
+from afterwit.worker import BackOff, Signals, StageHealth, described, frames, renewing, work
 
 STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8

@@ -14,10 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from afterwit.ids import plain_id
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, reactions
-from afterwit.message import Message
+from afterwit.turn import Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 
 MOST_CHARS = 1000

@@ -23,10 +23,9 @@ from afterwit.judging.questions import (
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import without_answered_calls
 from afterwit.judging.voting import Answer, Verify, VoteRules, harm_found
-from afterwit.message import Message
-from afterwit.retry import BackOff, retrying
-from afterwit.turn import RecordedTurn
+from afterwit.turn import Message, RecordedTurn
 from afterwit.verdict import NextState, Verdict
+from afterwit.worker import BackOff, retrying
 
 KEPT_TURNS = 256
 """Most waiting turns whose answers so far stay in memory. The judge answers again for others."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from afterwit.ranges import at_least
-from afterwit.terms import Reads
 from afterwit.text import outside_thoughts
-from afterwit.verdict import Question, Source, Verdict, Vote
+from afterwit.verdict import Question, Reads, Source, Verdict, Vote
 
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _VALUE = re.compile(r"\s*([+-]?[01])\s*")

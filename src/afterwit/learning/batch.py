@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from afterwit.adapters import SHARED
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.rows import Row
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow
-from afterwit.terms import Carried, confidence, untrainable
-from afterwit.turn import Basis, JudgedTurn, Turn, scoring_temperature
+from afterwit.turn import SHARED, Basis, Turn, scoring_temperature
+from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between
 
 

@@ -14,7 +14,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
 from afterwit.store import Pause, Record, Store
 from afterwit.teaching.sources import within_limit
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Version
 
 STAGE: Final = "learn"

@@ -12,7 +12,7 @@ from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.lifecycle import Reason
 from afterwit.objective.terms import advantages
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from afterwit.learning.rerun import settings_of
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate
 from afterwit.store import ForgetOrder, Store
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Version
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.rows import Packing, Row, token_ratio
 from afterwit.learning.score import response_logits, stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.message import Conversation, Message
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import SuiteItem
+from afterwit.turn import Conversation, Message
 from afterwit.version import Effect
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from afterwit.learning.phase import Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Recipe, Version
 
 if TYPE_CHECKING:

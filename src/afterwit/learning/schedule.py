@@ -10,12 +10,12 @@ from itertools import chain
 
 import orjson
 
-from afterwit.adapters import SHARED
 from afterwit.learning.settings import LearnerSettings
 from afterwit.teaching.review import Review
 from afterwit.teaching.sources import largest_share
 from afterwit.text import counted
-from afterwit.turn import Waiting
+from afterwit.turn import SHARED
+from afterwit.verdict import Waiting
 from afterwit.version import versions_between
 
 LONGEST_RETRY_S = 3600.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.adapters import AdapterPolicy, Division
 from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, within
 from afterwit.teaching.review import Review, Rule
+from afterwit.turn import AdapterPolicy, Division
 
 NAMED_MODELS = ("base", "live", "ema")
 """Values of `teacher` and `reference` that do not name a checkpoint."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from afterwit.adapters import SHARED
 from afterwit.errors import RankLost, UpdateRefused, VersionHeld, VersionsUnavailable, VersionTaken
 from afterwit.learning.batch import Item
 from afterwit.learning.claims import STAGE, Claims, Stopped
@@ -28,6 +27,7 @@ from afterwit.promotion.gate import Gate
 from afterwit.promotion.suite import Complaint, SuiteResult
 from afterwit.store import Pause, Record, Store
 from afterwit.text import counted
+from afterwit.turn import SHARED
 from afterwit.version import Version
 from afterwit.worker import described, frames
 

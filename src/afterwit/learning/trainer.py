@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.adapters import SHARED
 from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.teacher import require_servable
@@ -32,7 +31,8 @@ from afterwit.learning.update import Epoch
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
-from afterwit.turn import JudgedTurn
+from afterwit.turn import SHARED
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Version, way_to_teacher
 from afterwit.weights.load import read_config, width_of
 

@@ -18,7 +18,7 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import prepare
-from afterwit.terms import confidence, terms_of
+from afterwit.verdict import confidence, terms_of
 
 ARRAYS = (
     "logits_current",

@@ -8,8 +8,8 @@ from typing import Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from afterwit.terms import Carried
 from afterwit.turn import is_greedy, scoring_temperature
+from afterwit.verdict import Carried
 
 Basis = Literal["processed", "raw"]
 

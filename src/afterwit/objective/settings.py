@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from afterwit.objective.choices import AGGREGATIONS, BASELINES, HINT_RULES, OBJECTIVES, SUBSETS, HintRule
 from afterwit.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
-from afterwit.terms import Carried, Reads
+from afterwit.verdict import Carried, Reads
 
 WEIGHTS = ("w_rl", "w_opd", "entropy_coef", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from afterwit.lifecycle import State
-from afterwit.message import one_line
+from afterwit.turn import one_line
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

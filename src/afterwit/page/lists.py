@@ -10,20 +10,18 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from afterwit.adapters import SHARED
 from afterwit.gateway.context import Gateway
 from afterwit.judging.check_stage import report_of
 from afterwit.judging.checks import findings, warnings
 from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
 from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, ReviewOutcome, Store, VersionRecord
 from afterwit.teaching.review import WHY, waiting_for_review
-from afterwit.turn import Kind, Sampled, Turn
+from afterwit.turn import SHARED, Kind, Message, Sampled, Turn
 
 Member = TypeVar("Member", bound=StrEnum)
 

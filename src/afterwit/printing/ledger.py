@@ -12,16 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit import build
-from afterwit.adapters import SHARED
 from afterwit.config import Settings, load
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.home.model import model_folder
-from afterwit.message import one_line
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.promotion.events import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.text import counted
-from afterwit.turn import Turn
+from afterwit.turn import SHARED, Turn, one_line
 from afterwit.verdict import Question, Verdict
 from afterwit.version import Origin
 

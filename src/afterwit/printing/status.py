@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.adapters import SHARED
 from afterwit.build import store_of_home
 from afterwit.checkpoints.files import held
 from afterwit.config import load
@@ -29,6 +28,7 @@ from afterwit.progress import progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Pause, Status, Store, VersionRecord
 from afterwit.text import counted
+from afterwit.turn import SHARED
 
 WAITS = {
     State.OPEN: " (no reply yet)",

@@ -15,14 +15,12 @@ from rich.text import Text
 from afterwit.build import store_of_home
 from afterwit.config import Settings, load
 from afterwit.errors import SettingError
-from afterwit.ids import turn_of_response
 from afterwit.lifecycle import Reason, ReasonClass, State
-from afterwit.message import Message, one_line
 from afterwit.printing.ledger import became
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.store import Filter, Record, Store, summary
-from afterwit.turn import ImportedTurn, JudgedTurn, Kind, Turn
-from afterwit.verdict import Verdict
+from afterwit.turn import ImportedTurn, Kind, Message, Turn, one_line, turn_of_response
+from afterwit.verdict import JudgedTurn, Verdict
 
 if TYPE_CHECKING:
     from afterwit.learning.explain import Advantage

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from afterwit.adapters import SHARED
 from afterwit.judging.questions import reactions
 from afterwit.promotion.suite import stratum_of
-from afterwit.turn import Finish, RecordedTurn, Turn
+from afterwit.turn import SHARED, Finish, RecordedTurn, Turn
 from afterwit.verdict import NextState, Source, Verdict
 
 

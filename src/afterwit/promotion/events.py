@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterwit.adapters import SHARED
+from afterwit.turn import SHARED
 from afterwit.version import Origin, Version
 
 SLOWER, LEAST_SHARE, RECOVERY = 3.0, 1 / 9, 1.25

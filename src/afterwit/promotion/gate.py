@@ -6,7 +6,6 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from afterwit.adapters import SHARED
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import TurnNotFound, VersionTaken
@@ -24,7 +23,7 @@ from afterwit.promotion.suite import (
     suspects,
 )
 from afterwit.store import Store
-from afterwit.turn import Turn
+from afterwit.turn import SHARED, Turn
 from afterwit.version import Version
 
 LEAST_TOKENS = 4096

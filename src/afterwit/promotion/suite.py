@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
-from afterwit.message import Message
 from afterwit.promotion.evidence import PromotionSettings, e_value
 from afterwit.text import without_halves
-from afterwit.turn import Basis, Turn, scoring_temperature
+from afterwit.turn import Basis, Message, Turn, scoring_temperature
 
 SURE = 0.9
 """Probability at temperature 1 from which the policy was sure of a token when it sampled it."""

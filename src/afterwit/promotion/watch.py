@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason
 from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode
@@ -18,7 +17,7 @@ from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirm
 from afterwit.promotion.evidence import PromotionSettings, confirming, may_end_badly, watch_evidence
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Record, Store
-from afterwit.turn import Turn
+from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag, Source, Verdict
 
 PAUSE_AFTER_ALARMS = 3

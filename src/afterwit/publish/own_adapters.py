@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import cache
 
-from afterwit.adapters import SHARED
 from afterwit.engines.port import Engine, Generate, Step, Weights
 from afterwit.errors import AfterwitError
 from afterwit.publish.publisher import Publisher
+from afterwit.turn import SHARED
 
 log = logging.getLogger(__name__)
 

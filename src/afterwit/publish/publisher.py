@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from afterwit.adapters import SHARED
 from afterwit.agreement import EXACT, Share, allowed, gap, most, share, unchanged
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import Capabilities, Engine
 from afterwit.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged, VersionsUnavailable
 from afterwit.ranges import above, at_least
-from afterwit.retry import BackOff
+from afterwit.turn import SHARED
 from afterwit.version import AMPLIFIED, Probe, Version
-from afterwit.worker import Report, Signals, StageHealth, work
+from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE = "publish"
 SERVED = "the version that is served"

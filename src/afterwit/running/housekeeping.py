@@ -10,9 +10,8 @@ from pathlib import Path
 
 from afterwit.config import Settings
 from afterwit.promotion.watch import WatchOver
-from afterwit.retry import BackOff
 from afterwit.store import AsyncStore
-from afterwit.worker import Report, Signals, StageHealth, work
+from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE = "housekeeping"
 EVERY_S = 60.0

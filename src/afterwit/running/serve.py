@@ -41,13 +41,12 @@ from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN
 from afterwit.printing.terminal import Terminal, end_at_signals, working
-from afterwit.retry import BackOff
 from afterwit.running import housekeeping, learner_process
 from afterwit.running.engine_process import EngineProcess
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore
-from afterwit.worker import Report, Signals
+from afterwit.worker import BackOff, Report, Signals
 
 STAGES = ("gateway", "judge", "learn")
 SWITCHED_OFF = {

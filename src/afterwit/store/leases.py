@@ -14,8 +14,8 @@ from afterwit.store.moves import TurnState
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.records import Record
 from afterwit.store.rows import columns_of, read
-from afterwit.turn import Waiting, source_of
-from afterwit.verdict import Flag, Verdict
+from afterwit.turn import source_of
+from afterwit.verdict import Flag, Verdict, Waiting
 
 Stage = Literal["judge", "learn"]
 

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 
 import orjson
 
-from afterwit.adapters import SHARED
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, Row, marks
@@ -19,6 +18,7 @@ from afterwit.store.moves import TurnState
 from afterwit.store.orders import Orders
 from afterwit.store.records import LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.rows import read
+from afterwit.turn import SHARED
 from afterwit.version import Origin, Version
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {

@@ -10,12 +10,11 @@ import orjson
 from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recent
 from afterwit.binding.request import Shape, plain_text, read_message
 from afterwit.byte_cache import ByteCache
-from afterwit.message import SYSTEM, Message
 from afterwit.store.database import ALL, Database, Row, marks
 from afterwit.store.moves import Part
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.rows import read, unpack_message
-from afterwit.turn import RecordedTurn
+from afterwit.turn import SYSTEM, Message, RecordedTurn
 
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly

@@ -13,18 +13,16 @@ from typing import Any
 
 import orjson
 
-from afterwit.adapters import SHARED
 from afterwit.errors import StoreError, TurnAmbiguous, TurnNotFound
 from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
 from afterwit.store.prefix_delta import whole_values
 from afterwit.store.records import Counts, Filter, Record, SessionLine, SourceLine, TurnLine
 from afterwit.store.rows import read, read_turn, unpack_message
 from afterwit.teaching.sources import Votes
-from afterwit.turn import source_of
+from afterwit.turn import SHARED, Message, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
 
 ACCEPTED, REFUSED = "yes", "no"

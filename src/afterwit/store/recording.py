@@ -7,16 +7,14 @@ from contextlib import AbstractContextManager
 
 import orjson
 
-from afterwit.adapters import SHARED
 from afterwit.binding.request import Shape
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
-from afterwit.message import Message
 from afterwit.store.database import Database
 from afterwit.store.lookup import ParentLookup
 from afterwit.store.moves import TurnState
 from afterwit.store.prefix_delta import DeltaWriter
 from afterwit.store.rows import content_columns, identity_columns
-from afterwit.turn import Kind, RecordedTurn, Turn
+from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import Feedback
 
 

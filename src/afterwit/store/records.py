@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from afterwit.adapters import SHARED
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
 from afterwit.promotion.suite import SuiteResult
-from afterwit.turn import Kind, RecordedTurn, Turn
+from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import Flag, NextState, Verdict
 from afterwit.version import Effect, Origin
 

@@ -16,9 +16,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 
-from afterwit.message import Conversation, Message
 from afterwit.store.database import Row
-from afterwit.turn import ImportedTurn, RecordedTurn, Sampled, Sampling, Turn
+from afterwit.turn import Conversation, ImportedTurn, Message, RecordedTurn, Sampled, Sampling, Turn
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from afterwit.judging.questions import JudgeView, view_of
-from afterwit.message import Message
-from afterwit.turn import Turn
+from afterwit.turn import Message, Turn
 from afterwit.verdict import Flag, NextState
 
 _LINK = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from afterwit.message import Message
+from afterwit.turn import Message
 
 Match = re.Match[str]
 Kind = Literal["keys", "cards", "emails"]

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from afterwit.message import Message
 from afterwit.text import without_halves
+from afterwit.turn import Message
 
 OTHERS = 2
 """Other sources that must have voted the opposite on a kind of call."""

@@ -14,7 +14,7 @@ from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
 from afterwit.chat_format.template import TemplateRules, folded, rules_of, short_id
 from afterwit.errors import RequestError
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from tests.chat_format.families.transcripts import TOOLS
 from tests.chat_format.messages.templates import TEMPLATES
 from tests.fakes.models import tiny_qwen3

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.adapters import SHARED
 from afterwit.engines.port import Score, Weights
 from afterwit.engines.server.fleet import MOST_AHEAD, Fleet
 from afterwit.engines.server.settings import Swap
 from afterwit.errors import EngineError, EngineUnavailable
+from afterwit.turn import SHARED
 from tests.engines.server.pretend import PretendServer, fleet_over, until
 from tests.engines.talk import ask, say
 

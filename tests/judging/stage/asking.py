@@ -6,7 +6,7 @@ from typing import Any
 
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import Answer
-from afterwit.message import Message
+from afterwit.turn import Message
 
 QUESTION = (Message(role="system", content="Judge."), Message(role="user", content="Was it good?"))
 

@@ -10,9 +10,9 @@ from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.stage import AfterVerdict, Clock, Judge
 from afterwit.lifecycle import State
-from afterwit.message import Message
 from afterwit.objective import ObjectiveSettings
 from afterwit.store import AsyncStore, Record, Store
+from afterwit.turn import Message
 from afterwit.verdict import Feedback
 from tests.fakes.judge import FakeJudge
 from tests.store.examples import NO, add

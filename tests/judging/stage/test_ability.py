@@ -12,7 +12,7 @@ from afterwit.judging.ability import SHORT, Examiner, ReplyReader, fault_of
 from afterwit.judging.polarity import OPENINGS, Border, Borders, LogProbs
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message
+from afterwit.turn import Message
 from afterwit.verdict import Feedback, Source
 from tests.fakes.judge import HINT, FakeJudge, asks_for_hint
 from tests.judging.stage.house import DOWN, PROMPTS, House

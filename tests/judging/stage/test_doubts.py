@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message, ToolCall
+from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Feedback, Flag
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
 from tests.judging.stage.house import DOWN, House

@@ -21,7 +21,7 @@ from afterwit.errors import (
 )
 from afterwit.judging.engine_judge import EngineJudge
 from afterwit.judging.voting import Answer, evaluation_vote
-from afterwit.message import Conversation
+from afterwit.turn import Conversation
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 from tests.fakes.renderers import renderer_of

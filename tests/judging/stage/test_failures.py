@@ -9,7 +9,7 @@ import pytest
 from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.judging.stage import GIVE_UP_AFTER
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Message, ToolCall
+from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Feedback, Source
 from afterwit.worker import Signals
 from tests.fakes.judge import HINT, FakeJudge, asks_for_hint

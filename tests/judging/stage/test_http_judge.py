@@ -14,7 +14,7 @@ from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, Set
 from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
-from afterwit.message import Message
+from afterwit.turn import Message
 from tests.judging.stage.asking import ask
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from afterwit.lifecycle import State
-from afterwit.message import Conversation, Message
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from afterwit.worker import Signals
 from tests.judging.stage.house import House
 from tests.store.examples import add

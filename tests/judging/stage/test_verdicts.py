@@ -8,9 +8,8 @@ import pytest
 
 from afterwit.errors import QuestionTooLong
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.objective import ObjectiveSettings
-from afterwit.turn import Kind, Sampled, Sampling
+from afterwit.turn import Conversation, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Feedback, Question, Source
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
 from tests.judging.stage.house import TOOL, House

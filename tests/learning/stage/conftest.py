@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_starcoder2
 from tests.learning.conftest import _one_thread as _one_thread

@@ -28,7 +28,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.evidence import PromotionSettings
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import store_judged
 from tests.fakes.renderers import renderer_of
 

@@ -16,7 +16,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.learning.stage.learning import Place, fill, forget_and_die, learn_and_die, states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from afterwit.lifecycle import State
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import (
     Place,
     fill,

@@ -10,7 +10,7 @@ import pytest
 from afterwit.learning.claims import Claims
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import (
     Place,
     fill,

@@ -18,7 +18,7 @@ from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import (
     Place,

@@ -12,7 +12,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.events import Event, EventKind
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import Place, fill

@@ -18,7 +18,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import Place, forget_and_die, forget_what_is_ordered
 from tests.learning.stage.test_forgetting import GONE, busy, learned, tensors, without
 

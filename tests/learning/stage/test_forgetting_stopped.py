@@ -10,7 +10,7 @@ import pytest
 
 from afterwit.learning.phase import Phase
 from afterwit.learning.rerun import HALFWAY_FOLDER, KEPT_EVERY
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.learning.stage.learning import Place, forget_until
 from tests.learning.stage.test_forgetting import GONE, busy, learned, tensors, without

@@ -15,7 +15,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.learning.stage.learning import (
     Place,

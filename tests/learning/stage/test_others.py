@@ -7,8 +7,7 @@ from collections.abc import Callable
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
-from afterwit.turn import JudgedTurn
-from afterwit.verdict import Feedback
+from afterwit.verdict import Feedback, JudgedTurn
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import (
     Place,

@@ -11,7 +11,7 @@ from afterwit.learning.phase import Phase
 from afterwit.learning.schedule import note_of, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import Place, fill, states, status
 
 

@@ -17,7 +17,7 @@ from afterwit.errors import RankLost
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import Place, fill, states, status, trained, untimed
 from tests.several import several, started
 

@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import (
     Place,
     fill,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from afterwit.lifecycle import State
 from afterwit.store import Store
 from afterwit.teaching.review import Review
-from afterwit.turn import JudgedTurn
-from afterwit.verdict import Flag
+from afterwit.verdict import Flag, JudgedTurn
 from tests.learning.stage.learning import Place, fill, states, status
 
 

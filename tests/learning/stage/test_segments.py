@@ -13,7 +13,7 @@ from statistics import fmean
 import pytest
 
 from afterwit.learning.phase import Phase
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import session, store_judged
 from tests.fakes.models import tiny_llama
 from tests.fakes.renderers import renderer_of

@@ -13,7 +13,7 @@ import torch
 from afterwit.learning.distributed.state_files import read_state
 from afterwit.learning.models import load_model
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.models import tiny_starcoder2
 from tests.learning.stage.learning import Place, fill, states, trained, untimed
 from tests.several import several

@@ -22,7 +22,7 @@ from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import State
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.checkpoints.places import PLACES
 from tests.checkpoints.places import Place as Sharing
 from tests.learning.stage.learning import Place, fill, learn_and_die, states, status, trained

@@ -10,7 +10,7 @@ import pytest
 from afterwit.learning.schedule import NOTHING, next_update
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import Place, fill, states, status
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
-from afterwit.message import Conversation, Message
+from afterwit.turn import Conversation, Message
 from afterwit.verdict import Source, Verdict
 from tests.store.examples import PRAISED, add_judged
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.printing.terminal import Terminal, plain
 from afterwit.promotion.events import Event, EventKind
 from afterwit.running.logs import PlainFormatter
 from afterwit.running.serve import greet
+from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Question, Source, Verdict, Vote
 from tests.store.examples import a_version, add, add_judged
 

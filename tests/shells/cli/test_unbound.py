@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
-from afterwit.turn import Finish, Kind
+from afterwit.turn import Conversation, Finish, Kind, Message
 from tests.store.examples import NO, add
 
 run = CliRunner()

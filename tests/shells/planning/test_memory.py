@@ -17,8 +17,8 @@ from afterwit.errors import SettingError
 from afterwit.learning.frozen import Ema
 from afterwit.learning.models import Adapter, FullWeights, adamw, moments
 from afterwit.learning.settings import LearnerSettings
-from afterwit.model_shape import ModelShape
 from afterwit.planning.memory import (
+    ModelShape,
     activations,
     embedded_memory,
     learner_memory,

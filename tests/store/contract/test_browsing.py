@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message
 from afterwit.store import Filter, Store
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict
 from tests.store.examples import HINTED, PRAISED, a_version, add, add_judged
 

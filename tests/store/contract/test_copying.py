@@ -11,11 +11,10 @@ import pytest
 
 from afterwit.errors import StoreError, StoreMismatch
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback
 from afterwit.version import Effect, Origin
 from tests.store.contract.test_imported import TURN as IMPORTED

@@ -6,9 +6,8 @@ import pytest
 
 from afterwit.errors import IllegalMove
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.turn import Finish, ImportedTurn, Kind
+from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message
 from tests.store.databases import Database
 from tests.store.examples import HINTED, NO
 

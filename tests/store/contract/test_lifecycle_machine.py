@@ -31,8 +31,7 @@ from afterwit.lifecycle import (
     ReasonClass,
     State,
 )
-from afterwit.message import Message
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message
 from afterwit.verdict import Feedback
 from afterwit.version import Origin, Version
 from tests.store.databases import DATABASES, KINDS, Database

@@ -8,9 +8,8 @@ from afterwit.binding.bind import Binding, bind
 from afterwit.binding.evidence import Recent
 from afterwit.binding.request import IncomingRequest, Shape, client_session_of, read_request
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.store import Store
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from tests.store.examples import NO, a_turn, add
 
 SCOPE = "key/agent"

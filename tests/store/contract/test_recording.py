@@ -6,9 +6,8 @@ import pytest
 
 from afterwit.errors import StoreError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.store import Store
-from afterwit.turn import Basis, Finish, Kind, Sampled, Sampling
+from afterwit.turn import Basis, Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Feedback, NextState
 from tests.store.examples import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 

@@ -6,8 +6,8 @@ import pytest
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
-from afterwit.message import Conversation, Message
 from afterwit.store import Counts, Store
+from afterwit.turn import Conversation, Message
 from afterwit.version import Origin
 from tests.store.examples import NO, PRAISED, a_version, add, add_judged
 

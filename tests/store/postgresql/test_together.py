@@ -17,10 +17,9 @@ from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
 from afterwit.gateway.binder import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
-from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
 from afterwit.store.postgresql import PostgresqlStore, number_of
-from afterwit.turn import Kind
+from afterwit.turn import Conversation, Kind, Message
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server

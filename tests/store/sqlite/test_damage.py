@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from afterwit.errors import StoreError
-from afterwit.message import Message
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Message
 from tests.store.examples import a_version, add_judged
 
 SECRET = "the garden gate is open"

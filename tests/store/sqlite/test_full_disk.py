@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.errors import StoreUnavailable
-from afterwit.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
+from afterwit.turn import Conversation, Message
 from tests.store.examples import add
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 200_000),))

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.store import Store
 from afterwit.store.rows import content_columns
 from afterwit.store.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteDatabase, SqliteStore, migrate
-from afterwit.turn import Turn
+from afterwit.turn import Conversation, Message, Turn
 from tests.store.examples import PRAISED, add, add_judged
 
 WORDS = "The test fails because the fixture is opened twice. " * 20

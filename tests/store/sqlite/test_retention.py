@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from afterwit.lifecycle import Reason
-from afterwit.message import Conversation, Message
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Store
 from afterwit.store.rows import pack_ids
+from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback
 from tests.store.examples import add
 

@@ -19,7 +19,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
 from afterwit.errors import BoxEnded, SettingError
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
+from afterwit.turn import Message
 from afterwit.verdict import Feedback
 from afterwit_atropos.agent import Episode
 from afterwit_atropos.env import MOST_LOST, AgenticOPDEnv

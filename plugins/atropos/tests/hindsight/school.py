@@ -10,8 +10,8 @@ from afterwit.judging.hinted_prompts import Placement, Rendering
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
-from afterwit.message import Conversation
-from afterwit.retry import BackOff
+from afterwit.turn import Conversation
+from afterwit.worker import BackOff
 from afterwit_atropos.hindsight import Hindsight
 from afterwit_atropos.hindsight_settings import HindsightSettings
 from tests.fakes.judge import FakeJudge

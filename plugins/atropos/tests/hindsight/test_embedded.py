@@ -13,7 +13,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.judging.hinted_prompts import Placement, splice
-from afterwit.message import Conversation
+from afterwit.turn import Conversation
 from afterwit_atropos.group import SENTINEL, Profile
 from afterwit_atropos.rollout import ScoredRollout
 from afterwit_atropos.rollout_groups import group_of

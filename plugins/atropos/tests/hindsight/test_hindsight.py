@@ -20,9 +20,8 @@ from afterwit.errors import (
     SettingError,
 )
 from afterwit.lifecycle import Reason
-from afterwit.message import Message
 from afterwit.objective.choices import HINT_RULES
-from afterwit.turn import Sampling
+from afterwit.turn import Message, Sampling
 from afterwit.verdict import Feedback, Source
 from afterwit_atropos.hindsight import TooManyUnscored
 from afterwit_atropos.hindsight_settings import HindsightSettings

@@ -25,7 +25,7 @@ from afterwit.lifecycle import State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.publish.publisher import Publisher
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import JudgedTurn
+from afterwit.verdict import JudgedTurn
 from plugins.hosts.tests.verl.places import with_verl
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import SETTINGS, Place, fill, states, trained, untimed

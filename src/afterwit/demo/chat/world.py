@@ -13,7 +13,7 @@ from afterwit.demo.chat import cases, tasks
 from afterwit.demo.judge import APPROVING, RuleJudge
 from afterwit.demo.words import Split
 from afterwit.demo.world import LabelledCase, Task, World
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 SYSTEM = "You answer questions."
 

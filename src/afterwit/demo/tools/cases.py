@@ -14,8 +14,8 @@ from afterwit.demo.tools.tasks import SPEECH, Step
 from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import LabelledCase, Message, Task, text_message
-from afterwit.message import ToolCall
 from afterwit.sandbox.box import Ran
+from afterwit.turn import ToolCall
 
 Mistakes = Callable[[Step, Workspace], Sequence[Step]]
 """(a step of the plan, the files) -> the calls to make before it."""

@@ -14,9 +14,9 @@ from typing import Any
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.world import Task
-from afterwit.message import ToolCall
 from afterwit.sandbox.box import Ran
 from afterwit.sandbox.inside.files import Files, OutsideWorkspace
+from afterwit.turn import ToolCall
 
 Runner = Callable[[Sequence[str]], Ran]
 """Runs a command in the workspace."""

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from afterwit.adapters import SHARED
 from afterwit.engines.embedded.cache import PrefixCache, budget_of
 from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.load import (
@@ -51,7 +50,7 @@ from afterwit.engines.port import (
     check_scores,
 )
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.turn import Basis
+from afterwit.turn import SHARED, Basis
 from afterwit.weights.load import read_config
 from afterwit.weights.lora import Factors, RowAdapters
 

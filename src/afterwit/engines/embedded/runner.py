@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from afterwit.adapters import SHARED
 from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.sample import Draw, Drawn, draw
 from afterwit.engines.embedded.sequence import ResponseSequence, Served
 from afterwit.errors import EngineError
 from afterwit.packing.pack import shared
+from afterwit.turn import SHARED
 from afterwit.weights.lora import Factors
 
 LATE_S = 0.05

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most
 from afterwit.engines.model_files import facts_of, tokenizer_of
 from afterwit.engines.port import (
@@ -42,6 +41,7 @@ from afterwit.engines.server.settings import SglangSettings, Swap, VllmSettings
 from afterwit.engines.sglang import inspect as sglang
 from afterwit.engines.vllm import inspect as vllm
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
+from afterwit.turn import SHARED
 
 LATE_S = 10.0
 """Seconds that further servers have to open once one is open. Later ones join while the fleet serves."""

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from afterwit.adapters import SHARED
 from afterwit.agreement import gap, most, share
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
@@ -27,6 +26,7 @@ from afterwit.engines.server.client import gathered, noticing_death
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import CUT, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
+from afterwit.turn import SHARED
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 OURS = "afterwit-"
