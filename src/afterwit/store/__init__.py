@@ -1,7 +1,6 @@
 """The store, where the stages meet. `AsyncStore` runs one in a thread of its own, for an event loop."""
 
-from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.lookup import ParentLookup
+from afterwit.store.recording import ParentLookup
 from afterwit.store.records import (
     Counts,
     Excluded,
@@ -21,7 +20,7 @@ from afterwit.store.records import (
     summary,
     whole,
 )
-from afterwit.store.store import Store
+from afterwit.store.store import AsyncStore, Store
 
 __all__ = [
     "AsyncStore",

@@ -15,9 +15,9 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, Row, marks
 from afterwit.store.moves import TurnState
-from afterwit.store.orders import Orders
 from afterwit.store.records import LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.rows import read
+from afterwit.store.upkeep import Orders
 from afterwit.turn import SHARED
 from afterwit.version import Origin, Version
 

@@ -18,9 +18,8 @@ from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
-from afterwit.store.prefix_delta import whole_values
 from afterwit.store.records import Counts, Filter, Record, SessionLine, SourceLine, TurnLine
-from afterwit.store.rows import read, read_turn, unpack_message
+from afterwit.store.rows import read, read_turn, unpack_message, whole_values
 from afterwit.teaching.sources import Votes
 from afterwit.turn import SHARED, Message, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote

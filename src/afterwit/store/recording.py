@@ -1,21 +1,261 @@
-"""New turns, and what follows earlier ones."""
+"""New turns: the earlier turns that a request may follow, the turn itself, and what follows it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import orjson
 
-from afterwit.binding.request import Shape
+from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recent
+from afterwit.binding.request import Shape, plain_text, read_message
+from afterwit.byte_cache import ByteCache
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
-from afterwit.store.database import Database
-from afterwit.store.lookup import ParentLookup
-from afterwit.store.moves import TurnState
-from afterwit.store.prefix_delta import DeltaWriter
-from afterwit.store.rows import content_columns, identity_columns
-from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn
+from afterwit.store.database import ALL, Database, Row, marks
+from afterwit.store.moves import Part, TurnState
+from afterwit.store.rows import (
+    DeltaWriter,
+    content_columns,
+    identity_columns,
+    read,
+    unpack_message,
+    whole_values,
+)
+from afterwit.turn import SHARED, SYSTEM, Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import Feedback
+
+FIRST_HASHES = 4
+"""Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
+always ends a message or two before the request does."""
+
+CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side')"
+"""Whether the turn that a query calls `t` has any."""
+
+COLUMNS = f"""
+    SELECT t.seq, t.id AS turn, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth,
+        t.delivered, t.kind, t.created, c.shape, {CHILDREN} AS children, {{}} AS answered
+    FROM turns t LEFT JOIN contents c USING (seq)
+"""
+
+CANDIDATE = COLUMNS.format("EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq)")
+
+SIBLING = COLUMNS.format("t.revision > 0")
+
+EQUAL = tuple(
+    f"SELECT seq FROM turns WHERE {column} = wanted.hash AND scope = ? ORDER BY seq DESC LIMIT ?"
+    for column in ("prompt_hash", "full_hash")
+)
+"""The newest turns of one hash, in the order of the index."""
+
+RECENT = """
+    SELECT t.seq, t.id, t.session, c.conversation_shared + length(c.conversation) AS size,
+        (SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown') AS unknown
+    FROM turns t LEFT JOIN contents c USING (seq)
+"""
+"""`unknown` is the session's newest turn that may or may not be on its main line."""
+
+MOST_REPLY_BYTES = 16 << 20
+"""Of cached replies: every request of a session needs those of its earlier turns."""
+
+MOST_RECENT_BYTES = 16 << 20
+"""Of cached conversations."""
+
+TURNS_PER_SESSION = 8
+"""Newest turns looked at for each conversation that is wanted: several may be of one conversation."""
+
+LAST_MESSAGES = 16
+"""Messages of a conversation that are compared with a message that may retell it."""
+
+LARGEST_CONVERSATION = 4 << 20
+"""Bytes; a larger one is not compared."""
+
+MOST_BEGUN, LONGEST_BEGUN = 64, 32_768
+"""Conversations that just began and stay in memory until they are compared, and characters of one."""
+
+Reply = tuple[str, tuple[tuple[str, ...], ...]]
+"""The text of a turn's reply as it is compared, and the parts of its segments."""
+
+
+class ParentLookup(Part):
+    """Read-only. Side turns are never counted as children."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._equal = " UNION ".join(f"SELECT x.seq FROM wanted {database.EACH.format(one)}" for one in EQUAL)
+        # by `seq` and id: a number is reused if the newest turns were deleted
+        self._replies = ByteCache(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes_of_reply)
+        self._recents = ByteCache(self._read_recent, most_bytes=MOST_RECENT_BYTES, size=_bytes_of_recent)
+        self._begun = dict[str, tuple[RecordedTurn, str | None, bytes | None]]()
+
+    def candidates(
+        self,
+        scope: str,
+        hashes: Sequence[bytes],
+        turn_ids: Sequence[str],
+        *,
+        client_session: bytes | None = None,
+        side_limit: int = 16,
+        equal_limit: int = 32,
+    ) -> list[Candidate]:
+        """The turns of a scope that a request may continue, repeat or edit, in no order.
+
+        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
+        makes irrelevant may be left out. Of turns with an equal hash only the newest `equal_limit` come, so
+        that requests stay fast if a client repeats a prompt forever. `turn_ids` are the turns that its
+        tool-call ids name. The newest `side_limit` side turns with replies of at least `LONG_REPLY` bytes
+        come with them: a compacted conversation may quote one. If the client names its sessions, the newest
+        main turn of `client_session` comes too, and none of another session of the client.
+        """
+        found = {row["turn"]: row for row in self._by_hash(scope, hashes, equal_limit)}
+        if turn_ids:
+            named = self._db.rows(
+                f"{CANDIDATE} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
+                " AND coalesce(t.client_session = ?, true)",
+                (*turn_ids, scope, client_session),
+            )
+            found |= {row["turn"]: row for row in named}
+        own, values, newest = "", tuple[bytes, ...](), dict[str, Row]()
+        if client_session is not None:
+            own, values = " AND t.client_session = ?", (client_session,)
+            where = f"t.scope = ? AND t.kind = 'main'{own} ORDER BY t.seq DESC LIMIT 1"
+            rows = self._db.rows(f"{CANDIDATE} WHERE {where}", (scope, *values))
+            newest = {row["turn"]: row for row in rows}
+        quoted = (
+            f"t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?{own} ORDER BY t.seq DESC LIMIT ?"
+        )
+        sides = self._db.rows(f"{CANDIDATE} WHERE {quoted}", (scope, LONG_REPLY, *values, side_limit))
+        found |= newest
+        for row in sides:
+            found.pop(row["turn"], None)
+        plain = [_candidate(row, newest=turn in newest) for turn, row in found.items()]
+        return plain + [_candidate(row, self._replies((row["seq"], row["turn"]))) for row in sides]
+
+    def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[Row]:
+        """Deepest first, until a turn is found whose prompt and response the request contains."""
+        end, size = len(hashes), FIRST_HASHES
+        while end > 0:
+            part = hashes[max(0, end - size) : end]
+            end, size = end - size, 2 * size
+            wanted = ", ".join("(?)" for _ in part)
+            sql = f"WITH wanted(hash) AS (VALUES {wanted}) {CANDIDATE} WHERE t.seq IN ({self._equal})"
+            rows = self._db.rows(sql, (*part, scope, equal_limit, scope, equal_limit))
+            yield from rows
+            if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
+                return
+
+    def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
+        """The newest turns of these sessions with their replies, side turns left out."""
+        rows = self._db.rows(
+            f"{CANDIDATE} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
+            " AND t.kind <> 'side' AND c.seq IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
+            (*sessions, scope, limit),
+        )
+        return [_candidate(row, self._replies((row["seq"], row["turn"]))) for row in rows]
+
+    def _read_reply(self, turn: tuple[int, str]) -> Reply:
+        message = unpack_message(self._db.value("SELECT message FROM contents WHERE seq = ?", turn[:1]))
+        return plain_text(message), read_message(message).segments
+
+    def candidate(self, turn: str) -> Candidate | None:
+        """A turn as one among its siblings; None if it is not stored."""
+        row = self._db.row(f"{SIBLING} WHERE t.id = ?", (turn,))
+        return None if row is None else _candidate(row)
+
+    def children(self, parent: str, *, limit: int = 32) -> list[Candidate]:
+        """The newest `limit` of a turn's children, oldest first; side, retried and abandoned turns left out.
+
+        The limit keeps requests fast if a client regenerates a response forever.
+        """
+        rows = self._db.rows(
+            f"{SIBLING} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"
+            " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq DESC LIMIT ?",
+            (parent, limit),
+        )
+        return [_candidate(row) for row in reversed(rows)]
+
+    def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
+        """The scope's most recently continued conversations.
+
+        One with a branch that may or may not be the main line comes a second time, as of that branch.
+        """
+        newest, looked = dict[str, Row](), limit
+        while True:  # among more turns, until there are enough sessions
+            rows = self._db.rows(
+                f"{RECENT} WHERE t.kind = 'main' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?", (scope, looked)
+            )
+            for row in rows:
+                newest.setdefault(row["session"], row)
+            if len(newest) >= limit or len(rows) < looked or looked >= limit * TURNS_PER_SESSION:
+                break
+            looked = min(2 * looked, limit * TURNS_PER_SESSION)
+        found = list(newest.values())[:limit]
+        if unknown := [row["unknown"] for row in found if row["unknown"] is not None]:
+            branches = self._db.rows(f"{RECENT} WHERE t.seq IN ({marks(len(unknown))})", unknown)
+            found = sorted([*found, *branches], key=lambda row: int(row["seq"]), reverse=True)
+        sizes = [(row["id"], row["size"] or ALL) for row in found]
+        return [self._recents(turn) for turn, size in sizes if size <= LARGEST_CONVERSATION]
+
+    def _remember(self, turn: RecordedTurn, shape: str | None, client_session: bytes | None) -> None:
+        """A conversation begins: the next request of its scope is compared with it."""
+        if turn.conversation.characters <= LONGEST_BEGUN:
+            self._begun[turn.id] = turn, shape, client_session
+            if len(self._begun) > MOST_BEGUN:
+                del self._begun[next(iter(self._begun))]
+
+    def _read_recent(self, turn: str) -> Recent:
+        if turn in self._begun:
+            begun, shape, client_session = self._begun.pop(turn)
+            session, parent = begun.session, None
+            texts = [(each.role, read_message(each).text) for each in begun.conversation.messages]
+            reply = read_message(begun.message).text
+        else:
+            (row,) = self._db.rows(
+                "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
+                " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
+                (turn,),
+            )
+            session, parent = row["session"], row["parent"]
+            shape, client_session = row["shape"], row["client_session"]
+            whole = whole_values(self._db, (row["seq"],))[row["seq"]]
+            messages = orjson.loads(whole["conversation"])["messages"]
+            first = len(messages) - LAST_MESSAGES
+            texts = [
+                (message["role"], plain_text(Message.from_dict(message)))
+                for index, message in enumerate(messages)
+                if index >= first or message["role"] == "user"
+            ]
+            reply = plain_text(unpack_message(row["message"]))
+        asked = (text[:LONGEST_TEXT] for role, text in texts if role == "user")
+        last = (text for role, text in texts[-LAST_MESSAGES:] if role not in SYSTEM)
+        return Recent(
+            session=session,
+            turn=turn,
+            texts=(*last, reply),
+            asked=tuple(text for text in asked if text),
+            shape=_shape(shape),
+            begins=parent is None,
+            client_session=client_session,
+        )
+
+
+def _candidate(row: Row, reply: Reply | None = None, *, newest: bool = False) -> Candidate:
+    text, segments = reply or (None, ())
+    return read(Candidate, row, reply=text, said=segments, shape=_shape(row["shape"]), newest=newest)
+
+
+def _bytes_of_reply(turn: tuple[int, str], reply: Reply) -> int:
+    return 4 * len(reply[0]) + 4 * sum(len(part) for parts in reply[1] for part in parts)
+
+
+def _bytes_of_recent(turn: str, recent: Recent) -> int:
+    return sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked))
+
+
+@lru_cache(maxsize=256)
+def _shape(line: str | None) -> Shape | None:
+    """Cached: the turns of a session nearly all have one shape."""
+    return None if line is None else Shape.read(line)
 
 
 class Recording(ParentLookup):

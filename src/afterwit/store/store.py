@@ -1,13 +1,21 @@
-"""The store, where the stages meet: turns, next states, verdicts, versions, leases, orders, keys, health."""
+"""The store, where the stages meet: turns, next states, verdicts, versions, leases, orders, keys, health.
+
+`AsyncStore` runs one for an event loop: calls run in a thread of its own, and share transactions.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
-from afterwit.errors import StoreError, StoreMismatch
+from afterwit.errors import StoreConflict, StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store.database import Database, Row
 from afterwit.store.leases import Leases
 from afterwit.store.lineage import Lineage
@@ -100,3 +108,159 @@ def _pages(source: Database, table: str, key: str | None) -> Iterator[Sequence[R
     for start in range(first, last + 1, PAGE):
         if rows := source.rows(select + where, (start, start + PAGE) if where else ()):
             yield rows
+
+
+T = TypeVar("T")
+
+TRIES = 5
+"""Attempts at a call that conflicts with another process."""
+
+TOGETHER = 32
+"""Most calls that share one transaction if they wait together: pages that several touch are written once."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    work: Callable[[Store], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    result: Any = None
+    error: BaseException | None = None
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class AsyncStore:
+    """Runs calls one after the other, in the order they were made. Owns the store and closes it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
+        """None: no more calls come."""
+        self._round: list[_Call] = []
+        """Calls that one loop made in this iteration: they reach the thread together, and wake it once."""
+        self._deferred: list[_Call] = []
+        self._closing = False
+        self._order = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Callable[[Store], T]) -> T:
+        """The result of `work`, stored by then. `work` must not return an iterator that still reads.
+
+        It is called again if it shared a transaction with a call that failed; nothing of that is stored.
+        Cancelling the caller does not undo the work. Raises StoreUnavailable after `close`.
+        """
+        call = self._new(work)
+        with self._order:
+            self._check_open()
+            if self._round and self._round[0].loop is not call.loop:
+                self._waiting.put(call)
+            else:
+                if not self._round:
+                    call.loop.call_soon(self._end_round)
+                self._round.append(call)
+        answer: T = await call.future
+        return answer
+
+    def along(self, work: Callable[[Store], T], *, within_s: float) -> asyncio.Future[T]:
+        """Run `work` in the next call's transaction, or alone after `within_s` seconds without a call.
+
+        Use it if no caller waits: it costs no transaction and wakes no thread. `close` runs it. Otherwise as
+        `call`. The future must be read.
+        """
+        call = self._new(work)
+        with self._order:
+            self._check_open()
+            self._deferred.append(call)
+        timer = call.loop.call_later(within_s, self._end_waiting, call)
+        call.future.add_done_callback(lambda _: timer.cancel())
+        return call.future
+
+    def _new(self, work: Callable[[Store], Any]) -> _Call:
+        loop = asyncio.get_running_loop()
+        return _Call(work, loop.create_future(), loop)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise StoreUnavailable("the store is closed")
+
+    def _end_round(self) -> None:
+        with self._order:
+            for call in self._round:
+                self._waiting.put(call)
+            self._round = []
+
+    def _end_waiting(self, call: _Call) -> None:
+        with self._order:
+            if call in self._deferred:
+                self._deferred.remove(call)
+                self._waiting.put(call)
+
+    async def close(self) -> None:
+        """Finish the calls that were made, then close the store."""
+        with self._order:
+            self._closing = True
+        self._end_round()
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        """Waits for calls, and runs at most TOGETHER of them, and all deferred ones, as one."""
+        ended = False
+        while not ended:
+            calls = list[_Call]()
+            while not ended and len(calls) < TOGETHER and not (calls and self._waiting.empty()):
+                if (call := self._waiting.get()) is None:
+                    ended = True
+                else:
+                    calls.append(call)
+            with self._order:
+                calls, self._deferred = [*self._deferred, *calls], []
+            for call in calls if len(calls) <= 1 else _work_together(calls, self._store):
+                _work(call, self._store)
+            for loop in {call.loop for call in calls}:
+                with suppress(RuntimeError):  # the loop is gone, and the callers with it
+                    loop.call_soon_threadsafe(_resolve, [call for call in calls if call.loop is loop])
+        self._store.close()
+
+
+def _work_together(calls: list[_Call], store: Store) -> list[_Call]:
+    """In one transaction. If a call fails, nothing of any is stored: returns the others, to be run alone."""
+    failing: _Call | None = None
+    try:
+        with store.together():
+            for call in calls:
+                failing = call
+                call.result = call.work(store)
+            failing = None
+    except StoreConflict:
+        return calls
+    except BaseException as error:  # for the caller, whatever it is
+        if failing is not None:
+            failing.error = error
+        return [call for call in calls if call is not failing]
+    return []
+
+
+def _work(call: _Call, store: Store) -> None:
+    """Alone; again after a conflict with another process."""
+    for left in reversed(range(TRIES)):
+        try:
+            call.result, call.error = call.work(store), None
+        except BaseException as error:  # for the caller, whatever it is
+            call.error = error
+            if isinstance(error, StoreConflict) and left:
+                continue
+        return
+
+
+def _resolve(calls: Sequence[_Call]) -> None:
+    for call in calls:
+        call.resolve()

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit.store import Store
-from afterwit.store.lookup import FIRST_HASHES
+from afterwit.store.recording import FIRST_HASHES
 from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
 from tests.store.examples import a_turn
 
