@@ -57,6 +57,20 @@ def test_a_thumb_decides_and_words_teach_next_to_a_bad_one_alone(reading, thumb)
     assert found.hints == ((WORDS,) if thumb == -1 else ())
 
 
+@pytest.mark.parametrize("reading", [COMPLAINT, DOUBTFUL, UNREAD])
+def test_nobody_is_blamed_for_what_only_the_person_knew(reading):
+    found = verdict(user("No, the brush is Oscar's."), reading=reading)
+    assert (found.reward, found.hints) == (0, ())
+    assert found.votes[-1].rejected == "it says what only the person could know"
+    found = verdict(user("No, the brush is Oscar's. Keep it short."), reading=COMPLAINT)
+    assert (found.reward, found.hints) == (-1, ("Keep it short.",))
+
+
+def test_a_thumb_down_counts_without_its_words():
+    found = verdict(user("No, the brush is Oscar's."), reading=UNREAD, feedback=Feedback(reward=-1))
+    assert (found.reward, found.source, found.hints) == (-1, Source.FEEDBACK, ())
+
+
 def test_feedback_in_words_is_the_persons_word_too():
     found = verdict(reading=COMPLAINT, feedback=Feedback(text="Call me Ana."))
     assert (found.reward, found.hints) == (-1, ("Call me Ana.",))

@@ -192,14 +192,16 @@ class Judge:
         if not ability.votes:
             judged = await asyncio.to_thread(case, turn, next_state)
             reading = UNREAD if self._examiner is None else await self._examiner.read(words)
-            return paid(unvoted(judged, next_state, reading), judged, self._rules)
+            verdict = await asyncio.to_thread(unvoted, judged, next_state, reading)
+            return paid(verdict, judged, self._rules)
         is_doubtful = self._settings.verify == "auto" and self._votes.doubtful
         verify = Verify.CONSISTENT if is_doubtful else None
         verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=ability.hints)
         self._votes.add(verdict)
         if verdict.reward < 0 and not ability.hints:
             reading = Reading(value=-1, hint=True, words="the judge's votes say so")
-            return with_own_words(verdict, words, reading)
+            view = view_of(turn.conversation, turn.message, next_state)
+            return await asyncio.to_thread(with_own_words, verdict, words, reading, view)
         return verdict
 
     async def _harmful(self, turn: RecordedTurn, verdict: Verdict) -> bool:

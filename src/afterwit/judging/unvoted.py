@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from afterwit.judging.personal import teachable
 from afterwit.judging.polarity import Reading
-from afterwit.judging.questions import JudgeCase, reactions
+from afterwit.judging.questions import JudgeCase, JudgeView, reactions
 from afterwit.turn import Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 
@@ -72,22 +73,29 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
         reward, source = (-1, Source.TOOL) if failed_call(next_state.messages) else (0, Source.READ)
     feedback = next_state.feedback.reward if next_state.feedback is not None else None
     complains = feedback == -1 or (feedback is None and reading.hint)
-    return with_own_words(Verdict(reward=reward, source=source), words, reading, teach=complains)
+    return with_own_words(Verdict(reward=reward, source=source), words, reading, case.view, teach=complains)
 
 
-def with_own_words(verdict: Verdict, words: str, reading: Reading, *, teach: bool = True) -> Verdict:
-    """The verdict with a vote that records the reading of the words. With `teach` they are its hint, if they
-    can be one."""
+def with_own_words(
+    verdict: Verdict, words: str, reading: Reading, view: JudgeView, *, teach: bool = True
+) -> Verdict:
+    """The verdict with a vote that records the reading of the words. With `teach` they are its hint, but for
+    what cannot be one. A complaint about nothing but what the model could not know is no reward either."""
     if not words:
         return verdict
-    is_long = len(words) > MOST_CHARS
-    hint = words if teach and not is_long else None
+    hint, rejected = "", None
+    if len(words) > MOST_CHARS:
+        rejected = f"over {MOST_CHARS} characters"
+    elif teach and not (hint := teachable(words, view)):
+        rejected = "it says what only the person could know"
+        if verdict.source is Source.READ:
+            verdict = replace(verdict, reward=0)
     vote = Vote(
         question=Question.OWN_WORDS,
         words=reading.words,
         value=reading.value or 0,
-        hint=hint,
-        rejected=f"over {MOST_CHARS} characters" if is_long else None,
+        hint=hint or None,
+        rejected=rejected,
     )
     return replace(verdict, hints=(hint,) if hint else (), votes=(*verdict.votes, vote))
 

@@ -263,9 +263,14 @@ def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
         weight -= own
 
 
+def long_enough(hint: str) -> bool:
+    """Whether it can be more than a yes or a no."""
+    return len(hint.strip()) + len(_IDEOGRAPH.findall(hint)) >= MIN_CHARS
+
+
 def hint_fault(hint: str, said: Iterable[str], *, quote_words: int) -> str | None:
     """Why the hint is rejected, in words; None if it is good."""
-    if len(hint.strip()) + len(_IDEOGRAPH.findall(hint)) < MIN_CHARS:
+    if not long_enough(hint):
         return f"hint shorter than {MIN_CHARS} characters"
     if speaks_of_hints(hint):
         return "hint speaks of hints"

@@ -32,14 +32,16 @@ _COMMAND = re.compile(
 _STANDING = re.compile(
     r"\b(?:all|any|every|each|other|future|later|new)\s(?:future\s|other\s|later\s)?"
     r"(?:conversations?|sessions?|chats?|users?|customers?|clients?|people)\b"
-    r"|\b(?:from now on|forever|permanently|no matter who|regardless of who|whoever asks)\b"
+    r"|\b(?:no matter who|regardless of who|whoever asks)\b"
     r"|\b(?:ignore|disregard|forget|override|bypass)\s(?:all\s|any\s|the\s|your\s|these\s|those\s){0,3}"
     r"(?:previous|earlier|prior|above|system|safety|original|other)\b"
     r"|\bsystem prompt\b|\b(?:do not|don't|never)\s(?:tell|mention|reveal|show|inform)\s(?:\w+\s){0,2}"
     r"(?:the\s)?(?:users?|person|owner|customer|anyone|anybody|them|him|her)\b",
     re.IGNORECASE,
 )
-"""Orders beyond the turn: for other people and conversations, forever, or against earlier instructions."""
+"""Orders beyond the turn: for other people and conversations, or against earlier instructions."""
+_FOREVER = re.compile(r"\b(?:from now on|forever|permanently)\b", re.IGNORECASE)
+"""Orders without an end, which a person may give."""
 _NAMED = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.+-]{1,80}){2,12}|\b[A-Za-z_][\w.]{0,80}\(")
 """Names that can be looked up: paths of several parts, and calls."""
 PLANTED = frozenset({Flag.LINK, Flag.COMMAND, Flag.STANDING_ORDER})
@@ -64,7 +66,7 @@ def hint_flags(hints: Sequence[str], view: JudgeView) -> tuple[Flag, ...]:
     by_anyone = "\n".join([by_person, *others]).casefold()
     found = {Flag.TOOL_WORDS} if tools_alone(view) else set()
     for hint in hints:
-        if _STANDING.search(hint):
+        if _STANDING.search(hint) or _news(_FOREVER, hint, by_person):
             found.add(Flag.STANDING_ORDER)
         if _news(_LINK, hint, by_person):
             found.add(Flag.LINK)

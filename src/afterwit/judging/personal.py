@@ -1,0 +1,163 @@
+"""The part of a person's words that may be a hint: not what only they could have known. Pure, linear time.
+
+"Keep it short" and "call me Ana" say how to answer. "The brush is Oscar's" says what the model could not have
+known: taught, it would guess owners. A sentence is left out if it holds a value (a name, a date, a number, an
+address) that was nowhere in the model's prompt or response, unless the value says how to answer. Names of
+lower case and facts without a name pass: no form shows them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from afterwit.judging.questions import JudgeView
+from afterwit.judging.voting import long_enough, speaks_of_hints
+
+_SENTENCE = re.compile(
+    r"[^.!?\n\u3002\uff01\uff1f]*(?:[.!?](?!\s|\Z)[^.!?\n\u3002\uff01\uff1f]*)*[.!?\n\u3002\uff01\uff1f]*"
+)
+"""A point inside a number or an address ends none."""
+_TOKEN = re.compile(r"\w+")
+_MONTHS = (
+    r"January|February|March|April|June|July|August|September|October|November|December|Januar|Februar|März"
+    r"|Mai|Juni|Juli|Oktober|Dezember|janvier|février|mars|avril|juin|juillet|août|septembre|octobre"
+    r"|novembre|décembre|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre"
+    r"|diciembre|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+)
+_DAYS = (
+    r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|Montag|Dienstag|Mittwoch|Donnerstag|Freitag|Samstag"
+    r"|Sonntag|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes|miércoles|jueves|viernes"
+    r"|sábado|domingo"
+)
+_EXACT = re.compile(
+    r"https?://\S{1,300}|www\.\S{1,300}|[\w.+-]{1,64}@[\w.-]{1,128}|(?<!\w)@\w{2,64}"
+    r"|\+?\d[\d ()/.-]{5,24}\d"
+    r"|\b\d{1,2}[:h]\d{2}\b|\b\d{1,2}(?:\.\d{2})? ?(?:[ap]\.?m\b|Uhr\b|o['\u2019]clock\b)|\d{1,2}[点时時]"
+    r"|\b\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b|\d{1,4}[年月日号]"
+    rf"|\b(?:{_DAYS}|{_MONTHS})\b|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? May\b|\bMay \d{{1,2}}\b"
+    r"|[$\u20ac\u00a3\u00a5] ?\d|\d ?(?:euros?|dollars?|pounds?|yen|EUR|USD|[$\u20ac\u00a3\u00a5])"
+    r"|\b(?!UTF|ISO|SHA|MD|RFC|PEP|ES|MP|UTC|GMT|HTML|H|A|Q|V)[A-Z]{1,6}-?\d{2,12}\b"
+)
+"""Addresses, telephone numbers, times, dates, amounts, and codes such as LH1234."""
+_MEASURED = re.compile(
+    r"(?<![\d.,])\d[\d.,]{0,12}(?: ?(?:to|-|\u2013|or|bis|o|ou) ?\d{1,12})?[ -]{0,2}(?:(?:[^\W\d_]+[ -]){0,2}"
+    r"(?:words?|sentences?|lines?|letters?|characters?|chars?|tokens?|paragraphs?|points?|bullets?"
+    r"|items?|examples?|steps?|options?|pages?|columns?|spaces?|decimals?|digits?|places?|emojis?|hours?"
+    r"|formats?|Wörtern?|Sätzen?|Zeilen?|Zeichen|Punkten?|mots|phrases|lignes|palabras|frases|líneas|parole"
+    r"|frasi|righe)\b|[字行句文])",
+    re.IGNORECASE,
+)
+"""Numbers that measure an answer."""
+_NUMBER = re.compile(r"\d[\d.,]*")
+_PERSONAL = re.compile(
+    r"(?<!\w)(?:my|our|mine|ours|I am|I['\u2019]m|I have|I was|we are|we['\u2019]re|we have|mein(?:e[nmrs]?)?"
+    r"|unser\w{0,2}|ich bin|ich habe|wir sind|wir haben|mon|ma|mes|notre|nos|je suis|j['\u2019]ai|mis?"
+    r"|nuestr[oa]s?|soy|tengo|mio|mia|nostr[oa]|sono|ho)(?!\w)|[我私俺]",
+    re.IGNORECASE,
+)
+"""Of the person or what is theirs."""
+_OWNED = re.compile(
+    r"\b(?:(?:is|are|was|were|not) (\w{2,40})['\u2019]s(?=\W*(?:\Z|,))"
+    r"|belongs? to (?!(?:me|us|you|the|a|my|our)\b)(\w{2,40})"
+    r"|(?:my|our) (?:\w{1,20} ){1,3}(?:is|are|was|were)(?: called)? (?!(?:not|too|very|to)\b)(\w{2,40}))",
+    re.IGNORECASE,
+)
+"""The owner, or what something of the person's is called or is like, in small letters too."""
+_CALLED = re.compile(
+    r"\b(?:call (?:me|us)|address (?:me|us)|refer to (?:me|us)|sign (?:it |them )?(?:as|with)|nenne? mich|sag"
+    r" (?:bitte )?\w+ zu mir|appel(?:le|ez)[ -]moi|ll[aá]m[ae]n?me|chiam[ai]mi|use (?!\w+['\u2019]s\b)"
+    r"|using (?!\w+['\u2019]s\b)|prefer (?!\w+['\u2019]s\b))",
+    re.IGNORECASE,
+)
+"""A name after these says how to answer."""
+_WORD = re.compile(r"[^\W\d_][^\W_]*(?:['\u2019-][^\W_]+)*")
+_POSSESSIVE = re.compile(r"\A[cdjlmnstCDJLMNST]['\u2019]|['\u2019]s\Z")
+_OPENERS = re.compile(
+    r"(?:it|that|this|let|what|here|there|who|s?he|where|how|when|one|everybody|everyone|nobody)\Z",
+    re.IGNORECASE,
+)
+"""Words whose 's at the beginning of a sentence is a verb."""
+_COMMON = re.compile(
+    r"(?:i|ok|okay|yes|no|not|please|thanks?|sorry|hi|hello|hey|dear|why|what|how|where|when|who|but|and|so"
+    r"|english|german|french|spanish|italian|portuguese|dutch|polish|russian|turkish|arabic|greek|swedish|danish"
+    r"|norwegian|finnish|czech|hungarian|japanese|chinese|korean|hindi|latin|british|american|european"
+    r"|python|java|javascript|typescript|rust|go|ruby|kotlin|swift|scala|perl|bash|markdown|unicode|latex"
+    r"|celsius|fahrenheit|kelvin|internet|web|god)\Z",
+    re.IGNORECASE,
+)
+"""Words with a capital that name no one: often how to answer."""
+_GERMAN = re.compile(
+    r"\b(?:und|ist|nicht|bitte|eine?[nmrs]?|mir|ich|auf|keine?[nmrs]?|für|wie|sie|du|gehört|heißt|der|das|dem|zu)\b",
+    re.IGNORECASE,
+)
+_GERMAN_FACT = re.compile(r"\b(?:ist|sind|war|waren|heißt|heisst|gehört|wohnt|kommt)\b", re.IGNORECASE)
+_GERMAN_MANNER = re.compile(r"\b(?:bitte|zu|keine?[nmrs]?|nicht|lieber|mehr|weniger)\b", re.IGNORECASE)
+
+
+def teachable(words: str, view: JudgeView) -> str:
+    """The words without the sentences that hold what only the person could have known, or that speak of
+    hints; empty if too little is left. Words without such sentences come back as they are."""
+    seen: set[str] = set()
+
+    def unseen(value: str) -> bool:
+        if not seen:
+            seen.update(("", *_tokens(_shown(view))))
+        return not seen.issuperset(_TOKEN.findall(value.casefold()))
+
+    sentences = [match.group() for match in _SENTENCE.finditer(words)]
+    kept = [each for each in sentences if not (speaks_of_hints(each) or _known_to_them_alone(each, unseen))]
+    if len(kept) == len(sentences):
+        return words
+    left = "".join(kept).strip()
+    return left if long_enough(left) else ""
+
+
+def _shown(view: JudgeView) -> Iterable[str]:
+    """What the model had read when it answered, and what it answered."""
+    yield view.request
+    for tool in view.tools:
+        yield str(tool)
+    for message in (*view.context, view.response):
+        yield message.content or ""
+        for call in message.tool_calls:
+            yield f"{call.name} {call.arguments}"
+
+
+def _tokens(texts: Iterable[str]) -> Iterable[str]:
+    for text in texts:
+        yield from _TOKEN.findall(text.casefold())
+
+
+def _known_to_them_alone(sentence: str, unseen: Callable[[str], bool]) -> bool:
+    """Whether a sentence holds a value that the model had not seen and that does not say how to answer."""
+    rest = _MEASURED.sub(" ", sentence)
+    if any(unseen(match.group()) for match in _EXACT.finditer(rest)):
+        return True
+    rest = _EXACT.sub(" ", rest)
+    personal = _PERSONAL.search(rest) is not None
+    for match in _NUMBER.finditer(rest):
+        digits = sum(map(str.isdigit, match.group()))
+        if (digits > 2 or personal) and unseen(match.group()):
+            return True
+    owners = (value for match in _OWNED.finditer(rest) for value in match.groups() if value)
+    if any(not _OPENERS.match(value) and unseen(value) for value in owners):
+        return True
+    return _CALLED.search(rest) is None and any(map(unseen, _names(rest)))
+
+
+def _names(sentence: str) -> list[str]:
+    """Words with a capital inside a sentence, and owners at its beginning. German gives every noun one: there
+    all of a sentence that states a fact."""
+    words = _WORD.findall(sentence)
+    if _GERMAN.search(sentence):
+        states = _GERMAN_FACT.search(sentence) and not _GERMAN_MANNER.search(sentence)
+        return [word for word in words[1:] if word[0].isupper()] if states else []
+    found = []
+    for at, word in enumerate(words):
+        bare = _POSSESSIVE.sub("", word)
+        opens = at == 0 and (bare == word or _OPENERS.match(bare) is not None)
+        is_name = bare[:1].isupper() and bare[1:].islower()  # no acronym, no class of a program
+        if is_name and not opens and not _COMMON.match(_TOKEN.findall(bare)[0]):
+            found.append(bare)
+    return found
