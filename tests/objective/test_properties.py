@@ -138,11 +138,16 @@ def test_the_importance_weight_is_truncated_and_never_touches_ids_that_are_score
             assert got == pytest.approx(factor * plain, rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("tail_bucket", [False, True])
-@pytest.mark.parametrize(("selection", "subset"), product(HINT_RULES, SUBSETS))
+@pytest.mark.parametrize(
+    ("dtype", "objective", "tail_bucket", "selection", "subset"),
+    [
+        ((np.float32, np.float64)[number % 2], objective, number // 2 % 2 == 1, selection, subset)
+        for number, (objective, selection, subset) in enumerate(product(OBJECTIVES, HINT_RULES, SUBSETS))
+    ],
+)
 def test_extreme_logits_stay_finite(dtype, objective, tail_bucket, selection, subset):
+    """Every objective with every rule and subset; precision and tail in turns, each pair of them with each
+    value of the others."""
     made = sample(rng(), tokens=6, hints=2)
     for name in ("logits_current", "logits_old", "logits_teacher", "logits_base"):
         made[name] = rng(len(name)).choice([-1e4, 0.0, 1e4], size=made[name].shape).astype(dtype)
