@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from afterwit.packing.attention import attend
-from afterwit.packing.flash import kernel_for
+from afterwit.packing.attention import attend, kernel_for
 from afterwit.packing.pack import Pack, Path, pack
 from benchmarks.asked import Asked, Scale, Shape, allocations
 from benchmarks.measure import Row, Variants, at_most, interleaved, ratios

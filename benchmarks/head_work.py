@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients, sizes_on
-from afterwit.fused_head.loss import FusedLoss, fused_loss
+from afterwit.fused_head.loss import FusedLoss, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.fused_head.score import Rows
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
-from afterwit.objective.advantage import denominators
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import sample_loss
+from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.sample_loss import Target, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
 
 SETTINGS = ObjectiveSettings(beta=0.0)
 """RL and top-K OPD, as published: without the reference KL."""

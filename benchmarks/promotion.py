@@ -23,9 +23,8 @@ from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Episode
-from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import SuiteItem
+from afterwit.promotion.suite import PromotionSettings, SuiteItem
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Message
 from afterwit.verdict import JudgedTurn

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.promotion.evidence import PromotionSettings, ongoing_evidence
+from afterwit.promotion.suite import PromotionSettings, ongoing_evidence
 
 BAD, USUAL = 0.5, 0.05
 """Share of requests that end badly under a bad version, and under the one before."""

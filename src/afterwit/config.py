@@ -29,7 +29,7 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.planning.gpus import PlacementSettings
-from afterwit.promotion.evidence import PromotionSettings
+from afterwit.promotion.suite import PromotionSettings
 from afterwit.publish.publisher import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within
 from afterwit.teaching.redaction import Redaction

@@ -15,7 +15,6 @@ PLACES = (
     "plugins/atropos/src",
     "plugins/hosts/src",
     "src/afterwit/objective",
-    "src/afterwit/objective/terms",
     "benchmarks",
 )
 """Where a page's names of files begin: at the root, or in the folder that it is about."""

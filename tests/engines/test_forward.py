@@ -17,7 +17,7 @@ from afterwit.engines.embedded import load
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.embedded.forward import decode, prefill, score, with_beginnings
 from afterwit.engines.embedded.load import attend_in_slots, check_attention
-from afterwit.packing.flash import FLASH_CPU, PORTABLE, Kernel
+from afterwit.packing.attention import FLASH_CPU, PORTABLE, Kernel
 from tests.engines.talk import plain_logits
 
 CPU = torch.device("cpu")

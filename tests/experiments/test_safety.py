@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.demo.people import MEASURE
-from afterwit.promotion.evidence import PromotionSettings
+from afterwit.promotion.suite import PromotionSettings
 from experiments.safety import canary, poison
 from experiments.safety.poison_table import poison_table
 from experiments.safety.runs import CASES, SEEDS, plans

@@ -9,17 +9,12 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients, LowRank
-from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
-from afterwit.objective.advantage import Denominators, denominators
-from afterwit.objective.choices import TERMS
+from afterwit.fused_head.loss import FusedLoss, Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.objective.logprobs import TokenTargets, with_tail
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import sample_loss
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, prepare
-from afterwit.objective.terms.topk_distill import Bins
-from afterwit.objective.terms.topk_opd import Kept
+from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.sample_loss import Target, prepare, sample_loss
+from afterwit.objective.settings import TERMS, ObjectiveSettings
+from afterwit.objective.terms import Bins, Kept
 
 WIDTH = 5
 

@@ -13,13 +13,11 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
-from afterwit.objective.choices import HINT_RULES
 from afterwit.objective.evaluation import settings_named
 from afterwit.objective.logprobs import KeptIds
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
-from afterwit.objective.terms.topk_distill import Bins
-from afterwit.objective.terms.topk_opd import Kept
+from afterwit.objective.sample_loss import Target
+from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
+from afterwit.objective.terms import Bins, Kept
 from tests.objective import reference
 from tests.objective.batches import SUBSETS, batches
 from tests.objective.batches import settings as objective_settings

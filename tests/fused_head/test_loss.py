@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from afterwit.fused_head.head import Head, HeadGradients, LowRank
-from afterwit.fused_head.loss import Reference, fused_loss
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
-from afterwit.objective.advantage import denominators
-from afterwit.objective.choices import OBJECTIVES
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
+from afterwit.objective.sample import denominators
+from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 
 from .batches import Outcome, Pass, cast, gradient_buffers, parts_of, random_pass, with_parts
 

@@ -21,7 +21,7 @@ from afterwit.fused_head.head import (
     sizes_on,
 )
 from afterwit.fused_head.loss import dense_tile
-from afterwit.fused_head.softmax import CompiledOnGpu, Softmax, exp_sums, softmax_of
+from afterwit.fused_head.score import CompiledOnGpu, Softmax, exp_sums, softmax_of
 from tests.fused_head.batches import cast, random_pass
 from tests.fused_head.test_loss import EVERYTHING
 

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.head import on_tensor_cores as tensor_cores
-from afterwit.fused_head.loss import Reference, fused_loss
+from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.fused_head.score import score_states
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
-from afterwit.objective.choices import HINT_RULES
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
 
 from .batches import Pass, cast, parts_of, random_pass
 

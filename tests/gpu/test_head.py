@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients, on_tensor_cores, product_for, sizes_on
-from afterwit.fused_head.loss import FusedLoss, Reference, dense_tile, fused_loss
-from afterwit.fused_head.score import score_states
-from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
-from afterwit.objective.advantage import denominators
-from afterwit.objective.sample import Sample
+from afterwit.fused_head.loss import (
+    FusedLoss,
+    Reference,
+    ScoringInput,
+    collect_rows,
+    dense_tile,
+    fused_loss,
+    targets,
+)
+from afterwit.fused_head.score import exp_sums, score_states
+from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass
 

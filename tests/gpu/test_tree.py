@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from afterwit.packing.attention import attend
-from afterwit.packing.flash import FLASH_CPU, FLASH_CUDA, PORTABLE, kernel_for
+from afterwit.packing.attention import FLASH_CPU, FLASH_CUDA, PORTABLE, attend, kernel_for
 from afterwit.packing.pack import Path, pack
 from tests.packing.forests import forests, mask
 from tests.packing.test_attention import SCALE, masked

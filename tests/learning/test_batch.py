@@ -9,9 +9,8 @@ from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.lifecycle import Reason
-from afterwit.objective.advantage import advantages
-from afterwit.objective.choices import Rewarded
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.sample import advantages
+from afterwit.objective.settings import ObjectiveSettings, Rewarded
 from afterwit.turn import Conversation, Message
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import HINTS, a_sample

@@ -13,8 +13,7 @@ from afterwit.learning.explain import Explained, explain
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
-from afterwit.objective.choices import OBJECTIVES
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.learning.updates import quiet

@@ -19,9 +19,8 @@ from afterwit.learning.samples import log_mass, temperature_of
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
-from afterwit.objective.choices import OBJECTIVES, SUBSETS
 from afterwit.objective.logprobs import top_k
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import OBJECTIVES, SUBSETS, ObjectiveSettings
 from afterwit.teacher import Ids, TeacherScores
 from afterwit.turn import Basis
 from tests.fakes.judged_samples import a_sample

@@ -16,8 +16,7 @@ from afterwit.errors import SettingError
 from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.settings import NAMED_MODELS, LearnerSettings
 from afterwit.learning.update import update
-from afterwit.objective.choices import SUBSETS
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import SUBSETS, ObjectiveSettings
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
 from tests.learning.test_update import batch, plain_update

@@ -3,8 +3,8 @@
 import pytest
 
 from afterwit.objective import ObjectiveSettings, evaluate
-from afterwit.objective.advantage import advantages
-from afterwit.objective.choices import BASELINES, Rewarded
+from afterwit.objective.sample import advantages
+from afterwit.objective.settings import BASELINES, Rewarded
 
 
 def found(*batch, mean=0.0, **settings):

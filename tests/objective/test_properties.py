@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
-from afterwit.objective.choices import HINT_RULES
+from afterwit.objective.settings import HINT_RULES
 
 from .batches import OBJECTIVES, SUBSETS, batches, sample
 from .batches import settings as objective_settings

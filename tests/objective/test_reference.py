@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
-from afterwit.objective.choices import OBJECTIVES as TABLE
+from afterwit.objective.settings import OBJECTIVES as TABLE
 from afterwit.objective.terms import TERMS
 
 from . import reference

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.advantage import denominators
 from afterwit.objective.logprobs import logprobs
-from afterwit.objective.sample import Sample, TeacherRows
-from afterwit.objective.sample_loss import SampleLoss, sample_loss
-from afterwit.objective.target import prepare
+from afterwit.objective.sample import Sample, TeacherRows, denominators
+from afterwit.objective.sample_loss import SampleLoss, prepare, sample_loss
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOKENS, VOCABULARY = 4, 9

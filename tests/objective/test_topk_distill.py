@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings, evaluate
 from afterwit.objective.sample import Sample
-from afterwit.objective.target import prepare
+from afterwit.objective.sample_loss import prepare
 
 from .batches import sample, toward
 

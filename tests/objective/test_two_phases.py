@@ -5,12 +5,9 @@ from dataclasses import fields
 import pytest
 import torch
 
-from afterwit.objective.advantage import denominators
-from afterwit.objective.choices import OBJECTIVES
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import sample_loss
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import prepare
+from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.sample_loss import prepare, sample_loss
+from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 
 WIDTH, VOCABULARY = 5, 11
 SETTINGS = ObjectiveSettings(entropy_coef=0.1, beta=0.1, tail_bucket=True)

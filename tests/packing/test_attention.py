@@ -7,16 +7,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from afterwit.packing.attention import attend, tree_attention
-from afterwit.packing.flash import (
+from afterwit.packing.attention import (
     FLASH_CPU,
     FLASH_CUDA,
     PORTABLE,
     Inputs,
     Kernel,
+    attend,
     flashes,
     grouped,
     kernel_for,
+    tree_attention,
 )
 from afterwit.packing.pack import Block, Path, pack
 from tests.packing.forests import forests, mask

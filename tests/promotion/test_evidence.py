@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.promotion.evidence import SHARES, PromotionSettings, e_value, ongoing_evidence
+from afterwit.promotion.suite import SHARES, PromotionSettings, e_value, ongoing_evidence
 
 BOUND = Fraction(1, 10)
 

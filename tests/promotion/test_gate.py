@@ -16,8 +16,7 @@ from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.evidence import PromotionSettings
-from afterwit.promotion.suite import SuiteItem, Suspect
+from afterwit.promotion.suite import PromotionSettings, SuiteItem, Suspect
 from afterwit.store import Store
 from afterwit.turn import Message, Sampled, ToolCall
 from afterwit.verdict import JudgedTurn

@@ -14,7 +14,7 @@ import torch
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.evidence import PromotionSettings
+from afterwit.promotion.suite import PromotionSettings
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore

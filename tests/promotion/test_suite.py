@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.suite import (
     Complaint,
+    PromotionSettings,
     SuiteItem,
     SuiteResult,
     chosen_items,

@@ -10,8 +10,7 @@ import pytest
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import BadEnd
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.evidence import PromotionSettings
-from afterwit.promotion.suite import suite_result
+from afterwit.promotion.suite import PromotionSettings, suite_result
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from afterwit.promotion.episodes import BadEnd
-from afterwit.promotion.evidence import PromotionSettings, confirming, may_end_badly, watch_evidence
+from afterwit.promotion.suite import PromotionSettings, confirming, may_end_badly, watch_evidence
 
 WATCH = PromotionSettings()
 GOOD = (0, 20)

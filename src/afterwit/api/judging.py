@@ -6,7 +6,7 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
 from afterwit.judging.voting import Answer
-from afterwit.objective.choices import HINT_RULES, HintRule
+from afterwit.objective.settings import HINT_RULES, HintRule
 from afterwit.teaching.hint_flags import unplanted
 from afterwit.verdict import Reads, untrainable
 

@@ -30,7 +30,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Message, Sampling
 from afterwit.verdict import Question
-from afterwit.weights.widened import widened
+from afterwit.weights.lora import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3

@@ -10,8 +10,7 @@ import orjson
 
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.lifecycle import Reason
-from afterwit.objective.choices import BASELINES, Rewarded
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import BASELINES, ObjectiveSettings, Rewarded
 from afterwit.store import Filter, Record, Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Message, RecordedTurn, Turn

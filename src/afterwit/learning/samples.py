@@ -17,11 +17,9 @@ from afterwit.learning.distributed.ranks import Ranks, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.rows import NEVER, Row
 from afterwit.learning.score import stream_logits, stream_states
-from afterwit.objective.advantage import Advantages, advantages
-from afterwit.objective.choices import Rewarded
 from afterwit.objective.logprobs import top_k
-from afterwit.objective.sample import Sample, TeacherRows
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
+from afterwit.objective.settings import ObjectiveSettings, Rewarded
 from afterwit.teacher import Ids, TeacherScores, TeacherServer
 from afterwit.turn import scoring_temperature
 

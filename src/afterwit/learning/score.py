@@ -22,7 +22,7 @@ from afterwit.fused_head.head import Head, LowRank
 from afterwit.learning.rows import NEVER, Packing, Row
 from afterwit.packing.pack import Path, inputs, pack
 from afterwit.version import AMPLIFIED, Probe
-from afterwit.weights.widened import widened
+from afterwit.weights.lora import widened
 
 PROBE_TOKENS = 256
 LOGPROB_ROWS = 64

@@ -22,9 +22,8 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.schedule import NOTHING, NextBatch, duration, next_update, note_of
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
-from afterwit.promotion.evidence import PromotionSettings
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import Complaint, SuiteResult
+from afterwit.promotion.suite import Complaint, PromotionSettings, SuiteResult
 from afterwit.store import Pause, Record, Store
 from afterwit.text import counted
 from afterwit.turn import SHARED

@@ -21,8 +21,7 @@ from transformers import PreTrainedModel
 
 from afterwit.errors import UpdateRefused
 from afterwit.fused_head.head import HeadGradients
-from afterwit.fused_head.loss import Reference, fused_loss
-from afterwit.fused_head.targets import ScoringInput, collect_rows, targets
+from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.frozen import FrozenModels
@@ -34,12 +33,10 @@ from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
 from afterwit.learning.samples import samples_of
 from afterwit.learning.score import head_of, response_logits, response_states, stream_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
-from afterwit.objective.advantage import Denominators, denominators
 from afterwit.objective.logprobs import at, logprobs
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import sample_loss
+from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.sample_loss import Target, prepare, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, prepare
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,11 +1,9 @@
 """The loss of judged turns: pure functions of logits, described in `docs/algorithm.md`.
 
-    settings            what is minimised; each default declared once
-    choices             what settings may name: a table of objectives, of rules that choose a hint, and so on
-    advantage           the RL advantage of a reward, and what each term is divided by
-    sample              a sample without its logits
-    target: prepare()   phase one, without gradient: old policy and teachers, reduced to K ids a position
-    sample_loss         phase two, with gradient: a sample's part of the batch's loss
+    settings            what is minimised: tables of objectives and of rules that choose a hint; each default
+    sample              a sample without its logits, its RL advantage, and what each term is divided by
+    sample_loss         phase one, without gradient: old policy and teachers, reduced to K ids a position;
+                        phase two, with gradient: a sample's part of the batch's loss
     terms               the terms that read a few ids of each token, and their table
     evaluation          the loss of named arrays, by all of this
 

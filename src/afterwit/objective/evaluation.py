@@ -11,13 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from afterwit.objective.advantage import advantages, denominators
-from afterwit.objective.choices import TERMS, Rewarded
 from afterwit.objective.logprobs import same_shape
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import sample_loss
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import prepare
+from afterwit.objective.sample import Sample, advantages, denominators
+from afterwit.objective.sample_loss import prepare, sample_loss
+from afterwit.objective.settings import TERMS, ObjectiveSettings, Rewarded
 from afterwit.verdict import confidence, terms_of
 
 ARRAYS = (

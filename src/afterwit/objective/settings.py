@@ -1,15 +1,231 @@
-"""The settings of the objectives, each default declared here once."""
+"""The objectives and their settings: which terms a turn's reward and hint become, and each default, once.
+
+`terms` computes the terms. Torch is imported for the type checker alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import inf
-from typing import ClassVar, Literal
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from afterwit.objective.choices import AGGREGATIONS, BASELINES, HINT_RULES, OBJECTIVES, SUBSETS, HintRule
+from afterwit import plugins
 from afterwit.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
 from afterwit.verdict import Carried, Reads
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from afterwit.objective.sample_loss import Candidates
+
+TERMS = ("rl", "opd", "combine", "entropy", "reference_kl")
+"""The terms as they are reported. `opd` is any distillation, `combine` reads reward and hint together."""
+
+Aggregation = Callable[[Sequence[Sequence[str]], Iterable[str]], dict[str, int]]
+"""(the terms of each sample in the global batch, the objective's terms) -> each term's denominator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One value of the setting `objective`."""
+
+    terms: Mapping[str, str]
+    """Reported term -> its name in `afterwit.objective.terms.TERMS`."""
+    k: int = 4
+    """Ids kept per position if the setting `k` is not given; as published."""
+
+    @property
+    def reads_reward(self) -> bool:
+        return "rl" in self.terms or "combine" in self.terms
+
+    @property
+    def reads_hint(self) -> bool:
+        return "opd" in self.terms or "combine" in self.terms
+
+
+_OBJECTIVES = {
+    "hybrid": Objective(terms={"rl": "rl", "opd": "topk_opd"}),
+    "topk_opd": Objective(terms={"opd": "topk_opd"}),
+    "token_opd": Objective(terms={"opd": "token_opd"}),
+    "topk_distill": Objective(terms={"opd": "topk_distill"}, k=50),
+    "hybrid_token": Objective(terms={"rl": "rl", "opd": "token_opd"}),
+    "hybrid_distill": Objective(terms={"rl": "rl", "opd": "topk_distill"}, k=50),
+    "combine": Objective(terms={"combine": "combine"}),
+    "rl": Objective(terms={"rl": "rl"}),
+}
+OBJECTIVES = plugins.Table(plugins.OBJECTIVES, _OBJECTIVES)
+
+
+Members = tuple["Tensor", "Tensor", "Tensor", "Tensor | None"]
+"""The ids of a subset with log pi_old and the chosen hint's log pi_T, each [T, K]; then False for an id that
+is not in the subset, or None: all are."""
+Subset = Callable[["Candidates", "Tensor"], Members]
+"""(candidates, the chosen hint [T]) -> the ids that learn."""
+
+
+def _student(found: Candidates, hint_T: Tensor) -> Members:
+    if not found.asked:
+        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher' or 'overlap'")
+    return found.student_ids_TK, found.student_old_TK, found.pick(found.student_teacher_HTK, hint_T), None
+
+
+def _teacher(found: Candidates, hint_T: Tensor) -> Members:
+    ids_TK = found.pick(found.native_ids_HTK, hint_T)
+    valid_TK = None if found.native_valid_HTK is None else found.pick(found.native_valid_HTK, hint_T)
+    return ids_TK, found.old_at(ids_TK), found.pick(found.native_teacher_HTK, hint_T), valid_TK
+
+
+def _overlap(found: Candidates, hint_T: Tensor) -> Members:
+    teacher_TK, shared_TK = (
+        found.pick(each, hint_T) for each in (found.student_teacher_HTK, found.shared_HTK)
+    )
+    return found.student_ids_TK, found.student_old_TK, teacher_TK, shared_TK
+
+
+SUBSETS: dict[str, Subset] = {"student": _student, "teacher": _teacher, "overlap": _overlap}
+
+
+def _component(carried: Sequence[Sequence[str]], terms: Iterable[str]) -> dict[str, int]:
+    every = [term for sample in carried for term in sample]
+    return {term: every.count(term) for term in terms}
+
+
+AGGREGATIONS: dict[str, Aggregation] = {
+    "component": _component,
+    "batch": lambda carried, terms: dict.fromkeys(terms, len(carried)),
+}
+"""`component`: a term is divided by the samples that carry it; `batch`: by all of them."""
+
+
+class Rewarded(NamedTuple):
+    """A sample's reward and what its baseline reads."""
+
+    reward: float
+    group: Sequence[float] = ()
+    """The rewards of all judged samples of the prompt, this one and zeros included; `()`: no group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """One value of the setting `baseline`."""
+
+    advantage: Callable[[Rewarded, float], float | None]
+    """(sample, running mean) -> advantage. None: the sample carries no RL term, and counts in none."""
+    reads_group: bool = False
+    """Whether the rewards of the prompt's other samples are read."""
+    moves_mean: bool = False
+    """Whether the batch's rewards move the running mean."""
+
+
+def _group(sample: Rewarded, mean: float) -> float | None:
+    """(r - mean) / standard deviation (n - 1) of the group (GRPO, Shao et al. 2024).
+
+    A sample without company keeps its reward. A group whose rewards agree has no signal: None, as in DAPO
+    (Yu et al. 2025), so that it does not shrink the gradient of other groups.
+    """
+    if len(sample.group) < 2:
+        return sample.reward
+    spread = stdev(sample.group)
+    return (sample.reward - fmean(sample.group)) / spread if spread > 0 else None
+
+
+BASELINES = {
+    "none": Baseline(advantage=lambda sample, mean: sample.reward),
+    "running": Baseline(advantage=lambda sample, mean: sample.reward - mean, moves_mean=True),
+    "group": Baseline(advantage=_group, reads_group=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintRule:
+    """One value of the setting `hint_selection`: either `known` or `score` is given."""
+
+    known: Callable[[Sequence[int], Sequence[int]], int] | None = None
+    """(characters of each hint, the response's ids) -> the hint. No other hint's teacher runs."""
+    score: Callable[[Candidates], Tensor] | None = None
+    """The candidates' scores [H, T]; the largest is chosen."""
+    score_ids: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Sequence[float]] | None = None
+    """`score` of one hint [T] without tensors, for rollouts: from the likeliest ids `[T][K]` of the student
+    and of the hint's teacher. None: a rollout cannot be scored by this rule."""
+    per_token: bool = False
+    """Whether each token has its own hint. Else the scores of the tokens that train are summed."""
+    keeps_longest: bool = False
+    """Of more hints than the judge keeps, the longest stay, not the shortest."""
+
+    def __post_init__(self) -> None:
+        if (self.known is None) == (self.score is None):
+            raise ValueError("a hint rule needs either `known` or `score`")
+
+    def teachers(self, lengths: Sequence[int], ids: Sequence[int]) -> tuple[int, ...]:
+        """The hints whose teachers have to run."""
+        if self.known is None or len(lengths) < 2:
+            return tuple(range(len(lengths)))
+        return (self.known(lengths, ids),)
+
+    def choose(self, candidates: Candidates, mask_T: Tensor) -> Tensor:
+        """h* [T]: the chosen hint of each position. ValueError if teachers ran that the rule never reads."""
+        hints, tokens = candidates.sampled_teacher_HT.shape
+        if hints == 1:
+            return mask_T.long() * 0
+        if self.score is None:
+            raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
+        score_HT = self.score(candidates)
+        if self.per_token:
+            return score_HT.argmax(dim=0)
+        return (score_HT * mask_T).sum(dim=1).argmax().expand(tokens)
+
+    def choose_by_ids(
+        self,
+        student_TK: Sequence[Sequence[int]],
+        teachers_HTK: Sequence[Sequence[Sequence[int]]],
+        mask_T: Sequence[bool],
+    ) -> tuple[int, ...]:
+        """`choose`, without tensors, from the likeliest ids of the student and of each hint's teacher."""
+        hints, tokens = len(teachers_HTK), len(mask_T)
+        if hints == 1:
+            return (0,) * tokens
+        if self.score is None:
+            raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
+        if self.score_ids is None:
+            raise ValueError("this hint rule has no `score_ids`: it needs more than the likeliest ids")
+        score_HT = [self.score_ids(student_TK, each) for each in teachers_HTK]
+        if self.per_token:
+            return tuple(_first_largest(score_H) for score_H in zip(*score_HT, strict=True))
+        totals = [sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in score_HT]
+        return (_first_largest(totals),) * tokens
+
+
+def _first_largest(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def _random(lengths: Sequence[int], ids: Sequence[int]) -> int:
+    """Each as likely, the same for the same ids: their SHA-256 as little-endian 64-bit integers, of which the
+    first eight bytes, big-endian, modulo the number of hints."""
+    digest = sha256(struct.pack(f"<{len(ids)}q", *ids)).digest()
+    return int.from_bytes(digest[:8], "big") % len(lengths)
+
+
+def _overlap_ids(student_TK: Sequence[Sequence[int]], teacher_TK: Sequence[Sequence[int]]) -> list[int]:
+    return [
+        len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, teacher_TK, strict=True)
+    ]
+
+
+_OVERLAP = HintRule(score=lambda candidates: candidates.overlap_HT, score_ids=_overlap_ids)
+_HINT_RULES = {
+    "shortest": HintRule(known=lambda lengths, ids: 0),
+    "longest": HintRule(known=lambda lengths, ids: _first_largest(lengths), keeps_longest=True),
+    "random": HintRule(known=_random),
+    "sequence_optimal": _OVERLAP,
+    "token_optimal": replace(_OVERLAP, per_token=True),
+}
+HINT_RULES = plugins.Table(plugins.HINT_RULES, _HINT_RULES)
+
 
 WEIGHTS = ("w_rl", "w_opd", "entropy_coef", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")

@@ -12,13 +12,14 @@ from afterwit.errors import TurnNotFound, VersionTaken
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.events import Event, EventKind, back_off, confirmed, due
-from afterwit.promotion.evidence import PromotionSettings, good_row
 from afterwit.promotion.suite import (
     Complaint,
+    PromotionSettings,
     SuiteItem,
     SuiteResult,
     Suspect,
     chosen_items,
+    good_row,
     suite_result,
     suspects,
 )

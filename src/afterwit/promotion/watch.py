@@ -14,8 +14,7 @@ from afterwit.lifecycle import Reason
 from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode
 from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirmed
-from afterwit.promotion.evidence import PromotionSettings, confirming, may_end_badly, watch_evidence
-from afterwit.promotion.suite import SuiteItem
+from afterwit.promotion.suite import PromotionSettings, SuiteItem, confirming, may_end_badly, watch_evidence
 from afterwit.store import Record, Store
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag, Source, Verdict

@@ -25,7 +25,7 @@ from afterwit.learning.stage import Learn
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.evidence import PromotionSettings
+from afterwit.promotion.suite import PromotionSettings
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.verdict import JudgedTurn

@@ -10,8 +10,7 @@ import pytest
 from afterwit.errors import TurnNotFound
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.evidence import PromotionSettings
-from afterwit.promotion.suite import SuiteItem, suite_result
+from afterwit.promotion.suite import PromotionSettings, SuiteItem, suite_result
 from afterwit.store import Store
 from afterwit.turn import Finish
 from tests.store.examples import a_version, add

@@ -20,7 +20,7 @@ from afterwit.errors import (
     SettingError,
 )
 from afterwit.lifecycle import Reason
-from afterwit.objective.choices import HINT_RULES
+from afterwit.objective.settings import HINT_RULES
 from afterwit.turn import Message, Sampling
 from afterwit.verdict import Feedback, Source
 from afterwit_atropos.hindsight import TooManyUnscored

@@ -14,9 +14,8 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.model_files import fingerprint
 from afterwit.engines.teacher import given_ids
-from afterwit.objective.advantage import denominators
-from afterwit.objective.sample_loss import sample_loss
-from afterwit.objective.target import prepare
+from afterwit.objective.sample import denominators
+from afterwit.objective.sample_loss import prepare, sample_loss
 from afterwit.store.sqlite import SqliteStore
 from plugins.hosts.tests.slime.checkout import require_checkout
 from plugins.hosts.tests.slime.in_slime import Likeliest, logits_of, through_slime

@@ -17,8 +17,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
-from afterwit.packing.attention import tree_attention
-from afterwit.packing.flash import Inputs, Kernel, kernel_for
+from afterwit.packing.attention import Inputs, Kernel, kernel_for, tree_attention
 from afterwit.packing.pack import Block
 
 NAME = "afterwit_slots"
