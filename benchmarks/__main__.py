@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.asked import SHAPES, Asked, answer
@@ -43,6 +44,8 @@ QUESTIONS = (
     "postgresql",
     "scale",
 )
+INSTALLING = ("peers", "hindsight_vllm", "proxy")
+"""Questions that need what the tests do not. `--quick` leaves them out unless they are named."""
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "KINETO_LOG_LEVEL": "6",
@@ -70,7 +73,7 @@ def main() -> None:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     asked = Asked(device=chosen.device, shape=chosen.shape, quick=chosen.quick, runs=chosen.runs)
-    names = chosen.names or (QUESTIONS if asked.shape is None and asked.device == "cpu" else ON_A_DEVICE)
+    names = chosen.names or [name for name in _all(asked) if not (asked.quick and name in INSTALLING)]
     rows, failed = list[Row](), list[str]()
     for name in names:
         found = answered(name, asked)
@@ -86,12 +89,19 @@ def main() -> None:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
+def _all(asked: Asked) -> Sequence[str]:
+    return QUESTIONS if asked.shape is None and asked.device == "cpu" else ON_A_DEVICE
+
+
 def answered(name: str, asked: Asked) -> list[Row] | None:
-    """The printed rows of a question; None if it ended in an error."""
+    """The printed rows of a question; None if it ended in an error.
+
+    Quick ones share this process, and so the import of torch: their figures count for nothing.
+    """
     began = time.perf_counter()
     print(f"\n== {name}", flush=True)
     try:
-        found = apart(answer, name, asked)
+        found = answer(name, asked) if asked.quick else apart(answer, name, asked)
     except (Exception, SystemExit) as error:
         print(f"{type(error).__name__}: {error}")
         return None

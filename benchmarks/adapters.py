@@ -53,7 +53,7 @@ def _memory(base: Path, own: Path) -> Row:
     factors = load_own(own, RowAdapters(module), base)
     assert factors is not None
     whole = sum(weight.nbytes for weight in module.parameters())
-    each = factors.nbytes
+    each = sum(pair.a_RI.nbytes + pair.b_OR.nbytes for pair in factors.pairs.values())
     return Row(
         id="p1",
         what="memory of 100 people's adapters / that of the model",

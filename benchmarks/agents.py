@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import uvloop
 
-from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.dialects.chat import parse_request
 from afterwit.gateway.settings import GatewaySettings
 from benchmarks.agent_text import MESSAGES, AgentSession, agent_model
 from benchmarks.asked import Asked
@@ -73,7 +73,7 @@ class _Play:
         if not self.bodies:
             self.served()
         limits = GatewaySettings().request_limits
-        asked = [OPENAI_CHAT.parse(body, limits).conversation for body in self.bodies]
+        asked = [parse_request(body, limits).conversation for body in self.bodies]
         self.tokens = max(len(self.alone.ids(conversation)) for conversation in asked[-TIMED:])
         return cpu_seconds(lambda: [self.alone.ids(each) for each in asked]) / len(asked)
 

@@ -164,7 +164,7 @@ class _Replay:
         for record in records:
             number = int(record.turn.id)
             self.learned[number] = (
-                version - 1 - record.turn.sampled.versions[0],
+                version - 1 - record.sampled_turn.sampled.versions[0],
                 began - self.judged_at[number],
             )
         names = tuple(record.turn.id for record in records)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.chat_format.render import Renderer
-from afterwit.dialects.chat import OPENAI_CHAT
+from afterwit.dialects.chat import parse_request
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.running.serve import spare_what_stays
 from afterwit.store.sqlite import SqliteStore
@@ -32,7 +32,7 @@ class RecordedAlone:
     def cpu_seconds(self, count: int) -> float:
         """CPU seconds of one of `count` small requests."""
         limits = GatewaySettings().request_limits
-        asked = [OPENAI_CHAT.parse(small_body(), limits).conversation for _ in range(count)]
+        asked = [parse_request(small_body(), limits).conversation for _ in range(count)]
         with tempfile.TemporaryDirectory() as name:
             store = SqliteStore.open(Path(name) / "store.db", fingerprint=None)
             spent = cpu_seconds(lambda: [self._record(store, each) for each in asked]) / count

@@ -130,14 +130,14 @@ def _of_updates(name: str, replay: Replay) -> Iterator[Row]:
     found, predicted = replay.updates, replay.learning.run(replay.day)
     both = (found, predicted)
     yield _apart("Y4", f"{name}: updates", len(found), len(predicted), NEAR)
-    trained = [sum(update.turns for update in updates) for updates in both]
-    yield _apart("Y5", f"{name}: turns that train", *trained, NEAR)
-    ready = [fmean(update.ready for update in updates if _fullest(update.at)) for updates in both]
-    yield _apart("Y6", f"{name}: turns that wait in the fullest hours", *ready, NEAR)
-    work = [sum(update.tokens.work for update in updates) / 1e6 for updates in both]
+    trained, modelled = (sum(update.turns for update in updates) for updates in both)
+    yield _apart("Y5", f"{name}: turns that train", trained, modelled, NEAR)
+    ready, modelled = (fmean(update.ready for update in updates if _fullest(update.at)) for updates in both)
+    yield _apart("Y6", f"{name}: turns that wait in the fullest hours", ready, modelled, NEAR)
+    work, modelled = (sum(update.tokens.work for update in updates) / 1e6 for updates in both)
     plain = sum(update.plain.work for update in found) / 1e6
-    note = f"{plain / work[0]:.2f} times that unpacked"
-    yield _apart("Y7", f"{name}: million tokens of work", *work, NEAR, note)
+    note = f"{plain / work:.2f} times that unpacked"
+    yield _apart("Y7", f"{name}: million tokens of work", work, modelled, NEAR, note)
 
 
 def _fullest(at: float) -> bool:

@@ -3,8 +3,8 @@
 32 clients stream through the gateway, or from the server itself, in turn; by the wall clock, since throughput
 is asked for; and what the gateway's processor spends on a token. The server is vLLM on the CPU, where
 `make test-engines` installed it: with a random model of Qwen3-0.6B's measures, which is the least that people
-host, and with the demo's, which answers as fast as the gateway passes on. Elsewhere a server stands
-in for it that gives each stream a token every 20 ms, and the row says so. Left out: GPUs.
+host, and with the demo's, which answers as fast as the gateway passes on. Elsewhere, and with `--quick`, a
+server stands in for it that gives each stream a token every 20 ms, as the row shows. Left out: GPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STREAMS, TOKENS, ROUNDS = 32, 100, 4
 MODEL = world_named("chat").folder / "model"
 CONTEXT = 1024
 """Of that model."""
-STANDS_IN = "a server that stands in for vLLM, which is not installed: `make test-engines` does it"
+STANDS_IN = "a server that stands in for vLLM, which `make test-engines` installs"
 LARGE = "vLLM on the CPU, a random model of Qwen3-0.6B's measures"
 CACHE_GB = "2"
 """For the keys and values of all streams."""
@@ -47,18 +47,23 @@ def rows(asked: Asked) -> Iterator[Row]:
     """G4 and, with the demo's model, g4."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        try:
-            environment_of("vllm")
-        except FileNotFoundError:
+        if asked.quick or not _installed():
             paced = stack.enter_context(served("paced", MODEL, folder / "paced"))
             yield from _through(asked, "G4", STANDS_IN, f"http://127.0.0.1:{paced.port}", MODEL, folder)
             return
-        if not asked.quick:
-            large = _large(folder / "model")
-            with _vllm(large, folder / "large.log", "bfloat16") as url:
-                yield from _through(replace(asked, quick=True), "G4", LARGE, url, large, folder)
+        large = _large(folder / "model")
+        with _vllm(large, folder / "large.log", "bfloat16") as url:
+            yield from _through(replace(asked, quick=True), "G4", LARGE, url, large, folder)
         with _vllm(MODEL, folder / "small.log", "float32") as url:
             yield from _through(asked, "g4", "vLLM on the CPU, the demo's model", url, MODEL, folder)
+
+
+def _installed() -> bool:
+    try:
+        environment_of("vllm")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _through(asked: Asked, id_: str, said: str, url: str, model: Path, folder: Path) -> Iterator[Row]:
