@@ -23,6 +23,7 @@ from afterwit.learning.score import probe
 from afterwit.running.serve import Runtime
 from afterwit.version import Origin, Version
 from tests.fakes.models import reweighted
+from tests.journey.conftest import _clients_are_closed as _clients_are_closed
 from tests.journey.conftest import client, until
 
 

@@ -19,6 +19,7 @@ from afterwit.verdict import Question, Reads, Source, Verdict
 from experiments.pretrain.hints import TOOLS as HINTS
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint, parse_evaluation, parse_hint
+from tests.journey.conftest import _clients_are_closed as _clients_are_closed
 from tests.journey.conftest import client, until
 
 CLEAN = "Read the file before you write about it."

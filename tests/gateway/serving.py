@@ -96,6 +96,7 @@ class Serving:
 
     @property
     def openai(self) -> openai.AsyncOpenAI:
+        """To be closed by the caller."""
         return openai.AsyncOpenAI(base_url=self.url, api_key="x", max_retries=0)
 
 

@@ -130,14 +130,15 @@ async def test_the_official_clients_read_past_heartbeats(lively: Serving):
         lively.engine.resume.clear()
         return asyncio.ensure_future(resume())
 
-    resuming = pause()
-    async with lively.openai.chat.completions.stream(**asked, messages=said) as chat:
-        assert (await chat.get_final_completion()).choices[0].message.content == "Hello there."
-    await resuming
-    resuming = pause()
-    async with lively.openai.responses.stream(**asked, input="Open it.") as response:
-        assert (await response.get_final_response()).output_text == "Hello there."
-    await resuming
+    async with lively.openai as agent:
+        resuming = pause()
+        async with agent.chat.completions.stream(**asked, messages=said) as chat:
+            assert (await chat.get_final_completion()).choices[0].message.content == "Hello there."
+        await resuming
+        resuming = pause()
+        async with agent.responses.stream(**asked, input="Open it.") as response:
+            assert (await response.get_final_response()).output_text == "Hello there."
+        await resuming
     resuming = pause()
     root = lively.url.removesuffix("/v1")
     async with anthropic.AsyncAnthropic(base_url=root, api_key="x", max_retries=0) as client:

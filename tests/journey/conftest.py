@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,8 +65,22 @@ def settings(model: Path, tmp_path: Path) -> Callable[..., Settings]:
     return make
 
 
-def client(url: str) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+CLIENTS: list[AsyncOpenAI] = []
+
+
+@pytest.fixture(autouse=True)
+async def _clients_are_closed() -> AsyncIterator[None]:
+    """With the test's loop: a socket that outlives it fails whichever test collects it."""
+    yield
+    while CLIENTS:
+        await CLIENTS.pop().close()
+
+
+def client(url: str, key: str = "none") -> AsyncOpenAI:
+    """It is closed with the test."""
+    made = AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=120)
+    CLIENTS.append(made)
+    return made
 
 
 async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 500.0) -> T:

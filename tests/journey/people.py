@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, AuthenticationError
 from afterwit.gateway.auth import hash_key
 from afterwit.lifecycle import State
 from afterwit.running.serve import Runtime
-from tests.journey.conftest import until
+from tests.journey.conftest import client, until
 
 SAID = ("No: you never read the file. Please read it first.", "Please be shorter.", "Wrong file.")
 PROBED = {"role": "user", "content": "What does notes/todo.txt say?"}
@@ -56,7 +56,7 @@ async def person(runtime: Runtime, name: str) -> Person:
     await runtime.store.call(
         lambda store: store.add_key(name, {"chat", "teach"}, hash_key(key), now=time.time())
     )
-    agent = AsyncOpenAI(base_url=runtime.url, api_key=key, max_retries=0, timeout=120)
+    agent = client(runtime.url, key)
 
     async def known() -> bool | None:  # keys are read again every moment
         try:

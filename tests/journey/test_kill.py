@@ -86,7 +86,7 @@ def free_port() -> int:
 
 async def talk(url: str, home: Path, acknowledged: list[str], rated: list[str]) -> None:
     """Ask and rate until the server dies."""
-    agent, number = client(url).copy(api_key=page_token(home)), len(acknowledged)
+    agent, number = client(url, page_token(home)), len(acknowledged)
     while True:
         number += 1
         messages = [{"role": "user", "content": f"Question {number}: what is in notes/{number}.txt?"}]

@@ -12,6 +12,7 @@ from afterwit.config import Settings, load
 from afterwit.running.serve import Runtime
 from tests.engines.vllm.servers import full, running
 from tests.journey.conftest import PlainJudge, until
+from tests.journey.conftest import _clients_are_closed as _clients_are_closed
 from tests.journey.people import newer, person, trained
 from tests.servers.server import Servers
 
