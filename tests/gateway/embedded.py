@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import openai
@@ -58,9 +59,14 @@ async def embedded(folder: Path, model: Path, renderer: Renderer) -> AsyncIterat
     listener = Listener(GatewayApp(gateway), bound_socket("127.0.0.1", 0))
     await listener.start()
     root = listener.url.removesuffix("/v1")
+    how: Any = {"api_key": "none needed", "max_retries": 0}
+    plain, other = (
+        openai.DefaultAsyncHttpxClient(verify=False),
+        anthropic.DefaultAsyncHttpxClient(verify=False),
+    )
     async with (
-        openai.AsyncOpenAI(base_url=listener.url, api_key="none needed", max_retries=0) as chat,
-        anthropic.AsyncAnthropic(base_url=root, api_key="none needed", max_retries=0) as messages,
+        openai.AsyncOpenAI(base_url=listener.url, http_client=plain, **how) as chat,
+        anthropic.AsyncAnthropic(base_url=root, http_client=other, **how) as messages,
     ):
         yield World(chat, messages, store, says)
     await listener.stop(drain_s=5.0)

@@ -164,7 +164,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Iter
 
 @pytest.fixture(scope="module")
 def http(served: Serving) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=served.url, timeout=20.0) as client:
+    with httpx.Client(base_url=served.url, timeout=20.0, verify=False) as client:
         yield client
 
 

@@ -28,7 +28,7 @@ async def test_a_stop_waits_for_the_running_stream_and_closes_the_port(tmp_path,
         listener = Listener(gateway.app, bound_socket("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1
-        async with httpx.AsyncClient(base_url=listener.url) as http:
+        async with httpx.AsyncClient(base_url=listener.url, verify=False) as http:
             body = {"model": "tiny", "messages": USER, "stream": True}
             running = asyncio.ensure_future(http.post("/chat/completions", json=body))
             await gateway.engine.paused.wait()
@@ -47,7 +47,7 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_finish_reason_length_a
         listener = Listener(gateway.app, bound_socket("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1
-        async with httpx.AsyncClient(base_url=listener.url) as http:
+        async with httpx.AsyncClient(base_url=listener.url, verify=False) as http:
             body = {"model": "tiny", "messages": USER, "stream": True}
             running = asyncio.ensure_future(http.post("/chat/completions", json=body))
             await gateway.engine.paused.wait()

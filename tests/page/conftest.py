@@ -14,6 +14,6 @@ __all__ = ["browser", "gateway", "model", "renderer"]
 @pytest.fixture
 async def browser(gateway: Serving) -> AsyncIterator[httpx.AsyncClient]:
     root = gateway.url.removesuffix("/v1")
-    async with httpx.AsyncClient(base_url=root, headers={"accept": "text/html"}) as client:
+    async with httpx.AsyncClient(base_url=root, headers={"accept": "text/html"}, verify=False) as client:
         assert (await client.get("/ui", params={"token": gateway.app.gateway.token})).status_code == 303
         yield client
