@@ -5,11 +5,13 @@ Properties are never searched by the clock: cores may be busy.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +31,10 @@ for name, examples in EXAMPLES.items():
     )
 settings.load_profile("house")
 
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# images often set it; without compiled files each process that a test starts compiles the house again
 
 os.environ |= {
     "AWS_ACCESS_KEY_ID": "nobody",
@@ -60,6 +66,17 @@ class SignOfLife:
             if now - max(said, self._last) >= self.EVERY_S:
                 said = now
                 self._reporter.write(f" ({now - self._last:.0f} s without a result) ", flush=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay to the end: no garbage collection looks at them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -23,6 +23,8 @@ def spared() -> Iterator[int]:
     spare_what_stays()
     yield gc.get_freeze_count() - before
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as it was: the suite's own modules stay too
     gc.set_threshold(*thresholds)
 
 
