@@ -172,6 +172,7 @@ def judge_stage(
     A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined.
     """
     from afterwit.judging.ability import Examiner, ReplyReader
+    from afterwit.judging.engine_judge import EngineJudge
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.promotion.watch import WatchOver
@@ -186,7 +187,9 @@ def judge_stage(
             )
             name = weights if judge.url is None else f"{judge.model} at {judge.url}"
             reader = None if engine is None else ReplyReader(engine, renderer)
-            examiner = Examiner(store, client, prompts, judge, reader, judge=name)
+            # all turns wait for these few answers
+            asked = client.urgent if isinstance(client, EngineJudge) else client
+            examiner = Examiner(store, asked, prompts, judge, reader, judge=name)
     stage = Judge(
         store=store,
         client=client,

@@ -28,14 +28,30 @@ LEAST_ROOM = 16
 
 
 class EngineJudge:
-    """The engine below the gateway: its calls are not recorded and yield to people's requests."""
+    """The engine below the gateway: its calls are not recorded. In the background they yield to people's
+    requests."""
 
-    def __init__(self, engine: Engine, renderer: Renderer, *, weights: Weights, thinking: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        *,
+        weights: Weights,
+        thinking: bool,
+        background: bool = True,
+    ) -> None:
         """SettingError if the engine does not serve these weights."""
         if weights is Weights.BASE and not engine.capabilities.base_weights:
             remedy = engine.capabilities.remedies.get("base_weights", "set judge.weights to live")
             raise SettingError(f"this engine serves no base weights to judge with: {remedy}")
         self._engine, self._renderer, self._weights, self._thinking = engine, renderer, weights, thinking
+        self._background = background
+
+    @property
+    def urgent(self) -> EngineJudge:
+        """The same judge, whose calls take their turn among people's requests."""
+        weights, thinking = self._weights, self._thinking
+        return EngineJudge(self._engine, self._renderer, weights=weights, thinking=thinking, background=False)
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
@@ -50,7 +66,9 @@ class EngineJudge:
                 " and the other lengths"
             )
         sampling = Sampling(max_tokens=room, temperature=temperature, seed=seed)
-        request = Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
+        request = Generate(
+            prompt_ids=ids, sampling=sampling, weights=self._weights, background=self._background
+        )
         convention, detokenizer = self._renderer.convention.without_calls, Detokenizer.of(self._renderer)
         parser, ended = ResponseParser(convention, thought=convention.open_thought(prompt)), None
         try:

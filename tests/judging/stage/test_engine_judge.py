@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from afterwit.build import judge_stage
 from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings
 from afterwit.engines.port import Generate, Weights
 from afterwit.errors import (
     ContextExceeded,
@@ -20,6 +22,7 @@ from afterwit.errors import (
     SettingError,
 )
 from afterwit.judging.engine_judge import EngineJudge
+from afterwit.judging.exam import EXAM
 from afterwit.judging.voting import Answer, evaluation_vote
 from afterwit.turn import Conversation
 from tests.fakes.engine import FakeEngine
@@ -53,6 +56,15 @@ async def test_the_engine_judges_with_its_base_weights_in_the_background(rendere
     assert (request.sampling.temperature, request.sampling.max_tokens, request.sampling.seed) == (0.6, 32, 7)
     plain = Conversation(messages=QUESTION, template_args={"enable_thinking": False})
     assert request.prompt_ids == renderer.prompt_ids(plain)
+
+
+async def test_the_questions_that_all_turns_wait_for_take_their_turn_among_peoples_requests(renderer, house):
+    engine = engine_saying(renderer, r"\boxed{1}")
+    stage, client, _ = judge_stage(Settings(), house.store, engine, renderer)
+    await stage.step()
+    assert [request.background for request in engine.asked] == [False] * 2 * len(EXAM)
+    await ask(client)
+    assert engine.asked[-1].background
 
 
 async def test_thinking_markers_stay_so_that_the_vote_is_read_outside_of_them(renderer):
