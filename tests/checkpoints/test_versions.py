@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from afterwit.checkpoints.ancestry import is_rung, learned, taken_back
 from afterwit.checkpoints.files import MODEL, STATE
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
-from afterwit.errors import SettingError, VersionDamaged, VersionTaken
+from afterwit.errors import AlreadyRunning, SettingError, VersionDamaged, VersionTaken
 from afterwit.version import Effect, Origin, Probe, Recipe, Version
 from tests.checkpoints.places import folder, opened
 
@@ -375,3 +376,13 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+
+
+def test_a_full_disk_keeps_no_learner_from_its_lock(versions: Versions) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with versions.learning(), pytest.raises(AlreadyRunning), versions.learning():
+            raise AssertionError("two learners")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

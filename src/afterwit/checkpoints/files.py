@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
@@ -103,8 +103,9 @@ def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
             raise AlreadyRunning(f"{purpose}: process {holder} holds {path}; stop it first") from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # a full disk has no room for the id, and the lock needs none
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)
