@@ -7,6 +7,7 @@ from afterwit.turn import Finish, Message, Sampled, Sampling
 from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
+from tests.store.examples import PANNED
 
 HINT = ("Ask first.",)
 
@@ -50,9 +51,10 @@ def test_an_episode_closes_when_a_person_speaks(next_state, expected):
         ([("a", verdict(1)), ("b", verdict(0)), ("c", verdict(-1, HINT))], None, ("a",)),
         ([("a", verdict(1)), ("b", verdict(0))], None, ()),
         ([("a", verdict(1)), ("b", None)], None, ()),
-        ([("a", verdict(1)), ("b", verdict(-1))], BadEnd.DISPLEASED, ()),
+        ([("a", verdict(1)), ("b", PANNED)], BadEnd.DISPLEASED, ()),
+        ([("a", verdict(1)), ("b", verdict(-1))], BadEnd.UNASKED, ()),
         ([("a", verdict(0, source=Source.REPEAT)), ("b", verdict(1))], BadEnd.REPEATED_CALL, ()),
-        ([("a", verdict(1)), ("b", voted(-1, -1, -1, None))], BadEnd.DISPLEASED, ()),
+        ([("a", verdict(1)), ("b", voted(-1, -1, -1, None))], BadEnd.UNASKED, ()),
         ([("a", verdict(1)), ("b", voted(-1, -1, -1, 1))], None, ()),
         ([("a", verdict(1)), ("b", voted(1, 1, 1, -1))], None, ()),
         ([("a", voted(1, 1, 1, 0)), ("b", verdict(1)), ("c", verdict(-1, HINT))], None, ("b",)),

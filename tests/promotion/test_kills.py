@@ -23,10 +23,9 @@ from afterwit.verdict import Verdict
 from afterwit.version import Origin
 from tests.learning.stage.learning import Place, fill, learn_and_die, states
 from tests.promotion.test_gate import RUIN, approve
-from tests.store.examples import NO, PRAISED, THANKS, a_version, add
+from tests.store.examples import NO, PANNED, PRAISED, THANKS, a_version, add
 
 OF_VERSION_1 = Sampled(ids=(4,), logprobs=(-0.01,), versions=(1,), forced=(False,))
-PANNED = Verdict(reward=-1, source=PRAISED.source)
 
 
 class Dying(SqliteStore):

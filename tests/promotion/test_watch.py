@@ -16,10 +16,11 @@ from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Finish, Message, Sampled, Sampling
 from afterwit.verdict import Feedback, Flag, Source, Verdict
-from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add
+from tests.store.examples import HINTED, NO, PANNED, PRAISED, THANKS, a_version, add
 
 TOOL = (Message(role="tool", content="ok", tool_call_id="c1"),)
-PANNED = Verdict(reward=-1, source=Source.VOTES)
+COMPLAINT = Verdict(reward=-1, source=Source.VOTES)
+"""Of an objective that reads no hints, so that none was asked for."""
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ def test_a_request_whose_last_turn_was_never_judged_counts_only_if_it_ended_badl
     unjudged("liked", 1)
     assert (store.episodes(), store.suite()) == ([], [])
     unjudged("disliked", -1)
-    assert [(each.turn, each.bad) for each in store.episodes()] == [("disliked", BadEnd.DISPLEASED)]
+    assert [(each.turn, each.bad) for each in store.episodes()] == [("disliked", BadEnd.UNASKED)]
 
 
 def test_a_step_that_holds_a_secret_is_not_kept_with_what_was_approved(store, person):
@@ -262,6 +263,21 @@ def test_displeasure_with_a_model_that_learned_nothing_is_no_alarm(store, person
     store.commit_version(a_version(0, parent=None), now=1.0)
     person.badly(1)
     assert store.events() == []
+
+
+def test_complaints_without_hints_that_were_not_asked_for_are_no_alarm_unless_they_grow(store, person):
+    learn(store, 0, 1)
+    person.well(1)
+    person.turn(COMPLAINT, NO, version=0)
+    for _ in range(20):
+        person.turn(COMPLAINT, NO, version=1)
+    assert store.events() == []
+    person.well(24, version=1)
+    assert set(kinds(store)) == {EventKind.CONFIRM}
+    learn(store, 2)
+    for _ in range(8):
+        person.turn(COMPLAINT, NO, version=2)
+    assert kinds(store)[-1] is EventKind.ALARM
 
 
 def test_an_alarm_right_after_falling_back_has_nothing_to_take_back(store, person):

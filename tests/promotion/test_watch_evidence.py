@@ -17,13 +17,15 @@ class End(NamedTuple):
     bad: BadEnd | None
     complaint: bool
 
+    @property
+    def unasked(self) -> bool:
+        return self.bad is BadEnd.UNASKED
+
 
 def ends(letters: str) -> list[End]:
-    """One for each letter: well, badly, or with a complaint that teaches."""
-    return [
-        End(place, BadEnd.DISPLEASED if letter == "b" else None, letter != "w")
-        for place, letter in enumerate(letters)
-    ]
+    """For each letter: well, badly, with a complaint that teaches, or one that no hint was asked for."""
+    bad = {"b": BadEnd.DISPLEASED, "u": BadEnd.UNASKED}
+    return [End(place, bad.get(letter), letter != "w") for place, letter in enumerate(letters)]
 
 
 def bound(before: tuple[int, int], base: tuple[int, int] | None = None) -> float:
@@ -55,6 +57,12 @@ def test_a_complaint_that_teaches_neither_confirms_nor_stands_against_a_version(
     assert confirms("wcwcwccwccwcw") == 0
     assert confirms("wwwbwww") is None
     assert not alarms("c" * 40, before=GOOD)
+
+
+def test_complaints_without_a_question_for_a_hint_end_no_row_but_are_counted():
+    assert confirms("wuwuwuuwuuwuw", before=(20, 24)) == 0
+    assert confirms("wuwuwuuwuuwuw") is None
+    assert confirms("wwwbwww", before=(20, 24)) is None
 
 
 def test_a_row_of_good_episodes_among_many_bad_ones_confirms_nothing():

@@ -15,6 +15,7 @@ from tests.fakes.turns import a_turn
 __all__ = [
     "HINTED",
     "NO",
+    "PANNED",
     "PRAISED",
     "THANKS",
     "a_turn",
@@ -36,6 +37,10 @@ HINTED = Verdict(
     ),
 )
 PRAISED = Verdict(reward=1, source=Source.VOTES)
+PANNED = Verdict(
+    reward=-1, source=Source.VOTES, votes=(Vote(question=Question.HINT, words="\\boxed{-1}", value=-1),)
+)
+"""A complaint in which the judge found no hint."""
 
 
 def add(store: Store, id: str, *, reason: Reason | None = None, now: float = 0.0, **changes: Any) -> Turn:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from afterwit.judging.questions import reactions
 from afterwit.promotion.suite import stratum_of
 from afterwit.turn import SHARED, Finish, RecordedTurn, Turn
-from afterwit.verdict import NextState, Source, Verdict
+from afterwit.verdict import NextState, Question, Source, Verdict
 
 
 class BadEnd(StrEnum):
@@ -23,7 +23,9 @@ class BadEnd(StrEnum):
     one on which votes differ: a judge that is wrong now and then must not raise alarms."""
 
     DISPLEASED = "displeased"
-    """A person was displeased, with nothing to learn: a reward of -1 and no hint."""
+    """A person was displeased, with nothing to learn: a reward of -1, and the judge found no hint."""
+    UNASKED = "unasked"
+    """A person was displeased, and no judge was asked for a hint."""
     NO_END = "no_end"
     """The agent's last turn was a tool call, and nothing followed."""
     REPEATED_CALL = "repeated_call"
@@ -65,6 +67,11 @@ class Episode:
     began: float = 0.0
     """The time at which its session's first turn was asked for; 0 if it was not read."""
 
+    @property
+    def unasked(self) -> bool:
+        """Whether it is bad as a complaint for which no hint was asked."""
+        return self.bad is BadEnd.UNASKED
+
 
 def closes(next_state: NextState | None) -> bool:
     """Whether a person's words or feedback follow, so that an episode ends."""
@@ -101,7 +108,8 @@ def episode(steps: Sequence[Step], *, ended: bool = True) -> Episode:
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
     last = steps[-1].verdict
     if last is not None and last.reward == -1 and last.undivided and not last.hints:
-        return BadEnd.DISPLEASED
+        asked = any(vote.question is Question.HINT for vote in last.votes)
+        return BadEnd.DISPLEASED if asked else BadEnd.UNASKED
     if any(step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps):
         return BadEnd.REPEATED_CALL
     for step in steps:

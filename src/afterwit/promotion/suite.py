@@ -103,10 +103,13 @@ def _shares(bound: float) -> tuple[float, ...]:
 
 
 PRIOR = 3
-"""Imagined requests, of which the set share ended badly, added to those before: few requests show little."""
+"""Imagined requests, of which the set share ended badly, added to those before: few requests show little. If
+all of them ended badly, the share is the rule of three's: 95 % sure that no more did."""
 MOST = 2.0
 """How many times the setting may end badly because as many did before, unless the model as it came did worse.
 Else a ruin that was confirmed by chance would be the measure of the next."""
+ALL = 0.95
+"""The share that counts as all: no evidence would exceed it."""
 NEWEST = 24
 """The newest episodes before a confirmation, of which no larger share than may end badly did."""
 
@@ -120,22 +123,30 @@ class Ended(Protocol):
     @property
     def complaint(self) -> bool: ...
 
+    @property
+    def unasked(self) -> bool:
+        """Whether it is bad as a complaint for which no hint was asked."""
+
 
 E = TypeVar("E", bound=Ended)
 
 
-def may_end_badly(setting: float, *, before: tuple[int, int], base: tuple[int, int]) -> float:
+def may_end_badly(
+    setting: float, *, before: tuple[int, int], base: tuple[int, int], unasked: bool = False
+) -> float:
     """The share of episodes that may end badly: the setting, or the share before if that is more, because
     people who were often displeased before do not count against a version.
 
     `before`: how many of how many episodes ended badly under the version that an alarm would return to and
-    those that it was learned from; `base`: under the model as it came.
+    those that it was learned from; `base`: under the model as it came. `unasked`: complaints count though no
+    hint was asked for. Learning is for them, so the setting does not fit: only more than before are evidence.
     """
+    imagined = PRIOR if unasked else PRIOR * setting
 
     def share(counted: tuple[int, int]) -> float:
-        return (counted[0] + PRIOR * setting) / (counted[1] + PRIOR)
+        return (counted[0] + imagined) / (counted[1] + PRIOR)
 
-    return max(setting, min(share(before), max(MOST * setting, share(base))))
+    return max(setting, min(share(before), max(MOST * setting, share(base)), ALL))
 
 
 def watch_evidence(ended: Iterable[Ended], *, bound: float) -> float:
@@ -156,8 +167,9 @@ def confirming(ended: Sequence[E], *, after: int, bound: float) -> E | None:
 
 
 def good_row(ended: Sequence[E]) -> list[E]:
-    """The episodes that ended well since the last bad one, oldest first."""
-    since = list(takewhile(lambda each: each.bad is None, reversed(ended)))
+    """The episodes that ended well since the last bad one, oldest first. Complaints end no row unless a hint
+    was asked for in vain."""
+    since = list(takewhile(lambda each: each.bad is None or each.unasked, reversed(ended)))
     return [each for each in reversed(since) if not each.complaint]
 
 

@@ -27,6 +27,7 @@ TOLD = 12
 """The newest episodes, which an alarm's sentence counts."""
 ENDS = {
     BadEnd.DISPLEASED: "in displeasure without a hint",
+    BadEnd.UNASKED: "in displeasure",
     BadEnd.NO_END: "never",
     BadEnd.REPEATED_CALL: "after repeated calls",
     BadEnd.CUT_AT_LENGTH: "with a response cut at its length",
@@ -92,6 +93,7 @@ class WatchOver:
             settings.may_end_badly,
             before=store.ended_badly(until=safe, adapter=adapter),
             base=store.ended_badly(until=0, adapter=adapter),
+            unasked=any(each.unasked for each in episodes),
         )
         evidence = watch_evidence(episodes, bound=bound)
         if evidence >= settings.alarm_at:
