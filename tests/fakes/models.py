@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from functools import cache
+import tempfile
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,25 @@ LLAMA3_SPECIALS = (
 )
 
 
+def made_once(make: Callable[..., Path]) -> Callable[..., Path]:
+    """`make(folder, ...)` writes the same files for the same arguments: later times copy them."""
+    kept: dict[str, dict[str, bytes]] = {}
+
+    @wraps(make)
+    def copied(folder: Path, **given: Any) -> Path:
+        named = repr(sorted(given.items()))
+        if named not in kept:
+            with tempfile.TemporaryDirectory() as first:
+                kept[named] = {path.name: path.read_bytes() for path in make(Path(first), **given).iterdir()}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in kept[named].items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    return copied
+
+
+@made_once
 def tiny_qwen3(
     folder: Path, *, seed: int = 0, corpus: tuple[str, ...] = CORPUS, vocabulary: int = 500, **config: Any
 ) -> Path:
@@ -59,6 +80,7 @@ def tiny_qwen3(
     return folder
 
 
+@made_once
 def tiny_llama(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     """A two-layer Llama with its own tokenizer and the Llama 3 template in `folder`; several end ids."""
     tokenizer = _tokenizer(LLAMA3_SPECIALS, ())
@@ -72,6 +94,7 @@ def tiny_llama(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     return folder
 
 
+@made_once
 def tiny_starcoder2(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     """A two-layer Starcoder2 in `folder`, with the tokenizer of `tiny_qwen3`.
 
