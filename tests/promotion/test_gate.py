@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,8 +22,9 @@ from afterwit.store import Store
 from afterwit.turn import Message, Sampled, ToolCall
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
-from tests.fakes.judged_samples import HINTS, store_judged
-from tests.learning.stage.learning import Place, fill, learn_and_die, states, status
+from tests.fakes.judged_samples import HINTS, a_sample, store_judged
+from tests.learning.stage.learning import fill, learn_and_die, states, status
+from tests.learning.updates import read_only
 
 WORDS = 6
 RUIN = 0.1
@@ -43,9 +45,16 @@ def approved(number: int, ids: tuple[int, ...]) -> SuiteItem:
 
 
 @pytest.fixture
-def model(place: Place) -> torch.nn.Module:
+def model(base: Path) -> torch.nn.Module:
     """The base, which serves before the first update."""
-    return place.trainer().policy().model
+    return read_only(base, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def sure(base: Path, renderer: Renderer) -> list[JudgedTurn]:
+    """Turns that the base is sure of, and that a hint contradicts."""
+    asked = (a_sample(renderer, number) for number in range(50, 90))
+    return contradicting(read_only(base, torch.float32), renderer, asked)
 
 
 def chosen(model: torch.nn.Module, prompt: tuple[int, ...]) -> tuple[int, ...]:
@@ -136,12 +145,11 @@ def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place, model
     ids=["what they complain of now", "what others approved", "what they approved after that complaint"],
 )
 def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing_else(
-    place, model, samples, renderer, source, since, held
+    place, model, samples, sure, source, since, held
 ):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        thanked = contradicting(model, renderer, samples(*range(50, 90)))
-        thank(model, store, thanked, source=source, since=since)
+        thank(model, store, sure, source=source, since=since)
     fill(place, samples(*range(4)))
     place.drain()
     assert set(states(place).values()) == {State.OPEN, Reason.HELD_BACK if held else State.TRAINED}
@@ -152,11 +160,11 @@ def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing
 
 @pytest.mark.parametrize("hints", [(), HINTS], ids=["no hint", "a hint about another kind"])
 def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(
-    place, model, samples, renderer, hints
+    place, model, samples, sure, hints
 ):
     place = place.but(lr=1e-6)
     with place.store() as store:
-        thank(model, store, contradicting(model, renderer, samples(*range(50, 90))), source="test")
+        thank(model, store, sure, source="test")
     call = Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", name="run", arguments="{}"),))
     said = {"message": call} if hints else {}
     fill(place, [replace(each, turn=replace(each.turn, **said)) for each in samples(*range(4), hints=hints)])
@@ -166,9 +174,9 @@ def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(
         assert len(store.suite()) == 5
 
 
-def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, model, samples, renderer):
+def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, model, sure):
     with place.store() as store:
-        thank(model, store, contradicting(model, renderer, samples(*range(50, 90)))[:1], source="test")
+        thank(model, store, sure[:1], source="test")
         (item,) = store.suite()
         turn = store.turn(item.turn).sampled_turn
     trainer = place.trainer()

@@ -22,6 +22,7 @@ from afterwit.turn import Sampled
 from afterwit.verdict import Verdict
 from afterwit.version import Origin
 from tests.learning.stage.learning import Place, fill, learn_and_die, states
+from tests.learning.updates import read_only
 from tests.promotion.test_gate import RUIN, approve
 from tests.store.examples import NO, PANNED, PRAISED, THANKS, a_version, add
 
@@ -80,7 +81,7 @@ def test_killed_while_an_alarm_takes_versions_back_the_next_learner_has_the_same
 def test_killed_in_the_transaction_of_a_hold_its_turns_wait_and_are_held_later(place, samples, processes):
     place = place.but(lr=RUIN)
     with place.store() as store:
-        approve(place.trainer().policy().model, store)
+        approve(read_only(place.base, torch.float32), store)
     fill(place, samples(*range(4)))
     killed(processes, learn_and_die_deciding, place)
     assert set(states(place).values()) == {State.JUDGED}
