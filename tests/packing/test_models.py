@@ -58,8 +58,7 @@ def apart(model: PreTrainedModel, paths: list[Path], seed: int) -> float:
     (and losses, which are sums of them) or of gradients."""
     plain, packed = one_by_one(model, paths), together(model, paths)
     logits = [(one.detach(), other.detach()) for one, other in zip(plain, packed, strict=True)]
-    loss, slopes = learned(model, one_by_one(model, paths), seed)
-    again, found = learned(model, together(model, paths), seed)
+    (loss, slopes), (again, found) = (learned(model, each, seed) for each in (plain, packed))
     assert slopes.keys() == found.keys()
     gradients = [(slopes[name], found[name]) for name in slopes]
     return max(_relative([*logits, (loss, again)]), _relative(gradients))
