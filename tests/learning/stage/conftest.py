@@ -30,7 +30,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Others round within: one last bit of a sum is then a difference of 1e-9.
     """
-    return tiny_starcoder2(tmp_path_factory.mktemp("exact"))
+    return tiny_starcoder2(tmp_path_factory.mktemp("exact"), num_hidden_layers=1)
 
 
 @pytest.fixture

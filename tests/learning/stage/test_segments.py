@@ -23,7 +23,7 @@ from tests.learning.stage.learning import SETTINGS, Place, learn_and_die
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose template never takes back what it has written: prompts of a session only grow."""
-    return tiny_llama(tmp_path_factory.mktemp("base"))
+    return tiny_llama(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +100,26 @@ def test_a_learner_that_drains_the_store_holds_nothing_back(place: Place, people
     assert updates(place) == ["a0 b0 a1 b1", "c0 d0"]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(base: Path, people: list[JudgedTurn], tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The same turns, learned without a kill."""
+    place = Place(home=tmp_path_factory.mktemp("undisturbed"), base=base).but(turns_per_session_per_update=3)
+    talk(place, people, learns=False)
+    place.drain()
+    return place
+
+
 @pytest.mark.parametrize(("phase", "time"), [(Phase.CLAIMED, 2), (Phase.STEPPED, 1), (Phase.WRITTEN, 2)])
 def test_a_kill_changes_no_batch(
-    place: Place, people: list[JudgedTurn], processes: ForkServerContext, phase: Phase, time: int
+    place: Place,
+    people: list[JudgedTurn],
+    undisturbed: Place,
+    processes: ForkServerContext,
+    phase: Phase,
+    time: int,
 ) -> None:
     place = place.but(turns_per_session_per_update=3)
-    undisturbed = replace(place, home=place.home / "undisturbed")
-    for each in (place, undisturbed):
-        talk(each, people, learns=False)
-    undisturbed.drain()
+    talk(place, people, learns=False)
     process = processes.Process(target=learn_and_die, args=(place, phase, time))
     process.start()
     process.join()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.files import STATE
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
@@ -25,6 +26,7 @@ from afterwit.lifecycle import State
 from afterwit.verdict import JudgedTurn
 from tests.checkpoints.places import PLACES
 from tests.checkpoints.places import Place as Sharing
+from tests.fakes.judged_samples import a_sample
 from tests.learning.stage.learning import Place, fill, learn_and_die, states, status, trained
 
 Samples = Callable[..., list[JudgedTurn]]
@@ -41,12 +43,11 @@ def place(place: Place, shared: VersionsSettings) -> Place:
     return replace(place.but(lora_rank=4), shared=shared)
 
 
-@pytest.fixture
-def alone(place: Place, samples: Samples, tmp_path: Path) -> Place:
+@pytest.fixture(scope="module")
+def alone(base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """What is learned from twelve turns without a place to share versions at, undisturbed."""
-    (tmp_path / "alone").mkdir()
-    alone = replace(place, home=tmp_path / "alone", shared=VersionsSettings())
-    fill(alone, samples(*range(12)))
+    alone = Place(home=tmp_path_factory.mktemp("alone"), base=base).but(lora_rank=4)
+    fill(alone, [a_sample(renderer, number) for number in range(12)])
     alone.drain()
     return alone
 

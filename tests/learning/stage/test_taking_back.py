@@ -221,7 +221,7 @@ def forgotten(house: House, session: str, replay: bool, moment: int, target: int
             moment,
             target,
             replay,
-            marks=() if (moment + target) % 2 == replay else pytest.mark.slow,
+            marks=() if (moment + target) % 4 == replay else pytest.mark.slow,
         )
         for moment in range(1, 8)
         for target in range(4)
