@@ -17,8 +17,8 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3 folder."""
-    return tiny_qwen3(tmp_path_factory.mktemp("base"))
+    """A tiny Qwen3 folder, of one layer: the learner takes a model as it is. Llamas of the tests have two."""
+    return tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
 
 
 @pytest.fixture(scope="session")

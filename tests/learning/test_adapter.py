@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 import torch
 from peft import PeftModel
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.rollback import roll_back
@@ -65,8 +67,28 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def other(base: Path, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedModel:
+    """Another model of this shape."""
+    return frozen(reweighted(tmp_path_factory.mktemp("other"), base, seed=9))
+
+
+@pytest.fixture(scope="module")
 def renderer(base: Path) -> Renderer:
     return renderer_of(base)
+
+
+@pytest.fixture(scope="module")
+def at_home(base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two updates of an adapter."""
+    home = tmp_path_factory.mktemp("learned")
+    go_on(trainer_in(home, base, renderer, lora_rank=16), renderer, range(2))
+    return home
+
+
+@pytest.fixture
+def learned(at_home: Path, base: Path, tmp_path: Path) -> Versions:
+    """A copy of them, to change."""
+    return Versions(root=shutil.copytree(at_home, tmp_path / "learned"), base=base)
 
 
 def logits(model: torch.nn.Module) -> Tensor:
@@ -161,12 +183,11 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
 @pytest.mark.parametrize("objective", TAUGHT)
 def test_under_lora_the_distillation_term_is_not_ignored(
-    objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer, tmp_path: Path
+    objective: ObjectiveSettings, student: Path, other: PreTrainedModel, renderer: Renderer, base: Path
 ) -> None:
     """Alone it moves the adapter, and where to depends on the teacher."""
     alone = replace(objective, w_rl=0.0, beta=0.0, entropy_coef=0.0)
     items = batch(renderer, replace(alone, w_rl=1.0))
-    other = frozen(reweighted(tmp_path, base, seed=9))
     norms, steps = [], []
     for teacher in (None, other):
         policy = adapter_of(student, base, LORA)
@@ -234,12 +255,10 @@ def test_bfloat16_moves_the_fp32_adapter_and_no_weight_of_the_base(
     assert norms[2] == pytest.approx(norms[0], rel=0.1)
 
 
-def test_a_version_is_an_adapter_that_peft_loads(base: Path, renderer: Renderer, tmp_path: Path) -> None:
-    trainer = trainer_in(tmp_path, base, renderer, lora_rank=16)
-    made = go_on(trainer, renderer, range(2))
-    folder = trainer.versions.weights(2)
+def test_a_version_is_an_adapter_that_peft_loads(base: Path, renderer: Renderer, learned: Versions) -> None:
+    folder = learned.weights(2)
     found = probe(by_peft(base, folder, torch.float32).get_base_model())
-    assert found.logprobs == pytest.approx(made.probe.logprobs, abs=1e-5)
+    assert found.logprobs == pytest.approx(learned.get(2).probe.logprobs, abs=1e-5)
     names = {path.name for path in folder.iterdir()}
     tokenizer = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
     ours = {"manifest.json", "learner.safetensors", "adapter_config.json", "adapter_model.safetensors"}
@@ -249,20 +268,16 @@ def test_a_version_is_an_adapter_that_peft_loads(base: Path, renderer: Renderer,
 
 @pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 def test_a_version_names_no_path_and_is_loaded_after_its_home_moved(
-    base: Path, renderer: Renderer, tmp_path: Path
+    base: Path, renderer: Renderer, at_home: Path, learned: Versions
 ) -> None:
-    trainer = trainer_in(tmp_path / "home", base, renderer, lora_rank=16)
-    made = go_on(trainer, renderer, range(1))
-    for path in trainer.versions.weights(1).glob("*.json"):
-        assert str(tmp_path) not in path.read_text()
+    for path in learned.weights(2).glob("*.json"):
+        assert str(at_home) not in path.read_text()
         assert str(base.parent) not in path.read_text()
-    config = json.loads((trainer.versions.weights(1) / "adapter_config.json").read_text())
+    config = json.loads((learned.weights(2) / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == base.name
     assert (config["r"], config["lora_alpha"]) == (16, 32)
-    (tmp_path / "home").rename(tmp_path / "elsewhere")
-    assert (
-        probe(trainer_in(tmp_path / "elsewhere", base, renderer, lora_rank=16).policy().model) == made.probe
-    )
+    moved = trainer_in(learned.root, base, renderer, lora_rank=16)
+    assert probe(moved.policy().model) == learned.get(2).probe
 
 
 @pytest.mark.parametrize(
@@ -308,8 +323,9 @@ async def test_the_engine_gives_the_learners_log_probs_of_a_version(
 # Settings of another kind than the weights.
 
 
-def trained(folder: Path, base: Path, renderer: Renderer, rank: int) -> Versions:
-    trainer = trainer_in(folder, base, renderer, lora_rank=rank)
+def whole(folder: Path, base: Path, renderer: Renderer) -> Versions:
+    """An update of all weights."""
+    trainer = trainer_in(folder, base, renderer)
     go_on(trainer, renderer, range(1))
     return trainer.versions
 
@@ -332,18 +348,24 @@ def trained(folder: Path, base: Path, renderer: Renderer, rank: int) -> Versions
         (16, {"lora_alpha": 16.0}, "but the settings train an adapter of rank 16 and alpha 16"),
     ],
 )
-def test_weights_of_another_kind_than_the_settings_are_not_learned_from(
-    there: int, asked: dict[str, float], words: str, base: Path, renderer: Renderer, tmp_path: Path
+def test_weights_of_another_kind_than_the_settings_are_notat_home_from(
+    there: int,
+    asked: dict[str, float],
+    words: str,
+    base: Path,
+    renderer: Renderer,
+    learned: Versions,
+    tmp_path: Path,
 ) -> None:
     """It says what to set; the other way is to start over, which is what it says too."""
-    versions = trained(tmp_path, base, renderer, there)
+    versions = learned if there else whole(tmp_path / "whole", base, renderer)
+    newest = versions.newest()
     settings = replace(LearnerSettings(device="cpu", lora_rank=there), **asked)
-    with pytest.raises(SettingError, match=f"version 1 .*{words}"):
-        Policy.load(versions, 1, settings)
-    with pytest.raises(SettingError, match="start over with `afterwit rollback 0`"):
-        Policy.load(versions, 1, settings)
+    with pytest.raises(SettingError, match=f"version {newest} .*{words}") as refused:
+        Policy.load(versions, newest, settings)
+    assert "start over with `afterwit rollback 0`" in str(refused.value)
     roll_back(versions, 0, now=9.0)
-    policy = Policy.load(versions, 2, settings)
+    policy = Policy.load(versions, newest + 1, settings)
     assert probe(policy.model).logprobs == versions.get(0).probe.logprobs
     assert not policy.optimizer.state
 
@@ -352,7 +374,7 @@ def test_weights_of_another_kind_than_the_settings_are_not_learned_from(
 def test_going_back_to_another_kind_is_going_back_to_its_settings(
     base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    versions = trained(tmp_path, base, renderer, 0)
+    versions = whole(tmp_path, base, renderer)
     roll_back(versions, 0, now=9.0)
     go_on(trainer_in(tmp_path, base, renderer, lora_rank=16), renderer, range(1, 2))
     roll_back(versions, 1, now=10.0)
@@ -364,16 +386,13 @@ def test_going_back_to_another_kind_is_going_back_to_its_settings(
 @pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "learner.safetensors"])
 def test_a_damaged_adapter_is_named_and_a_rollback_helps(
-    name: str, base: Path, renderer: Renderer, tmp_path: Path
+    name: str, base: Path, renderer: Renderer, learned: Versions
 ) -> None:
-    trainer = trainer_in(tmp_path, base, renderer, lora_rank=16)
-    go_on(trainer, renderer, range(2))
-    versions = trainer.versions
-    (versions.place(2) / name).write_bytes(b"half of")
+    (learned.place(2) / name).write_bytes(b"half of")
     with pytest.raises(VersionDamaged, match=r"000002.*afterwit rollback"):
-        trainer_in(tmp_path, base, renderer, lora_rank=16)
-    assert roll_back(versions, 1, now=2.0).number == 3
-    assert trainer_in(tmp_path, base, renderer, lora_rank=16).policy().number == 3
+        trainer_in(learned.root, base, renderer, lora_rank=16)
+    assert roll_back(learned, 1, now=2.0).number == 3
+    assert trainer_in(learned.root, base, renderer, lora_rank=16).policy().number == 3
 
 
 def test_an_adapter_of_another_model_is_refused(base: Path, student: Path, tmp_path: Path) -> None:

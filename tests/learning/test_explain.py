@@ -50,8 +50,8 @@ def explained(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> E
 def test_every_objectives_terms_are_explained_per_token(
     objective: str, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    trainer, sample = learned(tmp_path, base, renderer, 1, objective=objective, beta=0.0)
-    found = explained(trainer, sample, 1)
+    trainer, sample = learned(tmp_path, base, renderer, 0, objective=objective, beta=0.0)
+    found = explained(trainer, sample, None)
     assert set(found.terms) == set(OBJECTIVES[objective].terms)
     for per_token in found.terms.values():
         assert len(per_token) == len(sample.turn.sampled.ids)
@@ -64,7 +64,7 @@ def test_it_is_what_the_update_computed_with_the_weights_it_started_from(
 ) -> None:
     """The mean |log pi_T - log pi_old| that the manifest holds, for a turn of an update after the first."""
     objective = {"objective": "token_opd", "beta": 0.0, "hint_selection": "sequence_optimal"}
-    trainer, _ = learned(tmp_path, base, renderer, 3, teacher=teacher, **objective)
+    trainer, _ = learned(tmp_path, base, renderer, 2, teacher=teacher, **objective)
     found = explained(trainer, a_sample(renderer, 1), 2)
     assert (found.weights, found.exact) == (1, True)
     gaps = [abs(token.values[0]) for token in found.terms["opd"]]
@@ -83,23 +83,18 @@ def test_top_k_shows_the_ids_that_were_moved_and_the_hint_that_was_chosen(
     assert [token.values for token in found.terms["rl"]] == [(-1.0,)] * len(sample.turn.sampled.ids)
 
 
-def test_weights_that_are_gone_are_said_to_be_gone(base: Path, renderer: Renderer, tmp_path: Path) -> None:
-    trainer, _ = learned(tmp_path, base, renderer, 3)
-    trainer.versions.prune(1)
-    found = explained(trainer, a_sample(renderer, 1), 2)
-    assert (found.weights, found.exact) == (3, False)
-
-
-def test_a_turn_that_trained_is_explained_however_old_it_is(
+def test_weights_that_are_gone_are_said_to_be_gone_and_a_turn_that_trained_is_explained_however_old(
     base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     trainer, _ = learned(tmp_path, base, renderer, 3)
     trainer.versions.prune(1)
+    found = explained(trainer, a_sample(renderer, 1), 2)
+    assert (found.weights, found.exact) == (3, False)
     trainer.settings = replace(trainer.settings, max_staleness=1)
     assert explained(trainer, a_sample(renderer, 1), 2).weights == 3
     assert explain(trainer, a_sample(renderer, 1), None) is Reason.STALE
 
 
 def test_a_turn_that_cannot_train_says_why(base: Path, renderer: Renderer, tmp_path: Path) -> None:
-    trainer, sample = learned(tmp_path, base, renderer, 1, objective="rl")
+    trainer, sample = learned(tmp_path, base, renderer, 0, objective="rl")
     assert explain(trainer, replace(sample, rl=False), None) is Reason.NO_SIGNAL

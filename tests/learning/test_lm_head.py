@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,15 +44,21 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("llama"))
 
 
+@cache
+def student_of(folder: Path) -> Path:
+    """A policy that has moved away from this base."""
+    return reweighted(folder.with_name(f"{folder.name} moved"), folder, seed=3)
+
+
 @pytest.mark.parametrize("objective", BY_TERM[8:])
 @pytest.mark.parametrize(
     "tied", [pytest.param(True, id="tied", marks=pytest.mark.slow), pytest.param(False, id="untied")]
 )
 def test_an_update_is_that_of_whole_logits(
-    objective: ObjectiveSettings, tied: bool, base: Path, untied: Path, tmp_path: Path
+    objective: ObjectiveSettings, tied: bool, base: Path, untied: Path
 ) -> None:
     folder = base if tied else untied
-    student = reweighted(tmp_path, folder, seed=3)
+    student = student_of(folder)
     items = batch(renderer_of(folder), objective)
     settings = replace(EXACT, epochs=2, micro_batch_tokens=60, packing="off")
     plain, of_plain = moved(student, folder, items, objective, replace(settings, loss_backend="plain"))
@@ -63,10 +70,10 @@ def test_an_update_is_that_of_whole_logits(
 
 @pytest.mark.parametrize("objective", BY_TERM)
 def test_with_packed_rows_the_fused_head_agrees_with_the_plain_way(
-    objective: ObjectiveSettings, base: Path, tmp_path: Path
+    objective: ObjectiveSettings, base: Path
 ) -> None:
     """To fp32's rounding: the model's norms compute in it."""
-    student = reweighted(tmp_path, base, seed=3)
+    student = student_of(base)
     items = batch(renderer_of(base), objective)
     simple = replace(EXACT, loss_backend="plain", packing="off")
     _, plainly = moved(student, base, items, objective, simple)

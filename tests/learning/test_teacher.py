@@ -32,7 +32,7 @@ from tests.learning.updates import (
     weights,
 )
 
-BIG = {"hidden_size": 48, "num_hidden_layers": 3}
+BIG = {"hidden_size": 48, "num_hidden_layers": 2}
 OBJECTIVES = [
     ObjectiveSettings(subset=subset, beta=0.1, hint_selection="token_optimal") for subset in SUBSETS
 ] + [ObjectiveSettings(objective="topk_distill", beta=0.1), ObjectiveSettings(objective="combine", beta=0.1)]

@@ -16,7 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.frozen import FrozenModels
-from afterwit.learning.models import load_model
+from afterwit.learning.models import FullWeights, Masters, load_model
 from afterwit.learning.phase import Phase
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
@@ -85,9 +85,26 @@ def moved(
     settings: LearnerSettings = EXACT,
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights after one update from `student`, with the frozen `base`; and its metrics."""
-    policy = policy_of(student, settings)
+    policy = policy_of(student, settings) if settings.dtype != EXACT.dtype else _again(student, settings)
     metrics = update(policy, Given(read_only(base), settings), items, objective, settings, quiet)
     return weights(policy), metrics
+
+
+def _again(folder: Path, settings: LearnerSettings) -> Policy:
+    """`policy_of` in a model that an earlier update has moved: it is loaded and tested once a folder."""
+    model, start = _loaded(folder)
+    with torch.no_grad():
+        for name, own in model.named_parameters():
+            own.copy_(start[name])
+            own.grad = None
+    return Policy.of(FullWeights(model=model, masters=Masters(model)), {}, folder, 0, settings)
+
+
+@cache
+def _loaded(folder: Path) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """A folder's model, and its weights as they are there."""
+    model = load_model(folder, dtype=torch.float64, device=torch.device("cpu"))
+    return model, {name: own.detach().clone() for name, own in model.named_parameters()}
 
 
 def furthest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
