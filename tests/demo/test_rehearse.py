@@ -26,8 +26,8 @@ def _files(folder: Path) -> dict[str, str]:
 
 def _commands(task: Task) -> list[Sequence[str]]:
     script = task.subject.get("script")
-    runs = [("python3", script), ("python", script)] if script else []
-    return [*task.checks, *runs, *task.checks, ("test", "-e", "no-such.txt"), ("grep", "-xF", "", "a.txt")]
+    runs = [("python3", script), ("python", script), *task.checks] if script else []
+    return [*task.checks, *runs, ("test", "-e", "no-such.txt"), ("grep", "-xF", "", "a.txt")]
 
 
 @pytest.mark.parametrize("kind", sorted(tasks.KINDS))

@@ -26,6 +26,7 @@ from afterwit.home.home import remember_model
 from afterwit.store.sqlite import SqliteStore
 
 run = CliRunner()
+command_of = cache(get_command)
 
 
 def test_a_misspelt_option_is_answered_with_the_one_that_was_meant() -> None:
@@ -243,7 +244,7 @@ def help_of(*words: str) -> str:
 
 def every_command() -> list[list[str]]:
     """The words of each command of ours, without those of other packages."""
-    root = get_command(app)
+    root = command_of(app)
     assert isinstance(root, TyperGroup)
     commands = list[list[str]]()
     for name, command in root.commands.items():
@@ -260,7 +261,7 @@ def test_every_command_has_an_example_that_parses_and_fits_a_terminal(words: lis
     examples = [line for line in lines if line.startswith("    afterwit ")]
     assert max(map(len, lines)) <= 80
     assert examples
-    command = get_command(app)
+    command = command_of(app)
     for word in words:
         assert isinstance(command, TyperGroup)
         command = command.commands[word]

@@ -20,7 +20,7 @@ SAID = r"store of another home: it knows 2 versions, the newest 2 of .* none of 
 def settings_of(model: Path, home: Path, store: Path) -> Settings:
     given = {
         "model": str(model),
-        "learner": LEARNER,
+        "learner": LEARNER | {"batches_per_update": 1},
         "store": {"url": f"sqlite:{store}"},
         "serve": {"port": 0},
     }
@@ -32,9 +32,8 @@ def learned_twice(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("shared")
     store, home = folder / "shared.db", folder / "one"
     settings = settings_of(model, home, store)
-    for first in (0, 4):
-        fill(settings, model, home, *range(first, first + 4))
-        train.run(settings, home, forever=False)
+    fill(settings, model, home, *range(8))
+    train.run(settings, home, forever=False)
     assert build.versions_of(home, model).newest() == 2
     return folder
 

@@ -21,7 +21,7 @@ from afterwit.running import learner_process
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
 from tests.fakes.models import tiny_qwen3
-from tests.shells.running.several_learners import taught_by_a_server
+from tests.shells.running.several_learners import LEARNER, fill, trained
 
 
 async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
@@ -73,14 +73,6 @@ async def test_a_learner_that_cannot_be_started_is_tried_again(tmp_path: Path) -
     kept.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await kept
-
-
-async def test_a_learner_whose_teacher_is_on_a_server_starts_and_trains(tmp_path: Path) -> None:
-    server = Scoring(tiny_qwen3(tmp_path / "teacher", seed=5))
-    async with listening(server) as url:
-        learned = await taught_by_a_server(url, tiny_qwen3(tmp_path / "model"), tmp_path / "home")
-    assert learned == [f"turn{number:04d}" for number in range(4)]
-    assert server.scored >= 8, "every hint of every turn"
 
 
 async def kill_learners() -> None:
@@ -135,30 +127,40 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-async def test_a_learner_that_hangs_is_said_to_and_so_is_that_it_works_again(tmp_path: Path) -> None:
+async def test_a_learner_that_hangs_is_reported_and_once_it_goes_on_a_server_teaches_it(
+    tmp_path: Path,
+) -> None:
     said = asyncio.Queue[tuple[bool, str]]()
 
     async def report(ok: bool, words: str) -> None:
         said.put_nowait((ok, words))
 
-    base = tiny_qwen3(tmp_path / "base")
-    settings = load(home=tmp_path, environment={}, pairs=[f"model={base}", "learner.patience_s=3"])
-    kept = asyncio.create_task(
-        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
-    )
-    async with asyncio.timeout(300):
+    home, base = tmp_path / "home", tiny_qwen3(tmp_path / "base")
+    server = Scoring(tiny_qwen3(tmp_path / "teacher", seed=5))
+    async with listening(server) as url, asyncio.timeout(300):
+        learner = LEARNER | {"teacher": "server", "teacher_url": url, "patience_s": 3.0}
+        settings = load(home=home, below={"model": str(base), "learner": learner}, environment={})
+        fill(settings, base, home, *range(4))
+        kept = asyncio.create_task(
+            learner_process.keep_alive(settings, home, pause_s=0.01, stop_s=1.0, report=report)
+        )
         while not (learners := multiprocessing.active_children()):  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.05)
-        (learner,) = learners
-        assert learner.pid is not None
-        os.kill(learner.pid, signal.SIGSTOP)
+        (process,) = learners
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
         while "no sign for 3 s" not in (words := (await said.get())[1]):
             pass
-        assert f"kill -9 {learner.pid}" in words
-        os.kill(learner.pid, signal.SIGCONT)
+        assert f"kill -9 {process.pid}" in words
+        os.kill(process.pid, signal.SIGCONT)
         while await said.get() != (True, "working"):
             pass
-    kept.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await kept
-    assert not learner.is_alive()
+        while not (learned := trained(home, base)):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+        assert process.is_alive()
+        kept.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await kept
+    assert not process.is_alive()
+    assert learned == [f"turn{number:04d}" for number in range(4)]
+    assert server.scored >= 8, "every hint of every turn"
