@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from afterwit.learning.models import recompute_activations
-from afterwit.learning.rows import Row, token_ratio
-from afterwit.learning.score import response_logits
+from afterwit.learning.score import Row, response_logits, token_ratio
 from afterwit.packing.attention import unsupported_reason
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

@@ -22,12 +22,11 @@ import torch
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
-from afterwit.learning.distributed.joining import joined
+from afterwit.learning.distributed.group import joined
 from afterwit.learning.distributed.ranks import ALONE, Ranks
-from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import measure
-from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Row
+from afterwit.learning.policy import FrozenModels, Policy
+from afterwit.learning.score import Row
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
     from afterwit.learning.trainer import Trainer
-    from afterwit.publish.own_adapters import OwnAdapters
-    from afterwit.publish.publisher import Publisher
+    from afterwit.publish.publisher import OwnAdapters, Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
     from afterwit.verdict import Reads
@@ -379,8 +378,7 @@ def publishers_of(
 ) -> tuple[Publisher, OwnAdapters | None]:
     """The publish stage, which loads new versions into the engine and records what is served; and personal
     adapters, None if there are none."""
-    from afterwit.publish.own_adapters import OwnAdapters
-    from afterwit.publish.publisher import check_capable
+    from afterwit.publish.publisher import OwnAdapters, check_capable
 
     learner, personal = settings.learner, settings.learner.adapters != "shared"
     if learner.enabled:

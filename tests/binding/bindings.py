@@ -11,7 +11,7 @@ from typing import Any
 from afterwit.binding.bind import Binding
 from afterwit.binding.request import ClientSession, IncomingRequest, client_session_of, read_request
 from afterwit.dialects.chat import OPENAI_CHAT
-from afterwit.gateway.binder import bind_request, store_turn
+from afterwit.gateway.prepare import bind_request, store_turn
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import Store
 from afterwit.turn import Conversation, Kind, Message, ToolCall, call_id, turn_id

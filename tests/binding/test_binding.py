@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from afterwit.binding.next_state import added_messages
+from afterwit.binding.bind import added_messages
 from afterwit.lifecycle import Reason
 from afterwit.turn import Conversation, Kind, Message, call_id, turn_id
 from tests.binding.bindings import FINE, HELLO, HI, MORE, SURE, Memory, calls, says, talk, tree

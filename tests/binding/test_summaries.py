@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.binding.next_state import with_assistant_summaries
+from afterwit.binding.bind import with_assistant_summaries
 from tests.binding.bindings import HELLO, says
 
 SUMMARY = "A word is kept in note.txt.\nThe person wants a second one beneath it, and to see the file then."

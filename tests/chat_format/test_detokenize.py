@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterwit.chat_format.detokenize import Detokenizer, StopStrings
+from afterwit.chat_format.encode import Detokenizer, StopStrings
 from afterwit.chat_format.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.timing import check_linear

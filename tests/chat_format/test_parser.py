@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.chat_format.families import CONVENTIONS, HERMES, LLAMA, THINK
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.response import ParsedCall, ReasoningDelta, TextDelta
+from afterwit.dialects.dialect import ParsedCall, ReasoningDelta, TextDelta
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 

@@ -16,9 +16,16 @@ from hypothesis import strategies as st
 from afterwit.chat_format.arguments import JsonBeginning
 from afterwit.chat_format.families import CONVENTIONS, Convention
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.dialect import Dialect
+from afterwit.dialects.dialect import (
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    ParsedCall,
+    ResponseHead,
+    Usage,
+)
 from afterwit.dialects.request import ModelRequest
-from afterwit.dialects.response import CallDelta, ChoiceDelta, ChoiceEnd, ParsedCall, ResponseHead, Usage
 from afterwit.dialects.table import DIALECTS
 from afterwit.turn import Conversation, Finish, Message, Sampling, call_id
 from tests.chat_format.families.test_golden import TRANSCRIPTS, at, texts

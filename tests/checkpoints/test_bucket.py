@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.files import MODEL
+from afterwit.checkpoints.manifest import MODEL
 from afterwit.checkpoints.remote import Remote, VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken

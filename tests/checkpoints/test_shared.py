@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.ancestry import tainted
-from afterwit.checkpoints.files import MODEL, STATE
+from afterwit.checkpoints.manifest import MODEL, STATE
 from afterwit.checkpoints.remote import FolderRemote
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.ancestry import is_rung, learned, taken_back
-from afterwit.checkpoints.files import MODEL, STATE
+from afterwit.checkpoints.manifest import MODEL, STATE
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import AlreadyRunning, SettingError, VersionDamaged, VersionTaken

@@ -9,13 +9,12 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterwit.dialects import sse
 from afterwit.dialects.chat import OPENAI_CHAT
-from afterwit.dialects.dialect import Encoder
-from afterwit.dialects.request import Field, ModelRequest
-from afterwit.dialects.response import (
+from afterwit.dialects.dialect import (
     ChoiceDelta,
     ChoiceEnd,
+    Encoder,
+    Frame,
     ParsedCall,
     ReasoningDelta,
     ResponseEvent,
@@ -23,7 +22,9 @@ from afterwit.dialects.response import (
     TextDelta,
     TokenLogprob,
     Usage,
+    data_event,
 )
+from afterwit.dialects.request import Field, ModelRequest
 from afterwit.errors import RequestError
 from afterwit.turn import Conversation, Finish, Message, Sampling, call_id
 
@@ -150,7 +151,7 @@ def test_a_call_sends_its_id_once_and_its_arguments_in_pieces_with_the_index_alw
 @given(st.dictionaries(st.text(), st.text()))
 @example({"a": "\u2028", "\u2029": "\x85\u2028"})
 def test_an_event_is_one_line_whatever_is_said(data):
-    event = sse.event(data)
+    event = data_event(data)
     assert len(event.decode().splitlines()) == 2
     assert event.startswith(b"data: ")
     assert event.endswith(b"\n\n")
@@ -162,9 +163,9 @@ def test_an_event_is_one_line_whatever_is_said(data):
 @example("\u2028\x85", "", "")
 def test_a_frame_around_a_text_is_the_event_with_that_text(text, other, behind):
     def event(said: str) -> bytes:
-        return sse.event({"name": other, "delta": {"text": said}, "more": behind})
+        return data_event({"name": other, "delta": {"text": said}, "more": behind})
 
-    assert sse.Frame.of(event(""), "text").around(text) == event(text)
+    assert Frame.of(event(""), "text").around(text) == event(text)
 
 
 def test_errors_have_openais_form_and_its_names_of_the_fields():

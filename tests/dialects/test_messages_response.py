@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.dialects import sse
-from afterwit.dialects.dialect import Encoder
-from afterwit.dialects.messages import ANTHROPIC_MESSAGES
-from afterwit.dialects.request import ModelRequest
-from afterwit.dialects.response import (
+from afterwit.dialects.dialect import (
     ChoiceDelta,
     ChoiceEnd,
+    Encoder,
     ParsedCall,
     ReasoningDelta,
     ResponseEvent,
     ResponseHead,
     TextDelta,
     Usage,
+    named_event,
 )
+from afterwit.dialects.messages import ANTHROPIC_MESSAGES
+from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError
 from afterwit.turn import Conversation, Finish, Message, Sampling, turn_of_call
 
@@ -227,5 +227,5 @@ def test_a_prompt_that_does_not_fit_is_refused_in_the_words_that_clients_look_fo
 
 def test_a_fault_inside_a_stream_is_its_last_event():
     error = RequestError(500, "x", "No.")
-    assert encoder(stream=True).fail(error) == sse.named_event(ANTHROPIC_MESSAGES.error_body(error))
+    assert encoder(stream=True).fail(error) == named_event(ANTHROPIC_MESSAGES.error_body(error))
     assert json.loads(encoder(stream=False).fail(error)) == ANTHROPIC_MESSAGES.error_body(error)

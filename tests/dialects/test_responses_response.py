@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.dialects.dialect import Encoder
-from afterwit.dialects.request import ModelRequest
-from afterwit.dialects.response import (
+from afterwit.dialects.dialect import (
     ChoiceDelta,
     ChoiceEnd,
+    Encoder,
     ParsedCall,
     ReasoningDelta,
     ResponseEvent,
@@ -20,6 +19,7 @@ from afterwit.dialects.response import (
     TextDelta,
     Usage,
 )
+from afterwit.dialects.request import ModelRequest
 from afterwit.dialects.responses import OPENAI_RESPONSES
 from afterwit.turn import Conversation, Finish, Message, Sampling
 

@@ -20,7 +20,7 @@ import yaml
 from afterwit.cli.app import app
 from afterwit.config import ServeSettings, load
 from afterwit.engines.server.settings import VllmSettings
-from afterwit.engines.vllm.inspect import environment, flags
+from afterwit.engines.vllm.server import environment, flags
 from afterwit.running.serve import LEARNER_STOP_S
 from tests.docs.kubernetes import faults
 from tests.fakes.models import tiny_qwen3

@@ -16,8 +16,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from afterwit.engines.embedded import sample
-from afterwit.engines.embedded.sample import Draw, min_p, top_k, top_p
+from afterwit.engines.embedded.sequence import Draw, min_p, top_k, top_p
+from afterwit.engines.embedded.sequence import draw as draw_rows
 from afterwit.turn import Sampling
 
 VOCABULARY = 12
@@ -34,7 +34,7 @@ def one(uniform: float = 0.5, **fields) -> Draw:
 
 
 def draw(logits_BV: torch.Tensor, how: list[Draw]) -> tuple[list[int], list[float]]:
-    drawn = sample.draw(logits_BV, how)
+    drawn = draw_rows(logits_BV, how)
     return [row.id for row in drawn], [row.logprob for row in drawn]
 
 
@@ -162,11 +162,11 @@ def test_a_mask_leaves_its_own_row_the_allowed_ids_and_the_others_all() -> None:
 def test_alternatives_are_of_the_models_own_distribution_however_the_id_was_drawn() -> None:
     logits = logits_of(6)
     how = {"temperature": 0.3, "top_k": 1, "logit_bias": ((4, 100.0),), "top_logprobs": 3}
-    (drawn,) = sample.draw(logits, [one(**how)])
+    (drawn,) = draw_rows(logits, [one(**how)])
     own = logits[0].log_softmax(-1)
     assert drawn.id == 4
     assert drawn.top is not None
     assert drawn.top.sampled == pytest.approx(own[4].item())
     assert list(drawn.top.ids) == own.topk(3).indices.tolist()
     assert drawn.top.logprobs == pytest.approx(own.topk(3).values.tolist())
-    assert sample.draw(logits, [one()])[0].top is None
+    assert draw_rows(logits, [one()])[0].top is None

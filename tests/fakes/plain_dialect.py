@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.dialects.dialect import Dialect, Encoder, TokenCount
+from afterwit.dialects.dialect import (
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    Encoder,
+    ResponseHead,
+    TextDelta,
+    TokenCount,
+    Usage,
+)
 from afterwit.dialects.fields import as_object, as_text, flag, text
 from afterwit.dialects.request import Field, ModelRequest, RequestLimits
-from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
 from afterwit.errors import RequestError
 from afterwit.turn import Conversation, Message, Sampling
 

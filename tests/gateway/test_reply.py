@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.encode import Detokenizer
 from afterwit.chat_format.families import HERMES, LLAMA
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.response import ParsedCall, TextDelta
+from afterwit.dialects.dialect import ParsedCall, TextDelta
 from afterwit.engines.port import Step
 from afterwit.gateway.reply import Reply
 from afterwit.turn import Finish

@@ -23,8 +23,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.models import name_of
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Packing
-from afterwit.learning.score import probe, response_logits
+from afterwit.learning.score import Packing, probe, response_logits
 from afterwit.learning.settings import LearnerSettings, Precision
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

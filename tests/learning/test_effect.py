@@ -20,8 +20,7 @@ from afterwit.learning.metrics import (
     to_measure,
     work,
 )
-from afterwit.learning.rows import Row
-from afterwit.learning.score import response_logits
+from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings

@@ -9,9 +9,8 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
-from afterwit.learning.explain import Explained, explain
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.trainer import Trainer
+from afterwit.learning.trainer import Explained, Trainer, explain
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 from afterwit.verdict import JudgedTurn

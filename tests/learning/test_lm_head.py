@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreT
 
 from afterwit.chat_format.render import Renderer
 from afterwit.fused_head.head import HeadGradients
-from afterwit.learning.rows import Row
-from afterwit.learning.score import fused_head, head_of, response_logits, response_states, stream_states
+from afterwit.learning.score import Row, fused_head, head_of, response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.models import reweighted, tiny_llama
 from tests.fakes.renderers import renderer_of

@@ -11,7 +11,7 @@ from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import shares
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.metrics import FORWARD_AND_BACKWARD
-from afterwit.learning.rows import Packing, Row
+from afterwit.learning.score import Packing, Row
 from afterwit.learning.update import own_passes
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)

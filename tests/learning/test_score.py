@@ -6,8 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from afterwit.learning.models import load_model, recompute_activations
-from afterwit.learning.rows import Row
-from afterwit.learning.score import probe, response_logits, stream_logits
+from afterwit.learning.score import Row, probe, response_logits, stream_logits
 from tests.fakes.models import tiny_llama
 
 CPU = torch.device("cpu")

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from afterwit.checkpoints.files import INDEX, STATE, is_state
+from afterwit.checkpoints.manifest import INDEX, STATE, is_state
 from afterwit.errors import SettingError, VersionDamaged
-from afterwit.learning.distributed.state_files import read_state, write_state
+from afterwit.learning.distributed.sharded import read_state, write_state
 from afterwit.learning.models import load_model
 from tests.fakes.models import tiny_qwen3
 

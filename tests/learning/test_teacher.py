@@ -13,7 +13,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import SettingError
-from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.policy import FrozenModels
 from afterwit.learning.settings import NAMED_MODELS, LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import SUBSETS, ObjectiveSettings

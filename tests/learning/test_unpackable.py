@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Row
-from afterwit.learning.score import response_logits
+from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -14,8 +14,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.errors import UpdateRefused
 from afterwit.learning.batch import Item
 from afterwit.learning.metrics import is_fresh
-from afterwit.learning.rows import Row
-from afterwit.learning.score import response_logits
+from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective import evaluate

@@ -15,10 +15,9 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
-from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.models import FullWeights, Masters, load_model
 from afterwit.learning.phase import Phase
-from afterwit.learning.policy import Policy
+from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -11,8 +11,7 @@ import pytest
 
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError
-from afterwit.publish.own_adapters import OwnAdapters
-from afterwit.publish.publisher import Publisher
+from afterwit.publish.publisher import OwnAdapters, Publisher
 from afterwit.version import Origin, Probe, Version
 from tests.engines.server.pretend import until
 from tests.engines.talk import ask, say

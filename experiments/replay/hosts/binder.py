@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from afterwit.binding.request import client_session_of, read_request
 from afterwit.gateway.auth import Caller, Permission, scope_of
-from afterwit.gateway.binder import Bound, bind_request, store_turn
+from afterwit.gateway.prepare import Bound, bind_request, store_turn
 from afterwit.store import Record, Store
 from afterwit.turn import ENTROPY_BYTES, Conversation, Finish, Sampled, Sampling, Turn, turn_id
 from experiments.replay.hosts.port import Served, answered

@@ -9,12 +9,12 @@ from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded
-from afterwit.learning.health import FailureKind, failure_kind
 from afterwit.learning.models import copy_configuration, device_of, probe_of, without_dropout
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Row
 from afterwit.learning.samples import item_advantages, served_sample
+from afterwit.learning.score import Row
+from afterwit.learning.stage import FailureKind, failure_kind
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import UpdateState, losses, require_finite
 from afterwit.running.train import BatchSource, run

@@ -25,7 +25,7 @@ from afterwit.chat_format.families import (
     holds_unread_call,
     recipient,
 )
-from afterwit.dialects.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
+from afterwit.dialects.dialect import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 from afterwit.text import Code
 from afterwit.turn import MOST_CALLS, Message, ToolCall
 

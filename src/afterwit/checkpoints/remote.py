@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from afterwit.checkpoints.files import sync
+from afterwit.checkpoints.manifest import sync
 from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from afterwit.ranges import at_least
 

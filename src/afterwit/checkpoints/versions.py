@@ -22,7 +22,7 @@ from pathlib import Path
 
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.ancestry import outdated, tainted, turns_in
-from afterwit.checkpoints.files import (
+from afterwit.checkpoints.manifest import (
     digest_of,
     draft,
     exclusive,

@@ -13,8 +13,24 @@ from typing import Any
 
 import orjson
 
-from afterwit.dialects import sse
-from afterwit.dialects.dialect import Dialect, Encoder, JsonObject
+from afterwit.dialects.dialect import (
+    COMMENT,
+    EVENT_STREAM,
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    Encoder,
+    Frame,
+    JsonObject,
+    ReasoningDelta,
+    ResponseHead,
+    SentCalls,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+    data_event,
+    in_pieces,
+)
 from afterwit.dialects.fields import (
     Item,
     Tool,
@@ -43,17 +59,6 @@ from afterwit.dialects.request import (
     parse_form,
     parse_sampling,
     parse_template_args,
-)
-from afterwit.dialects.response import (
-    ChoiceDelta,
-    ChoiceEnd,
-    ReasoningDelta,
-    ResponseHead,
-    SentCalls,
-    TextDelta,
-    TokenLogprob,
-    Usage,
-    in_pieces,
 )
 from afterwit.errors import RequestError
 from afterwit.text import exact
@@ -256,8 +261,8 @@ def parse_top_logprobs(data: Mapping[str, Any]) -> int:
 class StreamEncoder:
     """Server-sent events, one chunk for each delta."""
 
-    content_type = sse.CONTENT_TYPE
-    heartbeat = sse.COMMENT
+    content_type = EVENT_STREAM
+    heartbeat = COMMENT
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._head = head
@@ -266,7 +271,7 @@ class StreamEncoder:
         self._begun = False
         self._calls: defaultdict[int, SentCalls] = defaultdict(SentCalls)
         """By choice."""
-        self._frames: dict[tuple[int, int], sse.Frame] = {}
+        self._frames: dict[tuple[int, int], Frame] = {}
         """Frames of chunks with content alone, by choice and version."""
 
     def begin(self, version: int) -> bytes:
@@ -281,7 +286,7 @@ class StreamEncoder:
             if type(event) is TextDelta:
                 frame = self._frames.get((choice, version))
                 if frame is None:
-                    frame = sse.Frame.of(self._chunk(version, choice, {"content": ""}), "content")
+                    frame = Frame.of(self._chunk(version, choice, {"content": ""}), "content")
                     self._frames[choice, version] = frame
                 return frame.around(event.text)
         sent = [b"" if self._begun else self.begin(version)]
@@ -311,10 +316,10 @@ class StreamEncoder:
     def end(self, usage: Usage, version: int) -> bytes:
         if not self._include_usage:
             return DONE
-        return sse.event(_response(self._head, _CHUNK, version, [], usage=_usage(usage))) + DONE
+        return data_event(_response(self._head, _CHUNK, version, [], usage=_usage(usage))) + DONE
 
     def fail(self, error: RequestError) -> bytes:
-        return sse.event(error_body(error))
+        return data_event(error_body(error))
 
     def _chunk(
         self,
@@ -332,7 +337,7 @@ class StreamEncoder:
             "finish_reason": finish,
         }
         usage = {"usage": None} if self._include_usage else {}  # only the last chunk has one
-        return sse.event(_response(self._head, _CHUNK, version, [changed], **usage))
+        return data_event(_response(self._head, _CHUNK, version, [changed], **usage))
 
 
 class WholeEncoder:

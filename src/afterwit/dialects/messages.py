@@ -11,8 +11,25 @@ from typing import Any
 
 import orjson
 
-from afterwit.dialects import sse
-from afterwit.dialects.dialect import Dialect, JsonObject, TokenCount
+from afterwit.dialects.dialect import (
+    EVENT_STREAM,
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    Frame,
+    JsonObject,
+    ParsedCall,
+    ReasoningDelta,
+    ResponseEvent,
+    ResponseHead,
+    SentCalls,
+    TextDelta,
+    TokenCount,
+    Usage,
+    in_pieces,
+    named_event,
+)
 from afterwit.dialects.fields import (
     Item,
     Tool,
@@ -39,19 +56,6 @@ from afterwit.dialects.request import (
     parse_schema,
     parse_template_args,
     unknown_form,
-)
-from afterwit.dialects.response import (
-    CallDelta,
-    ChoiceDelta,
-    ChoiceEnd,
-    ParsedCall,
-    ReasoningDelta,
-    ResponseEvent,
-    ResponseHead,
-    SentCalls,
-    TextDelta,
-    Usage,
-    in_pieces,
 )
 from afterwit.errors import RequestError
 from afterwit.text import without_halves
@@ -322,8 +326,8 @@ class MessageEncoder:
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._stream = request.stream
-        self.content_type = sse.CONTENT_TYPE if self._stream else "application/json"
-        self.heartbeat = sse.named_event(PING) if self._stream else b""
+        self.content_type = EVENT_STREAM if self._stream else "application/json"
+        self.heartbeat = named_event(PING) if self._stream else b""
         self._head = head
         self._show_reasoning = request.show_reasoning
         self._begun = False
@@ -334,7 +338,7 @@ class MessageEncoder:
         self._texts: list[str] = []
         """The text of the open block, if it is not streamed."""
         self._calls = SentCalls()
-        self._frames: dict[int, sse.Frame] = {}
+        self._frames: dict[int, Frame] = {}
         """Events that add text to a block, by their number of blocks."""
         self._stop: JsonObject = {}
         self._events: list[bytes] = []
@@ -346,7 +350,7 @@ class MessageEncoder:
             return b""
         stop = {"stop_reason": None, "stop_sequence": None}
         message = _message(self._head, [], stop, Usage(prompt=self._head.prompt_tokens, completion=0))
-        return sse.named_event({"type": "message_start", "message": message}) + sse.named_event(PING)
+        return named_event({"type": "message_start", "message": message}) + named_event(PING)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         grown_by = _GROWN_BY.get(self._open)
@@ -357,7 +361,7 @@ class MessageEncoder:
             frame = self._frames.get(len(self._blocks))
             if frame is None:
                 self._add(replace(event, text=""))
-                frame = self._frames[len(self._blocks)] = sse.Frame.of(self._sent(), self._open)
+                frame = self._frames[len(self._blocks)] = Frame.of(self._sent(), self._open)
             return frame.around(event.text)
         begun = b"" if self._begun else self.begin(delta.version)
         for event in delta.events:
@@ -380,10 +384,10 @@ class MessageEncoder:
         if not self._stream:
             return orjson.dumps(_message(self._head, self._blocks, self._stop, usage))
         delta = {"type": "message_delta", "delta": self._stop, "usage": _usage(usage)}
-        return sse.named_event(delta) + sse.named_event({"type": "message_stop"})
+        return named_event(delta) + named_event({"type": "message_stop"})
 
     def fail(self, error: RequestError) -> bytes:
-        return sse.named_event(error_body(error)) if self._stream else orjson.dumps(error_body(error))
+        return named_event(error_body(error)) if self._stream else orjson.dumps(error_body(error))
 
     def _add(self, event: ResponseEvent) -> None:
         """Add a response event. A call is a block of its own."""
@@ -437,7 +441,7 @@ class MessageEncoder:
     def _send(self, kind: str, **fields: JsonObject) -> None:
         if self._stream:
             event = {"type": kind, "index": len(self._blocks) - 1, **fields}
-            self._events.append(sse.named_event(event))
+            self._events.append(named_event(event))
 
     def _sent(self) -> bytes:
         events, self._events = self._events, []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from afterwit.dialects import chat, sse
+from afterwit.dialects import chat
 from afterwit.dialects.chat import (
     custom_arguments,
     logprob_objects,
@@ -22,13 +22,28 @@ from afterwit.dialects.chat import (
     text_of,
 )
 from afterwit.dialects.dialect import (
+    COMMENT,
+    EVENT_STREAM,
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
     Dialect,
     EarlierTurns,
+    Frame,
     JsonObject,
+    ParsedCall,
+    ReasoningDelta,
     References,
     ReferringParser,
+    ResponseEvent,
+    ResponseHead,
+    SentCalls,
     StoredResponses,
+    TextDelta,
     TokenCount,
+    TokenLogprob,
+    Usage,
+    named_event,
 )
 from afterwit.dialects.fields import (
     Item,
@@ -53,19 +68,6 @@ from afterwit.dialects.request import (
     parse_form,
     parse_sampling,
     parse_template_args,
-)
-from afterwit.dialects.response import (
-    CallDelta,
-    ChoiceDelta,
-    ChoiceEnd,
-    ParsedCall,
-    ReasoningDelta,
-    ResponseEvent,
-    ResponseHead,
-    SentCalls,
-    TextDelta,
-    TokenLogprob,
-    Usage,
 )
 from afterwit.errors import RequestError
 from afterwit.turn import (
@@ -441,8 +443,8 @@ class ResponseEncoder:
         self, turn: str, created: int, model: str, echoed: Mapping[str, Any], *, stream: bool
     ) -> None:
         """`created`: whole seconds since the epoch. `echoed`: the fields of the request that it repeats."""
-        self.content_type = sse.CONTENT_TYPE if stream else "application/json"
-        self.heartbeat = sse.COMMENT if stream else b""
+        self.content_type = EVENT_STREAM if stream else "application/json"
+        self.heartbeat = COMMENT if stream else b""
         self._turn, self._created, self._model, self._echoed = turn, created, model, echoed
         self._stream = stream
         self._number = 0
@@ -460,7 +462,7 @@ class ResponseEncoder:
         self._logprobs: list[TokenLogprob] = []
         """That item as it began, and its text or arguments and log-probs so far."""
         self._calls = SentCalls()
-        self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
+        self._frames: dict[int, tuple[bytes, Frame]] = {}
         """Events that add text to an item, by its index: the bytes before the number, and around the text."""
         self._finish = Finish.STOP
         self._ended: float | None = None
@@ -569,9 +571,9 @@ class ResponseEncoder:
         found = self._frames.get(len(self._items))
         if found is None:
             self._send_part(form, f"{form.text_event}.delta", delta="", **_tokens(form, ()))
-            whole = sse.Frame.of(self._sent(), "delta")
+            whole = Frame.of(self._sent(), "delta")
             before, key, after = whole.before.partition(b'"sequence_number":')
-            found = before + key, sse.Frame(after.removeprefix(b"0"), whole.after)
+            found = before + key, Frame(after.removeprefix(b"0"), whole.after)
             self._frames[len(self._items)] = found
         self._number = number + 1
         return found[0] + b"%d" % number + found[1].around(text)
@@ -614,7 +616,7 @@ class ResponseEncoder:
 
     def _send(self, kind: str, **fields: Any) -> None:
         if self._stream:
-            self._events.append(sse.named_event({"type": kind, "sequence_number": self._number, **fields}))
+            self._events.append(named_event({"type": kind, "sequence_number": self._number, **fields}))
             self._number += 1
 
     def _sent(self) -> bytes:

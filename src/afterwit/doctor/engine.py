@@ -24,8 +24,7 @@ from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Row
-from afterwit.learning.score import probe, response_logits
+from afterwit.learning.score import Row, probe, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Message, Sampling

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit import build
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.remote import Remote
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings

@@ -73,8 +73,8 @@ def engine_section() -> Any:
 
 
 def _launch(folder: Path, settings: VllmSettings | SglangSettings, **at: Any) -> ServerCommand:
-    from afterwit.engines.sglang import inspect as sglang
-    from afterwit.engines.vllm import inspect as vllm
+    from afterwit.engines.sglang import server as sglang
+    from afterwit.engines.vllm import server as vllm
 
     if isinstance(settings, VllmSettings):
         return vllm.command(folder, settings, **at)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.chat_format.folder import end_ids
-from afterwit.checkpoints.files import STATE
+from afterwit.checkpoints.manifest import STATE
 from afterwit.engines.port import Facts
 from afterwit.errors import EngineError, SettingError
 

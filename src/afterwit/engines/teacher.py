@@ -10,8 +10,8 @@ from pathlib import Path
 
 from afterwit.engines.server.client import ServerClient, answered, gathered, noticing_death
 from afterwit.engines.server.inspect import Fit
-from afterwit.engines.sglang import inspect as sglang
-from afterwit.engines.vllm import inspect as vllm
+from afterwit.engines.sglang import server as sglang
+from afterwit.engines.vllm import server as vllm
 from afterwit.errors import EngineError, SettingError
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import Ids, TeacherScores

@@ -15,9 +15,8 @@ from typing import NamedTuple, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from afterwit.chat_format.render import Renderer
-from afterwit.dialects.dialect import Dialect
+from afterwit.dialects.dialect import Dialect, Usage
 from afterwit.dialects.request import RequestLimits
-from afterwit.dialects.response import Usage
 from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable

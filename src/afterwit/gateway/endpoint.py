@@ -24,10 +24,16 @@ from afterwit.dialects.fields import omitted_kind
 from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
-from afterwit.gateway.binder import bind_request
 from afterwit.gateway.context import CALLER, HEADERS, STORE_WITHIN_S, Gateway
 from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
-from afterwit.gateway.prepare import PreparedRequest, check_model, check_request, count_tokens, prepare
+from afterwit.gateway.prepare import (
+    PreparedRequest,
+    bind_request,
+    check_model,
+    check_request,
+    count_tokens,
+    prepare,
+)
 from afterwit.gateway.respond import RunningResponse
 from afterwit.store import Store
 from afterwit.tracking.traces import span

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
 
-from afterwit.chat_format.detokenize import Detokenizer, StopStrings
+from afterwit.chat_format.encode import Detokenizer, StopStrings
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
+from afterwit.dialects.dialect import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
 from afterwit.dialects.request import ModelRequest
-from afterwit.dialects.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.gateway.prepare import Prompt, prepare
 from afterwit.turn import Basis, Conversation, Finish, Message, Sampled, Sampling

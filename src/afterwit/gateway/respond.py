@@ -15,17 +15,23 @@ from typing import Any
 
 from starlette.types import Send
 
-from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.encode import Detokenizer
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.dialect import Dialect, Encoder
+from afterwit.dialects.dialect import (
+    ChoiceDelta,
+    ChoiceEnd,
+    Dialect,
+    Encoder,
+    ResponseEvent,
+    ResponseHead,
+    Usage,
+)
 from afterwit.dialects.request import Field
-from afterwit.dialects.response import ChoiceDelta, ChoiceEnd, ResponseEvent, ResponseHead, Usage
 from afterwit.engines.port import Generate
 from afterwit.errors import ContextExceeded, EngineError, EngineUnavailable, RequestError, RequestRefused
-from afterwit.gateway.binder import Bound, store_turn
 from afterwit.gateway.context import Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
-from afterwit.gateway.prepare import PreparedRequest
+from afterwit.gateway.prepare import Bound, PreparedRequest, store_turn
 from afterwit.gateway.reply import Reply
 from afterwit.store import Store
 from afterwit.turn import Finish, Kind, Sampling, Turn, call_id

@@ -20,9 +20,8 @@ from typing import BinaryIO, NamedTuple
 
 from afterwit import __version__
 from afterwit.build import store_at, versions_of
-from afterwit.checkpoints.files import first_damaged, hashes_of, held, is_state
 from afterwit.checkpoints.manifest import NAME as MANIFEST
-from afterwit.checkpoints.manifest import names_file, parsed
+from afterwit.checkpoints.manifest import first_damaged, hashes_of, held, is_state, names_file, parsed
 from afterwit.checkpoints.rollback import link
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import section_of_home

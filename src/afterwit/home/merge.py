@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from afterwit.checkpoints.files import MODEL
+from afterwit.checkpoints.manifest import MODEL
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError

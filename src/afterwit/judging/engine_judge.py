@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from afterwit.chat_format.detokenize import Detokenizer
+from afterwit.chat_format.encode import Detokenizer
 from afterwit.chat_format.families import THINK
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer

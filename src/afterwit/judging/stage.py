@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from afterwit.binding.next_state import with_assistant_summaries
+from afterwit.binding.bind import with_assistant_summaries
 from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, StoreUnavailable
 from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_INVALID, agreement

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
-from afterwit.learning.rows import Row
+from afterwit.learning.score import Row
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow

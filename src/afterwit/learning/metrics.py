@@ -16,8 +16,7 @@ from afterwit.judging.hinted_prompts import Rendering
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, Ranks, streamed
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Packing, Row, token_ratio
-from afterwit.learning.score import response_logits, stream_logits, stream_states
+from afterwit.learning.score import Packing, Row, response_logits, stream_logits, stream_states, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.terms import advantages

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterwit.checkpoints.ancestry import Step
-from afterwit.checkpoints.files import is_state
+from afterwit.checkpoints.manifest import is_state
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.distributed.orders import load, probed, updated, write
 from afterwit.learning.distributed.ranks import Ranks
-from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.phase import Progress
-from afterwit.learning.policy import Policy
+from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn

@@ -15,8 +15,7 @@ from afterwit.fused_head.score import score_states
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks, streamed
 from afterwit.learning.policy import Policy
-from afterwit.learning.rows import NEVER, Row
-from afterwit.learning.score import stream_logits, stream_states
+from afterwit.learning.score import NEVER, Row, stream_logits, stream_states
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
 from afterwit.objective.settings import ObjectiveSettings, Rewarded

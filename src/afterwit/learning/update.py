@@ -24,14 +24,22 @@ from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
-from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.metrics import figures, work
 from afterwit.learning.models import clip_gradients
 from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.policy import Policy
-from afterwit.learning.rows import NEVER, MicroBatch, Packing, Row
+from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.samples import samples_of
-from afterwit.learning.score import head_of, response_logits, response_states, stream_logits, stream_states
+from afterwit.learning.score import (
+    NEVER,
+    MicroBatch,
+    Packing,
+    Row,
+    head_of,
+    response_logits,
+    response_states,
+    stream_logits,
+    stream_states,
+)
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Denominators, Sample, denominators

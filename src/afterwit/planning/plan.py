@@ -10,7 +10,7 @@ from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.teacher import require_servable
-from afterwit.engines.vllm.inspect import ADAPTERS
+from afterwit.engines.vllm.server import ADAPTERS
 from afterwit.errors import SettingError
 from afterwit.learning.settings import SERVER
 from afterwit.planning.gpus import CPU, Gpu

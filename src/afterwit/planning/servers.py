@@ -13,7 +13,7 @@ from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import ServerSettings, VllmSettings
 from afterwit.engines.teacher import teacher_top_k
-from afterwit.engines.vllm.inspect import QUIET, SAMPLES
+from afterwit.engines.vllm.server import QUIET, SAMPLES
 from afterwit.errors import SettingError
 from afterwit.planning.gpus import CPU, Gpu, visible
 from afterwit.planning.memory import KEYS_VALUES, SPARE, WIDTHS, Model

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.build import store_of_home
-from afterwit.checkpoints.files import held
+from afterwit.checkpoints.manifest import held
 from afterwit.config import load
 from afterwit.home.home import VERSIONS
 from afterwit.learning.schedule import (

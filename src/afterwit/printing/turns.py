@@ -23,7 +23,7 @@ from afterwit.turn import ImportedTurn, Kind, Message, Turn, one_line, turn_of_r
 from afterwit.verdict import JudgedTurn, Verdict
 
 if TYPE_CHECKING:
-    from afterwit.learning.explain import Advantage
+    from afterwit.learning.trainer import Advantage
 
 LAST = "last"
 ID_CHARS = 12
@@ -275,7 +275,7 @@ def _taught(
     from afterwit.build import trainer_of
     from afterwit.chat_format.render import Renderer
     from afterwit.home.model import model_folder
-    from afterwit.learning.explain import Explained, explain
+    from afterwit.learning.trainer import Explained, explain
 
     folder = model_folder(settings.model, home)
     sample = JudgedTurn(

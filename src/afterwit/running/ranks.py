@@ -116,7 +116,7 @@ def member(
         return
     from afterwit.chat_format.render import tokenizer_hash
     from afterwit.engines.model_files import fingerprint
-    from afterwit.learning.distributed.joining import agreed, joined, placed_settings
+    from afterwit.learning.distributed.group import agreed, joined, placed_settings
 
     learner = placed_settings(settings.learner, placed)
     with joined(learner) as group:

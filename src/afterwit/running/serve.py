@@ -23,7 +23,7 @@ from rich.text import Text
 
 from afterwit import build
 from afterwit.chat_format.render import Renderer
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import require

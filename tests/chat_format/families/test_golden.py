@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, THINK, Convention, Thought, convention_of
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
+from afterwit.dialects.dialect import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 from afterwit.turn import MOST_CALLS, call_id
 from tests.chat_format.families.transcripts import GOLDEN, TOOLS, Transcript, golden, transcripts
 

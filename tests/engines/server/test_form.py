@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.engines.port import Constraint, TopLogprobs
-from afterwit.engines.server.response import BARRED, ServedResponse, begins_json
-from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk
+from afterwit.engines.server.server import (
+    BARRED,
+    CUT,
+    SampleRequest,
+    ServedResponse,
+    StreamChunk,
+    begins_json,
+)
 from afterwit.errors import RequestRefused
 from tests.engines.server.pretend import FACTS
 from tests.engines.talk import ask

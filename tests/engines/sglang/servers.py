@@ -9,7 +9,7 @@ from pathlib import Path
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import SglangSettings, Swap
-from afterwit.engines.sglang.inspect import flags
+from afterwit.engines.sglang.server import flags
 from tests.servers.server import Launch, Servers
 
 RANK = 16

@@ -9,8 +9,7 @@ import pytest
 from afterwit.engines.server.client import ServerClient, answered
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.server.settings import Swap
-from afterwit.engines.sglang.inspect import inspect
-from afterwit.engines.sglang.server import SglangServer, Traits
+from afterwit.engines.sglang.server import SglangServer, Traits, inspect
 from afterwit.errors import SettingError
 from afterwit.turn import Basis
 from tests.engines.sglang.recorded import MODULES, Recorded, listening

@@ -11,7 +11,7 @@ import pytest
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.inspect import environment, flags
+from afterwit.engines.vllm.server import environment, flags
 from tests.servers.server import Launch, Server, Servers
 
 RANK = 16

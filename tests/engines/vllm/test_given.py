@@ -13,8 +13,7 @@ import pytest
 
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.vllm import server as rows
-from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.server import CALL, next_logprobs
+from afterwit.engines.vllm.server import CALL, inspect, next_logprobs
 from tests.engines.vllm.recorded import Recorded, listening
 
 IDS = (5, 6, 7, 8, 9)

@@ -128,7 +128,7 @@ async def test_how_wide_rows_of_the_teacher_may_be_is_what_the_server_allows(
 
 async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "adapters") -> Capabilities:
     from afterwit.engines.server.client import ServerClient
-    from afterwit.engines.vllm.inspect import inspect
+    from afterwit.engines.vllm.server import inspect
 
     recorded.raw = raw
     async with listening(recorded) as url:

@@ -16,7 +16,7 @@ import torch
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine, Weights
 from afterwit.engines.server.settings import Swap, VllmSettings
-from afterwit.engines.vllm.inspect import environment, flags
+from afterwit.engines.vllm.server import environment, flags
 from afterwit.errors import EngineError, SettingError
 from afterwit.turn import Basis
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load

@@ -15,8 +15,7 @@ import pytest
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import CUT, SampleRequest, StreamChunk, joined
-from afterwit.engines.vllm.inspect import inspect
-from afterwit.engines.vllm.server import GENERATE, VllmServer, prompt_logprobs
+from afterwit.engines.vllm.server import GENERATE, VllmServer, inspect, prompt_logprobs
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import Sampling
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening

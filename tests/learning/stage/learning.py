@@ -17,7 +17,7 @@ from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.claims import STAGE
 from afterwit.learning.distributed import Placed
-from afterwit.learning.distributed.joining import joined, placed_settings
+from afterwit.learning.distributed.group import joined, placed_settings
 from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.phase import Phase
 from afterwit.learning.settings import LearnerSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.learning.distributed.state_files import read_state
+from afterwit.learning.distributed.sharded import read_state
 from afterwit.learning.models import load_model
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn

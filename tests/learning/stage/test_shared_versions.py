@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.checkpoints.files import STATE
+from afterwit.checkpoints.manifest import STATE
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.phase import Phase

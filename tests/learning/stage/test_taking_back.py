@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.checkpoints.ancestry import Step
-from afterwit.checkpoints.files import MODEL
+from afterwit.checkpoints.manifest import MODEL
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError

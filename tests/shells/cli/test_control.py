@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app
 from afterwit.errors import SettingError
 from afterwit.learning.settings import LearnerSettings
@@ -67,7 +67,7 @@ def test_who_runs_over_the_home_is_found_by_its_locks(home: Path, say: Callable[
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from afterwit.checkpoints.files import exclusive\n"
+            "import sys; from pathlib import Path; from afterwit.checkpoints.manifest import exclusive\n"
             f"with exclusive(Path({str(home)!r}) / '.gateway.lock', purpose='x', wait=False):\n"
             "    print('held', flush=True); sys.stdin.read()",
         ],

@@ -11,7 +11,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.doctor import mathematics
 from afterwit.doctor.finding import Finding
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.policy import FrozenModels
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective import ObjectiveSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor import machine

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.build import store_of_home, versions_of
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.cli.app import app

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
-from afterwit.checkpoints.files import exclusive
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app
 from afterwit.errors import AlreadyRunning, SettingError, StoreError
 from afterwit.home.backup import copy_store

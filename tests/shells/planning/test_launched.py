@@ -18,8 +18,8 @@ from afterwit.config import Settings, load
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.sglang.inspect import inspect as inspect_sglang
-from afterwit.engines.vllm.inspect import inspect as inspect_vllm
+from afterwit.engines.sglang.server import inspect as inspect_sglang
+from afterwit.engines.vllm.server import inspect as inspect_vllm
 from afterwit.errors import SettingError
 from afterwit.planning.gpus import CPU, Gpu, named_gpus
 from afterwit.planning.memory import SPARE

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from afterwit.errors import SettingError
-from afterwit.learning.frozen import Ema
 from afterwit.learning.models import Adapter, FullWeights, adamw, moments
+from afterwit.learning.policy import Ema
 from afterwit.learning.settings import LearnerSettings
 from afterwit.planning.memory import (
     ModelShape,

@@ -19,7 +19,7 @@ import pytest
 from afterwit.build import versions_of
 from afterwit.errors import SettingError
 from afterwit.learning.distributed import Placed
-from afterwit.learning.distributed.joining import placed_settings
+from afterwit.learning.distributed.group import placed_settings
 from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.running.ranks import KILLED, launch, member, refuse_torchrun
 from tests.engines.vllm.recorded import listening
@@ -224,7 +224,7 @@ def test_machines_that_differ_are_refused_by_all(model: Path, tmp_path: Path, di
     other = others[differs]() if differs in others else model
     settings = [{"lr": 1e-3}, {"lr": 2e-3 if differs == "setting" else 1e-3}]
     context = get_context("forkserver")
-    context.set_forkserver_preload(["afterwit.learning.distributed.joining"])
+    context.set_forkserver_preload(["afterwit.learning.distributed.group"])
     found = several(context, 2, meet, [model, other], tmp_path, settings)
     if differs == "nothing":
         assert found == [None, None]

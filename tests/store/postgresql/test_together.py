@@ -15,7 +15,7 @@ import pytest
 
 from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
-from afterwit.gateway.binder import bind_request, store_turn
+from afterwit.gateway.prepare import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
 from afterwit.store import AsyncStore, Store
 from afterwit.store.postgresql import PostgresqlStore, number_of

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from afterwit.learning.rows import Row
+from afterwit.learning.score import Row
 from afterwit.objective.logprobs import top_k
 from afterwit.teacher import Ids, TeacherScores
 from afterwit_hosts.slime import data

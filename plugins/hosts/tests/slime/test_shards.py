@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.teacher import given_ids
-from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.policy import FrozenModels
 from afterwit.learning.update import accumulate, update_state
 from afterwit.objective import logprobs
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, PLAIN, made

@@ -19,7 +19,7 @@ from afterwit.cli.app import main
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.model_files import fingerprint
-from afterwit.learning.distributed.state_files import read_state
+from afterwit.learning.distributed.sharded import read_state
 from afterwit.learning.models import load_model
 from afterwit.lifecycle import State
 from afterwit.objective.settings import ObjectiveSettings

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from afterwit.engines.embedded.cache import PrefixCache, budget_of
+from afterwit.engines.embedded.forward import score_rows
 from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.load import (
     Staged,
@@ -34,7 +35,6 @@ from afterwit.engines.embedded.load import (
     refusal,
 )
 from afterwit.engines.embedded.runner import BACKGROUND_EVERY, IN_PLACE, ModelRunner, PrefillBudget
-from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.model_files import facts_of

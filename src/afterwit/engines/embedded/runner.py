@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.sample import Draw, Drawn, draw
-from afterwit.engines.embedded.sequence import ResponseSequence, Served
+from afterwit.engines.embedded.sequence import Draw, Drawn, ResponseSequence, Served, draw
 from afterwit.errors import EngineError
 from afterwit.packing.pack import shared
 from afterwit.turn import SHARED

@@ -36,10 +36,10 @@ from afterwit.engines.port import (
 from afterwit.engines.server.client import ServerClient, answered
 from afterwit.engines.server.inspect import dtype_of, vocabulary_of
 from afterwit.engines.server.replica import Loaded, Replica
-from afterwit.engines.server.response import ServedResponse
+from afterwit.engines.server.server import ServedResponse
 from afterwit.engines.server.settings import SglangSettings, Swap, VllmSettings
-from afterwit.engines.sglang import inspect as sglang
-from afterwit.engines.vllm import inspect as vllm
+from afterwit.engines.sglang import server as sglang
+from afterwit.engines.vllm import server as vllm
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
 from afterwit.turn import SHARED
 

@@ -23,8 +23,7 @@ from afterwit.agreement import gap, most, share
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, noticing_death
-from afterwit.engines.server.response import ServedResponse
-from afterwit.engines.server.server import CUT, Server
+from afterwit.engines.server.server import CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.turn import SHARED
 

@@ -1,14 +1,32 @@
-"""The protocol of a model server. `ServerEngine` makes an engine of anything that implements it."""
+"""The protocol of a model server, and a response that grows on one. No I/O.
+
+`ServerEngine` makes an engine of anything that implements the protocol. A server constrains an answer as a
+whole or not at all: a response with a constraint is requested in parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-from afterwit.engines.port import TopLogprobs
-from afterwit.errors import RequestRefused
+import jsonschema_rs
+
+from afterwit.engines.port import (
+    LONGEST_MARK,
+    MOST_SPACES,
+    OPTIONS,
+    Facts,
+    Generate,
+    Step,
+    TopLogprobs,
+    guided_schema,
+)
+from afterwit.errors import EngineError, RequestRefused
 from afterwit.turn import Sampling
 
 CUT = "cut"
@@ -170,3 +188,194 @@ class ServerCommand:
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+SEEDS = 2**31
+"""Servers accept 32 bits with a sign, or more."""
+BARRED = -100.0
+LITERALS = ("true", "false", "null")
+
+TextOf = Callable[[Sequence[int]], str]
+
+
+class _State(Enum):
+    FREE = auto()
+    REASONING = auto()
+    """Free until the reasoning ends. End ids are barred: no JSON would follow."""
+    START = auto()
+    """Free for a look: after a marker the response goes on freely, anything else is dropped for JSON."""
+    JSON = auto()
+    """Constrained to the schema, and held back until it is whole: a server cannot continue JSON."""
+
+
+class ServedResponse:
+    """A request and its response so far.
+
+    After an interruption the ids so far become part of the prompt, as do forced ones. Penalties then no
+    longer count those ids, and a seed draws other ids than it would have.
+    """
+
+    def __init__(self, request: Generate, facts: Facts, text_of: TextOf) -> None:
+        """The request fits the model. RequestRefused for a constraint that is not a JSON schema."""
+        sampling, constraint = request.sampling, request.constraint
+        self._request, self._facts, self._text_of = request, facts, text_of
+        self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
+        self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
+        self._ids: list[int] = []
+        self._cached = False
+        """Whether a step counted the cached tokens of the prompt."""
+        self._held = NOTHING
+        """Sampled ids that are not part of the response yet."""
+        self.turns = False
+        """The rest needs a new request, because a part with another constraint begins."""
+        self._state = _State.FREE
+        if constraint is None:
+            return
+        schema = guided_schema(constraint.schema, lenient=constraint.lenient)
+        try:
+            jsonschema_rs.meta.validate({name: each for name, each in schema.items() if name != OPTIONS})
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            raise schema_refused(str(getattr(error, "message", error))) from error
+        self._schema = json.dumps(schema)
+        openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
+        self._marks = [(begin, end) for begin, end in openings if begin and not begins_json(begin)]
+        """Texts that the response may begin with, and the end of the reasoning that each opens; "": it is
+        free."""
+        self._reasoned: tuple[int, ...] = ()
+        self._end = constraint.starts_after
+        """Of the reasoning."""
+        self._state = _State.REASONING if self._end else self._start()
+
+    def forced(self, version: int) -> Step | None:
+        """The forced ids, cut at an end id or at the limit; None if the response has begun.
+
+        Their log-prob is 0: no other id was possible.
+        """
+        ids = () if self._ids else self._request.forced_prefix[: self._limit]
+        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
+        if end is not None:
+            ids = ids[: end + 1]
+        if not ids:
+            return None
+        ended = "stop" if end is not None else "length" if len(ids) == self._limit else None
+        return self._step(StreamChunk(ids=ids, logprobs=(0.0,) * len(ids), ended=ended), version, forced=True)
+
+    def rest(self, weights: str | None) -> SampleRequest:
+        """The request for the rest, or for its next part."""
+        self.turns, self._held = False, NOTHING
+        request, sampling = self._request, self._request.sampling
+        seed = None if sampling.seed is None else (sampling.seed + len(self._ids)) % SEEDS
+        sampling = replace(sampling, max_tokens=self._limit - len(self._ids), seed=seed)
+        if self._state is _State.REASONING:
+            bars = tuple((token, BARRED) for token in sorted(self._facts.end_ids))
+            sampling = replace(sampling, logit_bias=(*sampling.logit_bias, *bars))
+        return SampleRequest(
+            prompt_ids=(*request.prompt_ids, *self._ids),
+            sampling=sampling,
+            end_ids=self._ends,
+            weights=weights,
+            background=request.background,
+            schema=self._schema if self._state is _State.JSON else None,
+            top=request.top_logprobs,
+        )
+
+    def take(self, chunk: StreamChunk, version: int) -> Step | None:
+        """The step of a chunk that `version` sampled; None if it adds nothing and ends nothing. `turns` may
+        change.
+
+        Raises EngineError for a chunk that no model can have sampled: it would be recorded, and trained on.
+        """
+        self._check(chunk)
+        forced = self._state is _State.JSON
+        match self._state:
+            case _State.REASONING:
+                chunk = self._reason(chunk)
+            case _State.START:
+                chunk = self._look(chunk)
+            case _State.JSON:
+                self._held += chunk
+                chunk = self._held if chunk.ended in ("stop", "length") else NOTHING
+        ended = chunk.ended if chunk.ended != CUT else None
+        if ended is None and len(self._ids) + len(chunk.ids) >= self._limit:
+            ended = "length"
+        if not chunk.ids and ended is None:
+            return None
+        return self._step(replace(chunk, ended=ended), version, forced=forced)
+
+    def _step(self, chunk: StreamChunk, version: int, *, forced: bool) -> Step:
+        cached = None if self._cached else chunk.cached
+        self._cached = self._cached or cached is not None
+        self._ids.extend(chunk.ids)
+        return Step(
+            ids=chunk.ids,
+            logprobs=chunk.logprobs,
+            versions=(version,) * len(chunk.ids),
+            forced=(forced,) * len(chunk.ids),
+            top_logprobs=tuple(map(_possible, chunk.tops)),
+            cache_version=version,
+            cached=cached,
+            ended=chunk.ended,
+        )
+
+    def _check(self, chunk: StreamChunk) -> None:
+        ids, logprobs = chunk.ids, chunk.logprobs
+        left = self._limit - len(self._ids) - len(self._held.ids)
+        if not len(ids) == len(logprobs) <= left:
+            counts = f"{len(ids)} ids and {len(logprobs)} log-probs where {left} were left to sample"
+            raise EngineError(f"the server answered {counts}")
+        if not all(type(token) is int and 0 <= token < self._facts.vocabulary for token in ids):
+            raise EngineError("the server answered ids that the model does not have")
+        if not all(isinstance(logprob, int | float) and isfinite(logprob) for logprob in logprobs):
+            raise EngineError("the server answered log-probs that are not finite numbers")
+        if len(chunk.tops) != (0 if self._request.top_logprobs is None else len(ids)):
+            raise EngineError(f"the server answered alternatives of {len(chunk.tops)} of {len(ids)} ids")
+
+    def _start(self) -> _State:
+        return _State.START if self._marks else _State.JSON
+
+    def _reason(self, chunk: StreamChunk) -> StreamChunk:
+        """The ids up to the end of the reasoning."""
+        for count, token in enumerate(chunk.ids, 1):
+            self._reasoned = (*self._reasoned, token)[-LONGEST_MARK:]
+            if self._end in self._text_of(self._reasoned):
+                self._marks = [(begin, end) for begin, end in self._marks if not end]
+                self._state, self.turns = self._start(), True
+                return replace(chunk.first(count), ended=None)
+        return chunk
+
+    def _look(self, chunk: StreamChunk) -> StreamChunk:
+        """All ids so far, once they are a marker."""
+        before, self._held = len(self._held.ids), self._held + chunk
+        for count in range(before + 1, len(self._held.ids) + 1):
+            text = self._text_of(self._held.ids[:count]).lstrip()
+            found = next((end for begin, end in self._marks if text.startswith(begin)), None)
+            if found == "":
+                held, self._held, self._state = self._held, NOTHING, _State.FREE
+                return held
+            if found is not None:
+                self._state, self._end, self._reasoned, self.turns = _State.REASONING, found, (), True
+                return replace(self._held.first(count), ended=None)
+            possible = any(begin.startswith(text) for begin, _ in self._marks)
+            if not possible or (not text and count > MOST_SPACES):
+                return self._drop()
+        return self._drop() if chunk.ended else NOTHING
+
+    def _drop(self) -> StreamChunk:
+        self._state, self._held, self.turns = _State.JSON, NOTHING, True
+        return NOTHING
+
+
+def _possible(top: TopLogprobs) -> TopLogprobs:
+    """Without alternatives that truncation ruled out."""
+    likely = sum(value > -inf for value in top.logprobs)
+    return TopLogprobs(top.sampled, top.ids[:likely], top.logprobs[:likely])
+
+
+def begins_json(mark: str) -> bool:
+    """Whether JSON may begin like a marker, which then proves nothing about what follows."""
+    mark = mark.lstrip()
+    if mark.startswith("["):
+        rest = mark[1:].lstrip()
+        return not rest or rest.startswith("]") or begins_json(rest)
+    literal = any(mark.startswith(word) or word.startswith(mark) for word in LITERALS)
+    return literal or mark[0] in '{"-0123456789'

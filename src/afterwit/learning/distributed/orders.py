@@ -15,13 +15,11 @@ from transformers import PreTrainedModel
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
-from afterwit.learning.distributed.sharded import Sharded
-from afterwit.learning.distributed.state_files import write_state
-from afterwit.learning.frozen import FrozenModels
+from afterwit.learning.distributed.sharded import Sharded, write_state
 from afterwit.learning.metrics import item_logprobs, measure
 from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.policy import Policy, Trained
+from afterwit.learning.policy import FrozenModels, Policy, Trained
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import Epoch, UpdateState, update

@@ -12,8 +12,7 @@ from transformers import PreTrainedModel
 
 from afterwit.learning.models import Masters
 from afterwit.learning.phase import Phase, Progress
-from afterwit.learning.rows import Packing, Row
-from afterwit.learning.score import response_states
+from afterwit.learning.score import Packing, Row, response_states
 
 T = TypeVar("T")
 
