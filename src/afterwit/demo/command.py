@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
 from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
-from afterwit.running.up import engine_process
+from afterwit.running.up import engine_process, guarded
 
 HELD_OUT = 100
 MEASURED = (12, 36, 96, 200, 350, 500)
@@ -59,14 +60,15 @@ def run(
     chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
     _write_home(home, chosen, console)
     announce(console, chosen, title=recipe or "")
-    server = None
-    if isinstance(chosen.settings.engine, ServerSettings) and not (direct or {}).get("engine.url"):
-        console.print(f"starting a {chosen.settings.engine.kind} server; its log is in {home}")
-        server = engine_process(chosen.settings, home)
+    settings, server = chosen.settings, None
+    if isinstance(settings.engine, ServerSettings) and not (direct or {}).get("engine.url"):
+        console.print(f"starting a {settings.engine.kind} server; its log is in {home}")
+        settings = guarded(settings, home, os.environ)
+        server = engine_process(settings, home)
     kept = f"stopped before the report; look at what it did: `afterwit turns --home {home}`"
     end_at_signals(kept, () if server is None else (server,))
     rules = played_in.judge if chosen.judge == "rules" else None
-    with live(chosen.settings, home, rules=rules, server=server) as system:
+    with live(settings, home, rules=rules, server=server) as system:
         console.print(Text.assemble("watch it at ", (str(system.runtime.page), "bold")), soft_wrap=True)
         with Display(console, interactions) as display:
             played = Run(

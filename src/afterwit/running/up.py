@@ -27,8 +27,10 @@ from afterwit.running.serve import STAGES
 SERVER = {"engine": {"kind": "vllm"}}
 """The server that `afterwit up` starts unless the settings name another kind."""
 
-KEY = "VLLM_API_KEY"
-"""The environment variable in which vLLM looks for its key."""
+KEYS = {"vllm": "VLLM_API_KEY", "sglang": "SGLANG_API_KEY"}
+"""The environment variable of a server's key. vLLM reads it itself."""
+KEY_FILE = "sglang.yaml"
+"""The options that SGLang reads from the home: on its command line every user could read the key."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ def run(settings: Settings, home: Path) -> None:
 
     Without a section `placement` that is one server, on the GPUs that this process sees.
     """
-    settings = guarded(settings, os.environ)
+    settings = guarded(settings, home, os.environ)
     if "placement" in settings.model_fields_set:
         servers, environment = placed(settings, home)
         os.environ |= environment  # the learner's processes inherit it; here nothing uses a GPU
@@ -47,16 +49,26 @@ def run(settings: Settings, home: Path) -> None:
     serve.run(settings, home, STAGES, servers=servers)
 
 
-def guarded(settings: Settings, environment: MutableMapping[str, str]) -> Settings:
-    """The settings with a random key for vLLM servers, which inherit it: their port is open to every program
-    of this machine and every page, and takes weights. SGLang takes a key on its command line alone."""
-    engine, judge = settings.engine, settings.judge
-    if not isinstance(engine, VllmSettings) or engine.api_key_env is not None:
+def guarded(settings: Settings, home: Path, environment: MutableMapping[str, str]) -> Settings:
+    """The settings with a random key for the servers that are started: their port is open to every program of
+    this machine and every page, and takes weights."""
+    engine, judge, learner = settings.engine, settings.judge, settings.learner
+    if isinstance(engine, EmbeddedSettings) or engine.api_key_env is not None:
         return settings
-    environment.setdefault(KEY, secrets.token_hex(20))
-    changed: dict[str, object] = {"engine": replace(engine, api_key_env=KEY)}
+    if isinstance(engine, SglangSettings) and {"--api-key", "--config"} & {*engine.flags, *engine.command}:
+        return settings
+    name = KEYS[engine.kind]
+    key = environment.setdefault(name, secrets.token_hex(20))
+    if isinstance(engine, SglangSettings):
+        path = make_home(home) / KEY_FILE
+        path.touch(mode=0o600)
+        path.write_text(f"api-key: {key}\n")
+        engine = replace(engine, command=(*engine.command, "--config", str(path.resolve())))
+    changed: dict[str, object] = {"engine": replace(engine, api_key_env=name)}
     if settings.placement.judge and judge.api_key_env is None:
-        changed["judge"] = replace(judge, api_key_env=KEY)
+        changed["judge"] = replace(judge, api_key_env=name)
+    if settings.placement.teacher and learner.teacher_key_env is None:
+        changed["learner"] = replace(learner, teacher_key_env=name)
     return settings.model_copy(update=changed)
 
 

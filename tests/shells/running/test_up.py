@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from afterwit.config import Settings, load
-from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import page_token
 from afterwit.running import up
@@ -91,15 +91,36 @@ def test_a_placement_that_does_not_fit_is_refused_with_the_numbers(
         up.placed(settings_of(model, *pairs), tmp_path, machine)
 
 
-def test_a_server_that_it_starts_takes_weights_from_nobody_without_its_key(model: Path) -> None:
+def test_a_server_that_it_starts_takes_weights_from_nobody_without_its_key(
+    model: Path, tmp_path: Path
+) -> None:
     environment: dict[str, str] = {}
-    made = up.guarded(settings_of(model, *SPLIT), environment)
+    made = up.guarded(settings_of(model, *SPLIT), tmp_path, environment)
     key = environment["VLLM_API_KEY"]  # vLLM inherits it
     assert len(key) == 40
     assert isinstance(made.engine, VllmSettings)
     assert (made.engine.key(environment), made.judge.api_key_env) == (key, "VLLM_API_KEY")
     outside = settings_of(model, "engine.kind=vllm", "judge.url=http://judge.example/v1", "judge.model=j")
-    assert up.guarded(outside, environment).judge.api_key_env is None
+    assert up.guarded(outside, tmp_path, environment).judge.api_key_env is None
+
+
+def test_sglang_reads_its_key_from_a_file_that_its_owner_alone_may_read(model: Path, tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    made = up.guarded(settings_of(model, "engine.kind=sglang"), tmp_path / "home", environment)
+    assert isinstance(made.engine, SglangSettings)
+    file = Path(made.engine.command[-1])
+    assert file.read_text() == f"api-key: {made.engine.key(environment)}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert made.engine.command[:-1] == ("python3", "-m", "sglang.launch_server", "--config")
+    own = settings_of(model, "engine.kind=sglang", 'engine.flags=["--config", "mine.yaml"]')
+    assert up.guarded(own, tmp_path / "home", environment) is own
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_the_learner_has_the_key_of_a_teacher_that_it_starts(model: Path, tmp_path: Path, kind: str) -> None:
+    teacher = ("learner.teacher=server", "learner.teacher_url=http://127.0.0.1:8020", "placement.teacher=1")
+    made = up.guarded(settings_of(model, f"engine.kind={kind}", *teacher), tmp_path, {})
+    assert made.learner.teacher_key_env == made.engine.api_key_env
 
 
 def free_ports(count: int) -> list[int]:
