@@ -1,12 +1,15 @@
 """Numbers with their nouns; and foreign text: blocks, thoughts and code in it, halves of surrogate pairs.
 
-All scans take linear time.
+All scans take linear time. `ByteCache` keeps what was computed from a text, bounded in bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
 
 _NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
 _TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
@@ -139,3 +142,41 @@ def without_halves(json_text: str) -> str:
     """
     half = len(r"\ud800")
     return _ESCAPE.sub(lambda escape: r"\ufffd" if len(escape[0]) == half else escape[0], json_text)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+ENTRY_BYTES = 400
+"""The approximate size of an entry without its key and its result."""
+
+
+class ByteCache(Generic[K, V]):
+    """The function with a cache. The least recently used results are dropped first. Thread-safe."""
+
+    def __init__(self, function: Callable[[K], V], *, most_bytes: int, size: Callable[[K, V], int]) -> None:
+        """`size`: bytes of a key and its result."""
+        self._function, self._most_bytes, self._size = function, most_bytes, size
+        self._results: OrderedDict[K, V] = OrderedDict()
+        self._lock = Lock()
+        self.bytes = 0
+        """Bytes in the cache, at most `most_bytes`."""
+
+    def __call__(self, key: K) -> V:
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+                return self._results[key]
+        result = self._function(key)
+        self.keep(key, result)
+        return result
+
+    def keep(self, key: K, result: V) -> None:
+        """Add a result that is known already."""
+        with self._lock:
+            if key not in self._results:
+                self._results[key] = result
+                self.bytes += ENTRY_BYTES + self._size(key, result)
+            while self.bytes > self._most_bytes:
+                dropped = self._results.popitem(last=False)
+                self.bytes -= ENTRY_BYTES + self._size(*dropped)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import tiktoken
 from tokenizers import Tokenizer, models
 
-from afterwit.byte_cache import ByteCache
+from afterwit.text import ByteCache
 
 if TYPE_CHECKING:
     from afterwit.chat_format.render import Renderer

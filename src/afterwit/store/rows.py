@@ -21,10 +21,9 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 import orjson
 
-from afterwit.byte_cache import ByteCache
 from afterwit.errors import StoreError
 from afterwit.store.database import Database, Row, marks
-from afterwit.text import exact
+from afterwit.text import ByteCache, exact
 from afterwit.turn import Conversation, ImportedTurn, Message, RecordedTurn, Sampled, Sampling, Turn
 
 T = TypeVar("T")
