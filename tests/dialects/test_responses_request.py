@@ -98,9 +98,14 @@ def test_content_and_outputs_are_strings_or_parts():
     assert messages(RESULT)[0] == Message(role="tool", content="milk", tool_call_id="c1")
 
 
-def test_items_of_unknown_types_are_ignored():
-    odd = [{"type": "web_search_call", "id": "ws_1"}, {"type": "compaction", "encrypted_content": "x"}]
-    assert messages(USER, *odd) == messages(USER)
+def test_a_note_stands_for_items_that_cannot_be_read():
+    odd = [
+        {"type": "compaction", "encrypted_content": "x"},
+        {"type": "mcp_approval_response", "approve": True},
+    ]
+    listed = [{"type": "web_search_call", "id": "ws_1"}, {"type": "mcp_list_tools", "tools": []}]
+    note = Message(role="user", content="[part omitted: this model reads text]")
+    assert messages(USER, *listed, *odd) == (*messages(USER), note, note)
 
 
 def test_calls_of_custom_tools_and_their_outputs_stay_in_the_history():

@@ -130,7 +130,7 @@ async def test_a_request_too_many_is_told_when_to_come_again(narrow: Serving, ap
     assert (await running).status_code == 200
 
 
-async def test_unknown_fields_tools_and_parts_are_never_refused(gateway: Serving, api: Api):
+async def test_unknown_fields_tools_and_parts_are_never_refused(gateway: Serving, api: Api, caplog):
     said = [{"role": "user", "content": [{"type": "hologram", "data": "x"}]}]
     tools = [{"type": "teleport_20990101", "name": "beam"}, api.tool]
     answer = await api.ask(gateway, tools=tools, **UNKNOWN_FIELDS, **{api.said: said})
@@ -138,6 +138,8 @@ async def test_unknown_fields_tools_and_parts_are_never_refused(gateway: Serving
     (record,) = await gateway.records()
     assert [tool["function"]["name"] for tool in record.turn.conversation.tools] == ["read"]
     assert record.turn.conversation.messages[0].content == "[part omitted: this model reads text]"
+    await api.ask(gateway, tools=tools)
+    assert caplog.text.count("a tool of type 'teleport_20990101'") == 1
 
 
 async def test_a_limit_of_tokens_beyond_the_context_is_cut_to_what_fits(gateway: Serving, api: Api):

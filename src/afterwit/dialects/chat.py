@@ -44,6 +44,7 @@ from afterwit.dialects.fields import (
     flag,
     integer,
     omitted,
+    other_tool,
     parse_tools,
     shown,
     storable,
@@ -115,6 +116,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         prefill=prefill,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
+        unserved_tool=other_tool(data.get("tools"), "function"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from afterwit.errors import RequestError
@@ -150,6 +150,11 @@ def as_items(value: Any, where: str, *, most: int | None = None) -> list[Item]:
 def parse_tools(value: Any, most: int, read: Callable[[Item], Tool | None]) -> tuple[Tool, ...]:
     """At most `most` tools, each by `read`, which returns None for tools that are not functions."""
     return tuple(tool for tool in map(read, as_items(value, "tools", most=most)) if tool is not None)
+
+
+def other_tool(tools: Sequence[Mapping[str, Any]] | None, *functions: str | None) -> str | None:
+    """The type of the first tool that is left out: it is none of `functions`. None: all are served."""
+    return next((str(kind) for tool in tools or () if (kind := tool.get("type")) not in functions), None)
 
 
 def as_role(item: Item, roles: Collection[str]) -> str:

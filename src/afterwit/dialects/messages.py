@@ -41,6 +41,7 @@ from afterwit.dialects.fields import (
     as_role,
     flag,
     omitted,
+    other_tool,
     parse_tools,
     shown,
     storable,
@@ -113,6 +114,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         show_reasoning=bool(thinks),
         form=_form(data),
         prefill=prefill,
+        unserved_tool=other_tool(data.get("tools"), None, "custom"),
     )
 
 

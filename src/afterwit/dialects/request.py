@@ -141,6 +141,8 @@ class ModelRequest:
     """The previous turn, if the client names it."""
     echoed: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the response repeats. Only the dialect's own encoder reads this."""
+    unserved_tool: str | None = None
+    """The type of the first tool that the model is not offered, because it is no function; None: none."""
 
 
 def parse_sampling(

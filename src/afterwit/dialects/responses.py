@@ -55,6 +55,7 @@ from afterwit.dialects.fields import (
     as_role,
     flag,
     omitted,
+    other_tool,
     parse_tools,
     storable,
     text,
@@ -140,6 +141,9 @@ NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label"
 RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""
 
+LISTED_TOOLS = "mcp_list_tools"
+"""The type of an item that the model has no need of."""
+
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
 
@@ -203,6 +207,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         top_logprobs=parse_top_logprobs(data),
         follows=None if earlier.previous is None else earlier.previous.id,
         echoed={**DEFAULTS, **sent},
+        unserved_tool=other_tool(data.get("tools"), "function"),
     )
 
 
@@ -244,8 +249,8 @@ def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
     """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
 
-    `quoted`: earlier responses that items may refer to, by turn. Items that are neither said nor called, such
-    as lists of a server's tools, and thoughts without text, are left out.
+    `quoted`: earlier responses that items may refer to, by turn. Thoughts without text and lists of
+    tools are left out. A note stands for other items that cannot be read, such as compactions.
     """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
@@ -266,6 +271,8 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
                 parts += _other_call(item, kind.removesuffix(OTHER_CALL))
             elif kind.endswith(OTHER_OUTPUT):
                 parts.append(_result(_call_id(item), item.get("output")))
+            elif kind != LISTED_TOOLS:
+                parts.append(Message(role="user", content=omitted(kind)))
     return _joined(part for part in parts if part is not None)
 
 

@@ -92,6 +92,8 @@ class Gateway:
     """Why the latest feedback was not recorded; the same reason is logged once."""
     omitted: set[str] = field(default_factory=set)
     """The first kind of content that was left out of a request; it is logged once."""
+    unserved: set[str] = field(default_factory=set)
+    """The first type of a tool that was; it is logged once too."""
 
     def __post_init__(self) -> None:
         store, settings = self.store, self.settings

@@ -20,7 +20,7 @@ from afterwit.dialects.dialect import (
     StoredResponses,
     TokenCount,
 )
-from afterwit.dialects.fields import omitted_kind
+from afterwit.dialects.fields import omitted_kind, shown
 from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
@@ -43,7 +43,8 @@ log = logging.getLogger("afterwit.gateway")
 
 T = TypeVar("T")
 
-OMITTED = "a request holds an %s: the model reads only text, and a note in place of the rest"
+OMITTED = "left out of a request: %s; the model reads only text, and a note in place of the rest"
+UNSERVED = "left out of a request: a tool of type %s; the model is offered functions alone"
 
 READ_TIMES = 8
 """Times `thread_from_bytes`: parsing a body takes much less than rendering and tokenizing it."""
@@ -83,6 +84,9 @@ class ModelEndpoint:
             if (kind := next(filter(None, kinds), None)) is not None:
                 gateway.omitted.add(kind)
                 log.warning(OMITTED, kind)
+        if asked.unserved_tool is not None and not gateway.unserved:
+            gateway.unserved.add(asked.unserved_tool)
+            log.warning(UNSERVED, shown(asked.unserved_tool))
         length = gateway.engine.facts.context_length
         return PreparedRequest(
             asked=asked,
