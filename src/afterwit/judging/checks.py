@@ -217,6 +217,8 @@ class JudgeReport:
     outcomes: Outcomes
     kinds: tuple[OfKind, ...] = ()
     """Of each kind of call with a result, the least right first; () if there is one kind alone."""
+    unrated: tuple[str, ...] = ()
+    """Kinds of calls of which no turn was rated, the most frequent first."""
     unable: str | None = None
     """Why it cannot judge at all, in sentences; None: it can, or it was not examined."""
 
@@ -243,6 +245,7 @@ def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> Judg
         calibration=Calibration.of(judged),
         outcomes=Outcomes.of(judged),
         kinds=_by_kind(judged),
+        unrated=_unrated(judged),
         unable=unable,
     )
 
@@ -266,6 +269,12 @@ def _by_kind(judged: Sequence[Judged]) -> tuple[OfKind, ...]:
             key=lambda each: (each.calibration.right.interval.high, each.outcomes.difference().high),
         )
     )
+
+
+def _unrated(judged: Sequence[Judged]) -> tuple[str, ...]:
+    rated = {each.kind for each in judged if each.feedback is not None}
+    counted = Counter(each.kind for each in judged if each.kind not in rated)
+    return tuple(kind for kind, _ in counted.most_common(KINDS))
 
 
 def warnings(report: JudgeReport) -> Iterator[str]:
@@ -305,8 +314,11 @@ def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     yield "invalid votes", report.invalid.described("no votes yet")
     yield (
         "agrees with feedback",
-        right.described("no turn with explicit feedback has been judged yet") + praised,
+        right.described("unchecked: no thumb was compared with its verdicts; rate some responses") + praised,
     )
     yield "ends well after good steps", report.outcomes.good.described("no such step yet")
     yield "ends well after bad steps", report.outcomes.bad.described("no such step yet")
     yield "by kind of call", "; ".join(map(str, report.kinds[:SHOWN])) or "nothing to compare yet"
+    if right.of and report.unrated:
+        named = ", ".join(f"`{kind[:WIDTH]}`" for kind in report.unrated[:SHOWN])
+        yield "unchecked", f"no thumbs on {named}: a judge that is wrong there alone shows nowhere"

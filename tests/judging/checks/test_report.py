@@ -11,6 +11,7 @@ from afterwit.judging.checks import (
     Calibration,
     Judged,
     Outcomes,
+    findings,
     judge_report,
     warnings,
 )
@@ -117,6 +118,14 @@ def test_a_judge_that_is_wrong_about_one_kind_alone_is_warned_of_by_its_name():
     assert words.startswith("the judge agreed with people's feedback on `delete path` in only 0 of 20 votes")
     assert str(report.kinds[0]) == "delete path: agreed with feedback in 0 of 20"
     assert list(warnings(judge_report([each for each in rated if each.kind == "read path"]))) == []
+
+
+def test_it_is_said_of_which_kinds_no_thumb_checks_the_judge():
+    unrated = [judged(n, GOOD, kind="delete path") for n in range(5)]
+    assert dict(findings(judge_report(unrated)))["agrees with feedback"].startswith("unchecked: no thumb")
+    rated = [blind(10 + n, 1, 1) for n in range(5)]
+    assert "no thumbs on `delete path`" in dict(findings(judge_report([*unrated, *rated])))["unchecked"]
+    assert "unchecked" not in dict(findings(judge_report(rated)))
 
 
 def test_a_kind_that_ends_worse_where_it_is_called_good_is_found_though_all_together_looks_right():
