@@ -114,7 +114,7 @@ def test_content_is_a_string_or_its_parts():
     assert message(role="user", content=[{"type": "text", "text": "one"}]).content == "one"
     assert message(role="assistant", content=[{"type": "refusal", "refusal": "no"}]).content == "no"
     assert message(role="assistant", content=None).content is None
-    assert message(role="user").content is None
+    assert message(role="user", content=None).content is None
 
 
 def test_an_assistant_message_keeps_its_calls_and_its_reasoning():
@@ -210,6 +210,7 @@ BAD = [
         "messages[0].tool_calls[0].function",
     ),
     ({"messages": HI * 5000}, "invalid_value", "messages"),
+    ({"messages": [{"role": "user"}]}, "invalid_value", "messages[0].content"),
     ({"temperature": "hot"}, "invalid_type", "temperature"),
     ({"temperature": 2.1}, "invalid_value", "temperature"),
     ({"temperature": True}, "invalid_type", "temperature"),

@@ -32,6 +32,7 @@ from afterwit.dialects.dialect import (
     in_pieces,
 )
 from afterwit.dialects.fields import (
+    SPEAKERS,
     Item,
     Tool,
     as_arguments,
@@ -157,7 +158,7 @@ def _message(item: Item) -> Message:
         calls = [Item({"function": item.get("function_call")}, item.where)]
     return Message(
         role=role,
-        content=text_of(item, "content"),
+        content=text_of(item, "content", required=role in SPEAKERS),
         reasoning=item.optional("reasoning_content", "reasoning") if assistant else None,
         tool_calls=tuple(map(_call, calls)),
         tool_call_id=item.optional("tool_call_id") if role == "tool" else None,
@@ -188,9 +189,12 @@ def parse_functions(value: Any, most: int) -> tuple[Tool, ...]:
     return parse_tools(value, most, read)
 
 
-def text_of(item: Item, name: str) -> str | None:
-    """The text of a content: a string, or an array of parts, joined as lines. None: no content."""
+def text_of(item: Item, name: str, *, required: bool = False) -> str | None:
+    """The text of a content: a string, or an array of parts, joined as lines. None: no content, which must be
+    written as null if it is required."""
     value, where = item.get(name), item.at(name)
+    if required and name not in item.data:
+        raise wrong_value(where, "is missing")
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):

@@ -29,6 +29,9 @@ _NAMES = {
 }
 """Types of content parts that the model cannot read, and their names in its prompt."""
 
+SPEAKERS = frozenset({"user", "system", "developer"})
+"""Roles whose messages must have a content in OpenAI's protocols."""
+
 _REASON = " omitted: this model reads text]"
 _PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){re.escape(_REASON)}")
 

@@ -46,6 +46,7 @@ from afterwit.dialects.dialect import (
     named_event,
 )
 from afterwit.dialects.fields import (
+    SPEAKERS,
     Item,
     Tool,
     as_arguments,
@@ -277,7 +278,8 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
 
 
 def _message(item: Item) -> Message:
-    return Message(role=as_role(item, ROLES), content=text_of(item, "content") or "")
+    role = as_role(item, ROLES)
+    return Message(role=role, content=text_of(item, "content", required=role in SPEAKERS) or "")
 
 
 def _reasoning(item: Item) -> Message | None:
