@@ -41,7 +41,7 @@ def _check_result(call: Record, errand: Errand) -> None:
     assert call.next_state is not None
     (result,) = [message for message in call.next_state.messages if message.role == "tool"]
     assert turn_of_call(result.tool_call_id or "") == call.turn.id
-    assert errand.result in (result.content or "")
+    assert errand.result in (result.content or ""), result.content
 
 
 def _check_reply(answer: Record, asked: Errand) -> None:
