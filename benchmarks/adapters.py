@@ -27,7 +27,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import SHARED, Sampling
 from afterwit.weights.lora import RowAdapters
 from benchmarks.asked import Asked
-from benchmarks.lora import RANK, SHAPE
+from benchmarks.lora import QUICK, RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios
 from tests.fakes.adapters import noise
 from tests.fakes.judged_samples import a_sample
@@ -37,7 +37,7 @@ PEOPLE, PROMPT = 16, 64
 
 
 def rows(asked: Asked) -> Iterator[Row]:
-    shape = SHAPE | {"num_hidden_layers": 2} if asked.quick else SHAPE
+    shape = QUICK if asked.quick else SHAPE
     with tempfile.TemporaryDirectory() as folder:
         base = tiny_qwen3(Path(folder) / "base", **shape)
         own = [

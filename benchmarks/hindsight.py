@@ -10,6 +10,7 @@ very beginning, changes all that follows: what was said before it is shared, no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 import torch
@@ -31,7 +32,10 @@ TURNS = 15
 SYSTEM, TASK, SAID, RESULT, HINT = 600, 60, 32, 60, 24
 """Tokens of the system prompt with its tools, of the task, of each response, tool result and hint."""
 SHAPE = Shape(width=256, vocabulary=32_768)
-SCALES = Scale(shape=SHAPE, tokens=SYSTEM), Scale(shape=SHAPE, tokens=SYSTEM // 8)
+SCALES = (
+    Scale(shape=SHAPE, tokens=SYSTEM),
+    Scale(shape=replace(SHAPE, vocabulary=2048), tokens=SYSTEM // 20),
+)
 FLOOR = "one plain row as long"
 
 

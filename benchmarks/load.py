@@ -55,7 +55,7 @@ Choose = Callable[[Sequence[Waiting], float, int], tuple[int, ...]]
 def rows(asked: Asked) -> Iterator[Row]:
     for traffic, people in PEOPLE.items():
         for load, length in LOADS.items():
-            batches = length // 2 if asked.quick else length
+            batches = length // 8 if asked.quick else length
             fixed = replayed(published, people=people, load=load, batches=batches)
             ours = replayed(growing, people=people, load=load, batches=batches)
             for name, found in (("fixed batch", fixed), ("ours", ours)):

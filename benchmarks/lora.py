@@ -36,6 +36,7 @@ SHAPE = {
     "head_dim": 64,
     "initializer_range": 0.02,
 }
+QUICK = SHAPE | {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Costs:
 
 
 def rows(asked: Asked) -> Iterator[Row]:
-    shape = SHAPE | {"num_hidden_layers": 2} if asked.quick else SHAPE
+    shape = QUICK if asked.quick else SHAPE
     with tempfile.TemporaryDirectory() as folder:
         base = tiny_qwen3(Path(folder), **shape)
         for dtype in ("float32",) if asked.quick else ("float32", "bfloat16"):

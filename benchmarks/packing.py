@@ -28,8 +28,8 @@ VOCABULARY = 4096
 SMALL = Shape(width=256, layers=4, vocabulary=VOCABULARY)
 WIDE = Shape(width=768, heads=4, kv_heads=2, head_dim=64, inner=2048, vocabulary=VOCABULARY)
 SESSION = Session(turns=16, system=300, asked=56, said=34, hint=35)
-SESSIONS = Scale(shape=SMALL, tokens=SESSION.tokens), Scale(shape=SMALL, tokens=SESSION.tokens // 4)
-PROMPTS = Scale(shape=WIDE, tokens=4096), Scale(shape=WIDE, tokens=1024)
+SESSIONS = Scale(shape=SMALL, tokens=SESSION.tokens), Scale(shape=SMALL, tokens=SESSION.tokens // 16)
+PROMPTS = Scale(shape=WIDE, tokens=4096), Scale(shape=WIDE, tokens=256)
 FLOOR = "one plain row as long"
 
 

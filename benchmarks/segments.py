@@ -38,7 +38,7 @@ PATIENT = 4 * TURNS
 
 def rows(asked: Asked) -> Iterator[Figure]:
     disable_progress_bar()
-    session = SESSION.times(0.25) if asked.quick else SESSION
+    session = SESSION.times(0.1) if asked.quick else SESSION
     scale = Scale(shape=SMALL, tokens=session.tokens)
     with tempfile.TemporaryDirectory() as name:
         bench = Bench.set_up(asked, scale, Path(name))

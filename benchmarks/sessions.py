@@ -25,7 +25,7 @@ class Session:
     said: int
     """Each response."""
     hint: int
-    """A hint after the person's words, and the template's initial_masters of the response."""
+    """A hint after the person's words, and the template's beginning of the response."""
 
     @property
     def tokens(self) -> int:

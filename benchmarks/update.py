@@ -40,7 +40,7 @@ LONG = Session(turns=8, system=800, asked=60, said=1024, hint=40)
 SMALL = Shape(width=256, layers=4)
 SCALES = (
     Scale(shape=SMALL, tokens=SESSION.tokens),
-    Scale(shape=replace(SMALL, vocabulary=FEWER), tokens=SESSION.tokens // 4),
+    Scale(shape=replace(SMALL, vocabulary=FEWER), tokens=SESSION.tokens // 16),
 )
 SHORT = "both hold dW and the activations, and a chunk of ours more rows of logits than a short response has"
 NAMES = {"published": "the published way", "kept": "response rows only"}
