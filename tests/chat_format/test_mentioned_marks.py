@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from afterwit.chat_format.families import CONVENTIONS, Convention, holds_unread_call
@@ -102,6 +104,15 @@ def test_a_call_after_code_or_in_code_that_never_ends_is_a_call(convention, step
     for prose in ("Run:\n```sh\nls\n```", "```", "It`s time."):
         said = read(f"{prose}\n{call}\n{call}", convention, step)
         assert (said.content, len(said.tool_calls)) == (prose, 2)
+
+
+@pytest.mark.parametrize("step", [7, 100_000])
+@pytest.mark.parametrize("opening", ["```\n", "It`s time. "])
+def test_many_calls_in_code_that_never_ends_keep_their_order(opening, step):
+    paths = [f"{number}.txt" for number in range(300)]
+    said = read(opening + "".join(CALL.replace("a.txt", path) for path in paths) + "\nDone.", HERMES, step)
+    assert [json.loads(call.arguments)["path"] for call in said.tool_calls] == paths
+    assert said.content == opening.strip() + "Done."
 
 
 @pytest.mark.parametrize("step", [1, 1000])

@@ -81,14 +81,15 @@ class ResponseParser:
         self._code = Code()
         self._code_read = 0
         """Texts of the content that `_code` has read."""
+        self._again = ""
+        """Text that a reading gives back, to be read in slices: each call copies the rest of its slice."""
         self._events: list[ResponseEvent] = []
         self._reading = self._messages() if convention.grammar == "harmony" else self._marked(thought)
         next(self._reading)
 
     def push(self, text: str) -> list[ResponseEvent]:
         """The events that this text completes."""
-        for start in range(0, len(text), SLICE):
-            self._reading.send(text[start : start + SLICE])
+        self._send(text)
         events, self._events = self._events, []
         return events
 
@@ -97,8 +98,20 @@ class ResponseParser:
         with suppress(EndOfResponse):
             while True:  # a reading may go on with text that it held back
                 self._reading.throw(EndOfResponse)
+                self._send("")
         events, self._events = self._events, []
         return events
+
+    def _send(self, text: str) -> None:
+        """Have text that was given back read again, then this text, in slices."""
+        waiting = [(text, 0), (self._again, 0)]
+        self._again = ""
+        while waiting:
+            text, start = waiting.pop()
+            if start < len(text):
+                self._reading.send(text[start : start + SLICE])
+                waiting += [(text, start + SLICE), (self._again, 0)]
+                self._again = ""
 
     def message(self, call_id: Callable[[int], str]) -> Message:
         """The whole response; `call_id` names the call at an index."""
@@ -220,7 +233,7 @@ class ResponseParser:
             if closed == code:
                 self._say(space + written + end + after + code)
                 return False, rest
-            self._code.within, rest = "", after + (closed or "") + rest
+            self._code.within, self._again, rest = "", after + (closed or "") + rest, ""
         if self._read(body):
             return True, rest
         mention = written.rfind(marks.begin, 1)
