@@ -19,6 +19,7 @@ EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
     "postgresql": {"psycopg"},
+    "gguf": {"gguf"},
     "s3": {"fsspec", "s3fs"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""

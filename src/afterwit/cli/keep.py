@@ -16,6 +16,7 @@ from afterwit.cli.help import Command, Group
 from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, named, private, store_of
 
 if TYPE_CHECKING:
+    from afterwit.checkpoints.versions import Versions
     from afterwit.config import Settings
     from afterwit.printing.terminal import Working
     from afterwit.store import Filter, Store
@@ -34,6 +35,8 @@ SHOWN = 20
 WRITING = "writing rows"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
+ADAPTER = "gguf-adapter"
+"""The format of a version's adapter, in place of turns."""
 
 
 def backup(
@@ -117,32 +120,45 @@ def du(json_: Json = False, home: Home = None) -> None:
 
 
 def merge(
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make; with --gguf, the file.")],
     version: Annotated[
         int | None, typer.Option(help="Which version. Default: the one that is served.")
+    ] = None,
+    gguf: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Write one file for llama.cpp: f32, f16, bf16 or q8_0."),
     ] = None,
     home: Home = None,
 ) -> None:
     """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights.
 
-    afterwit merge my-model
-    afterwit merge my-model --version 3
+    With --gguf it becomes one file for llama.cpp, Ollama and LM Studio.
+
+        afterwit merge my-model
+        afterwit merge my-model.gguf --gguf q8_0
     """
+    from afterwit.home.merge import write_merged
+    from afterwit.printing.terminal import working
+
+    versions, number = _version(home, version)
+    with working(f"merging version {number} into the model's weights"):
+        write_merged(versions, number, out, gguf)
+    those = "transformers, vLLM and others load" if gguf is None else "llama.cpp, Ollama and LM Studio load"
+    print(f"{out} has the weights of version {number}: {those} it as any model")
+
+
+def _version(home: Path | None, version: int | None) -> tuple[Versions, int]:
+    """The home's versions, and the number of the one that is named, or served."""
     from afterwit.build import versions_of
     from afterwit.config import home_of, load
-    from afterwit.home.merge import write_merged
     from afterwit.home.model import model_folder
-    from afterwit.printing.terminal import working
 
     folder = home_of(home)
     settings = load(home=folder)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     versions.follow()
     with store_of(home) as store:
-        number = store.latest_published() if version is None else version
-    with working(f"merging version {number} into the model's weights"):
-        write_merged(versions, number, out)
-    print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")
+        return versions, store.latest_published() if version is None else version
 
 
 @store_app.callback()
@@ -242,7 +258,8 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            help="turns: everything that is stored. Training data: trl, verl, openpipe, sft, dpo, atropos."
+            help="turns: everything that is stored. Training data: trl, verl, openpipe, sft, dpo, atropos. "
+            "gguf-adapter: no turns, but a version's adapter for llama.cpp."
         ),
     ] = WHOLE,
     state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
@@ -254,10 +271,12 @@ def export(
 ) -> None:
     """Write turns as JSON lines: all that is known of each, or training data for another program.
 
-    It prints how many rows it wrote, and how many turns it left out for each reason.
+    It prints how many rows it wrote, and how many turns it left out for each reason. The adapter is that of
+    --version, or of the version that is served.
 
         afterwit export turns.jsonl
         afterwit export pairs.jsonl --format dpo
+        afterwit export adapter.gguf --format gguf-adapter
     """
     from afterwit.config import home_of, load
     from afterwit.errors import SettingError
@@ -266,13 +285,18 @@ def export(
     from afterwit.printing.terminal import working
     from afterwit.store import Filter
 
-    if format not in (WHOLE, *FORMATS):
-        raise SettingError(f"--format {format}: it must be one of {', '.join((WHOLE, *FORMATS))}")
+    if format not in (known := (WHOLE, *FORMATS, ADAPTER)):
+        raise SettingError(f"--format {format}: it must be one of {', '.join(known)}")
     if file and out and file != out:
         raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
     settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
     path = file or out
+    if format == ADAPTER:
+        if path is None:
+            raise SettingError(f"--format {ADAPTER} writes a file: name it")
+        _write_adapter(path, home, version)
+        return
     with (
         store_of(home) as store,
         nullcontext(sys.stdout.buffer) if path is None else private(path) as stream,
@@ -281,6 +305,14 @@ def export(
         written = _write(store, where, stream, format, settings, line)
         stream.flush()
     print(written, file=sys.stderr)
+
+
+def _write_adapter(path: Path, home: Path | None, version: int | None) -> None:
+    from afterwit.home.merge import write_gguf_adapter
+
+    versions, number = _version(home, version)
+    write_gguf_adapter(versions, number, path)
+    print(f"{path} has the adapter of version {number}, over {versions.base}", file=sys.stderr)
 
 
 def _write(

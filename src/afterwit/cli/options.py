@@ -21,7 +21,7 @@ Member = TypeVar("Member", bound=StrEnum)
 
 Model = Annotated[
     str | None,
-    typer.Argument(help="A Hugging Face model folder or hub id. Default: the model of the home."),
+    typer.Argument(help="A Hugging Face model folder, hub id, or GGUF file. Default: the model of the home."),
 ]
 ModelOption = Annotated[
     str | None, typer.Option("--model", metavar="MODEL", help="Another way to name MODEL.")

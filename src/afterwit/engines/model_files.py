@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -58,16 +58,29 @@ def fingerprint(folder: Path) -> str:
         if not path.is_file():
             raise SettingError(f"{folder} has no {path.name}: the model must be a Hugging Face folder.")
     for path in (*paths, *weight_files(folder)):
-        size = path.stat().st_size
-        starts: Iterable[int] = range(0, size, SAMPLE_BYTES)
-        if size > SAMPLES * SAMPLE_BYTES:
-            starts = (index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES))
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            for start in starts:
-                file.seek(start)
-                digest.update(file.read(SAMPLE_BYTES))
+        digest.update(f"{path.name}\0".encode())
+        _sample(path, digest.update)
     return digest.hexdigest()[:32]
+
+
+def file_fingerprint(path: Path) -> str:
+    """32 hex digits of one large file, wherever it lies and whatever its name. Raises OSError."""
+    digest = hashlib.sha256()
+    _sample(path, digest.update)
+    return digest.hexdigest()[:32]
+
+
+def _sample(path: Path, update: Callable[[bytes], object]) -> None:
+    """Give `update` a file's size, and its bytes: all, or those of evenly spaced pieces."""
+    size = path.stat().st_size
+    starts: Iterable[int] = range(0, size, SAMPLE_BYTES)
+    if size > SAMPLES * SAMPLE_BYTES:
+        starts = (index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES))
+    update(f"{size}\0".encode())
+    with path.open("rb") as file:
+        for start in starts:
+            file.seek(start)
+            update(file.read(SAMPLE_BYTES))
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -1,18 +1,24 @@
-"""Finds the model's folder: a path, a hub id's download, or the home's own. Refuses what cannot train."""
+"""Finds the model's folder: a path, a hub id's download, a GGUF file's weights, or the home's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterwit.engines.model_files import weight_files
+from afterwit.engines.model_files import file_fingerprint, weight_files
 from afterwit.errors import SettingError
-from afterwit.home.home import remembered_model
+from afterwit.gguf.file import SUFFIX, is_gguf, library, read_head
+from afterwit.home.drafts import draft_beside
+from afterwit.home.home import make_home, remembered_model
+from afterwit.printing.terminal import working
 
 WANTED = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 """The files of a hub repository that are downloaded."""
 
-TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B"
+TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B, or a GGUF file"
+
+DEQUANTISED = "gguf"
+"""The home's folder of models that came as GGUF files."""
 
 
 def model_folder(name: str | None, home: Path) -> Path:
@@ -25,6 +31,8 @@ def model_folder(name: str | None, home: Path) -> Path:
         )
     refuse_other_kinds(name)
     folder = Path(name).expanduser()
+    if is_gguf(folder):
+        return _dequantised(folder, home)
     if folder.exists():
         return _checked(folder)
     if looks_like_a_path(name):
@@ -33,19 +41,44 @@ def model_folder(name: str | None, home: Path) -> Path:
 
 
 def refuse_other_kinds(name: str) -> None:
-    """SettingError for a server's URL, an Ollama name or a GGUF file: nothing here can train those."""
+    """SettingError for a server's URL, an Ollama name or a folder of GGUF files."""
     if "://" in name:
         raise SettingError(
             f"{name} is the address of a server, not a model: name the model, and give the address of a vLLM "
             f"or SGLang server as --engine vllm --engine-url {name}; {TAKES}"
         )
     folder = Path(name).expanduser()
-    if name.lower().endswith(".gguf") or (
-        any(folder.glob("*.gguf")) and not any(folder.glob("*.safetensors"))
-    ):
-        raise SettingError(f"{name} holds quantised GGUF weights, which cannot be trained: {TAKES}")
+    if (files := sorted(folder.glob("*.gguf"))) and not any(folder.glob("*.safetensors")):
+        raise SettingError(
+            f"{name} holds GGUF files and no other weights: name one of them, such as {files[0]}"
+        )
     if ":" in name and not folder.exists():
-        raise SettingError(f"{name} looks like an Ollama name; Ollama's weights cannot be trained: {TAKES}")
+        raise SettingError(
+            f"{name} looks like an Ollama name: name its file, which `ollama show --modelfile {name}` prints "
+            f"after FROM; {TAKES}"
+        )
+
+
+def _dequantised(file: Path, home: Path) -> Path:
+    """The home's folder with the file's model, written when it is first named: whole, or not at all."""
+    place = make_home(home).resolve() / DEQUANTISED / f"{file.stem}-{file_fingerprint(file)[:16]}"
+    if place.is_dir():
+        return place
+    library()
+    head = read_head(file)
+    from afterwit.gguf.read import write_folder
+
+    words = f"reading {file.name} once, into {place}"
+    try:
+        place.parent.mkdir(exist_ok=True)
+        with draft_beside(place) as draft, working(words) as line:
+            write_folder(head, draft, lambda done, of: line.step(words, done, of))
+            draft.rename(place)
+    except OSError as error:
+        if place.is_dir():  # another process of this home was quicker
+            return place
+        raise SettingError(f"{place} cannot be written: {error.strerror}") from error
+    return place
 
 
 def _checked(folder: Path) -> Path:
@@ -57,7 +90,7 @@ def _checked(folder: Path) -> Path:
 
 def looks_like_a_path(name: str) -> bool:
     """Whether a name can be no hub id."""
-    return name.startswith((".", "/", "~")) or name.count("/") != 1
+    return name.startswith((".", "/", "~")) or name.count("/") != 1 or name.lower().endswith(SUFFIX)
 
 
 def downloaded(name: str, wanted: Sequence[str] = WANTED) -> Path:

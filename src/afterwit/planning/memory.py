@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from afterwit.engines.model_files import shapes_of, weights_of
 from afterwit.errors import SettingError
+from afterwit.gguf.family import config_of
+from afterwit.gguf.file import is_gguf, read_head
 from afterwit.home.home import remembered_model
 from afterwit.home.model import TAKES, downloaded, looks_like_a_path, refuse_other_kinds
 from afterwit.learning.settings import LearnerSettings
@@ -145,12 +147,11 @@ def model_of(name: str | None, home: Path) -> Model:
     folder = Path(name).expanduser()
     if not folder.exists() and looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
-    path = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        config = {**config, **(config.get("text_config") or {})}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
+    if is_gguf(folder):
+        path, config = folder, config_of(read_head(folder)) | {"dtype": "bfloat16"}
+    else:
+        path = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
+        config = _config_in(path)
     uncounted = f"the memory of {name} cannot be counted"
     try:
         shape = ModelShape.of(config)
@@ -159,7 +160,8 @@ def model_of(name: str | None, home: Path) -> Model:
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if dtype not in WIDTHS:
         raise SettingError(f"{uncounted}: its dtype is {dtype}, none of {[*WIDTHS]}")
-    shapes = shapes_of(path.parent)
+    place = path if is_gguf(path) else path.parent
+    shapes = shapes_of(place)
     if shape.tied:
         shapes.pop("lm_head.weight", None)
     held = sum(map(math.prod, shapes.values()))
@@ -168,7 +170,15 @@ def model_of(name: str | None, home: Path) -> Model:
             f"{uncounted}: its files hold {held:,} weights, but a dense decoder with its config.json has "
             f"{shape.weights:,}"
         )
-    return Model(name=name, folder=path.parent, shape=shape, dtype=dtype)
+    return Model(name=name, folder=place, shape=shape, dtype=dtype)
+
+
+def _config_in(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return {**config, **(config.get("text_config") or {})}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
 
 
 def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:

@@ -73,7 +73,7 @@ def test_what_cannot_be_merged_is_said(home: Path, model: Path, tmp_path: Path) 
 
     assert "version 0 is the model as it came" in refused(str(tmp_path / "m"), "--version", "0")
     assert "the weights of version 7 are not in" in refused(str(tmp_path / "m"), "--version", "7")
-    assert "is not empty: name another folder" in refused(str(model))
+    assert "is not empty: name another place" in refused(str(model))
     assert "cannot be written" in refused(str(tmp_path / "no" / "folder"))
 
 
