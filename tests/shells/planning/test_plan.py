@@ -199,7 +199,7 @@ def test_a_quantised_copy_beside_weights_that_train_is_left_alone(qwen: Path, tm
     folder.mkdir()
     (folder / "config.json").write_bytes((qwen / "config.json").read_bytes())
     (folder / "model.Q4.gguf").touch()
-    with pytest.raises(SettingError, match="name one of them, such as .*model.Q4.gguf"):
+    with pytest.raises(SettingError, match=r"name one of them, such as .*model.Q4.gguf"):
         refuse_other_kinds(str(folder))
     (folder / "model.safetensors").touch()
     refuse_other_kinds(str(folder))
