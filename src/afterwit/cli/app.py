@@ -38,7 +38,10 @@ app = typer.Typer(
 )
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (start.init, start.plan, start.serve, start.up, start.demo, start.train, start.doctor),
+    "Start": (
+        *(start.init, start.plan, start.serve, start.up, start.demo),
+        *(start.trial, start.train, start.doctor),
+    ),
     "Look": (
         *(look.status, look.turns, look.show, look.ledger),
         *(look.progress, look.judges, look.versions),

@@ -264,6 +264,61 @@ def demo(
     )
 
 
+def trial(
+    model: Model = None,
+    model_option: ModelOption = None,
+    minutes: Annotated[
+        float, typer.Option(help="When to stop; what was learned by then is reported.")
+    ] = 15.0,
+    conversations: Annotated[int, typer.Option(help="How many conversations to hold at most.")] = 96,
+    preference: Annotated[
+        str | None,
+        typer.Option(
+            help="What the person wants, such as short or greeting. Default: what can be taught best."
+        ),
+    ] = None,
+    judge: Annotated[
+        str,
+        typer.Option(help="model: the judge of the settings. rules: a program that understands the person."),
+    ] = "model",
+    problems: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines with question and answer, as GSM8K has them: a student and a teacher join."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides questions, wordings and sampling.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the report goes, and its home.")] = Path("trial-report"),
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
+    recipe: Recipe = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Find out whether MODEL learns here: people talk with it, it learns, held-out questions measure it.
+
+    Uses the settings of `serve`, in a home of its own. Stopped, it goes on where it was. Exit code 1 if the
+    model did not learn. Leaves report.html, report.json and learning.svg in OUT.
+
+        afterwit trial Qwen/Qwen3-0.6B
+        afterwit trial Qwen/Qwen3-4B --engine vllm --minutes 60
+    """
+    end_at_signals()
+    from afterwit.trial.command import Asked, run
+
+    asked = Asked(
+        minutes=minutes,
+        conversations=conversations,
+        preference=preference,
+        judge=judge,
+        problems=problems,
+        seed=seed,
+    )
+    flags = _flags(_model(model, model_option), engine, engine_url, None, record_only=False)
+    if not run(asked, out=out, pairs=set_ or (), file=config, recipe=recipe, direct=flags):
+        raise typer.Exit(1)
+
+
 def train(
     model: Model = None,
     model_option: ModelOption = None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import uvloop
 from openai import OpenAI
@@ -136,7 +136,11 @@ class LiveSystem:
 
     def store(self, work: Callable[[Store], T]) -> T:
         """The result of `work`, run by the store's own thread."""
-        return asyncio.run_coroutine_threadsafe(self.runtime.store.call(work), self.events).result()
+        return self.wait(self.runtime.store.call(work))
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, run by the loop of the system."""
+        return asyncio.run_coroutine_threadsafe(work, self.events).result()
 
     def version(self) -> int:
         """The served version."""

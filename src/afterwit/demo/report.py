@@ -85,7 +85,12 @@ def page(facts: Facts) -> str:
         "rules": [rule | {"picture": Markup(_rule_picture(rule, facts))} for rule in facts["rules"]],
         "settings": json.dumps(facts["settings"], indent=2),
     }
-    return _PAGES.get_template("report.html").render({**facts, **pictured})
+    return template("report").render({**facts, **pictured})
+
+
+def template(name: str) -> jinja2.Template:
+    """The page of that name. Every value that it shows is escaped, but for `Markup`."""
+    return _PAGES.get_template(f"{name}.html")
 
 
 def _picture(facts: Facts) -> str:

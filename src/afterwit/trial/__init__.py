@@ -1,0 +1,1 @@
+"""`afterwit trial`: whether a model learns on this machine."""

@@ -1,0 +1,260 @@
+"""`afterwit trial`: people talk with a model on the real system, and held-out questions measure it."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from openai import OpenAI
+from rich.console import Console
+from rich.table import Table
+
+from afterwit.chat_format.render import Renderer
+from afterwit.config import Settings, load
+from afterwit.demo.command import BAR
+from afterwit.demo.live import LiveSystem, live
+from afterwit.demo.settings import changed, config_text
+from afterwit.engines.server.settings import ServerSettings
+from afterwit.errors import SettingError
+from afterwit.home.model import model_folder
+from afterwit.printing.terminal import Terminal, end_at_signals, working
+from afterwit.running.logs import set_up
+from afterwit.running.up import engine_process
+from afterwit.trial.people import CompetentJudge, Person, names, read_problems
+from afterwit.trial.play import Played, Point, Trial
+from afterwit.trial.report import Learning, write
+
+STATE = "trial.json"
+"""The file in OUT with all that was found, from which the next run goes on."""
+JUDGES = ("model", "rules")
+WAIT_S = 600.0
+"""Longest wait of a person for an answer."""
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command."""
+
+    minutes: float
+    conversations: int
+    preference: str | None
+    judge: str
+    problems: Path | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.judge not in JUDGES:
+            raise SettingError(f"--judge {self.judge}: it must be one of {', '.join(JUDGES)}")
+        if self.minutes <= 0 or self.conversations < 1:
+            raise SettingError("--minutes and --conversations must be above 0")
+
+
+def run(
+    asked: Asked,
+    *,
+    out: Path,
+    pairs: Sequence[str] = (),
+    file: Path | None = None,
+    recipe: str | None = None,
+    direct: Mapping[str, Any],
+) -> bool:
+    """Play the trial and leave its report in `out`; whether the model learned.
+
+    `pairs`, `file`, `recipe` and `direct` are settings as `serve` takes them. SettingError for an unknown
+    choice, or if `out` holds a trial of another model or other settings.
+    """
+    began, console, home = time.monotonic(), Terminal(), out / "home"
+    set_up(logging.ERROR)
+    settings = load(home=home, file=file, pairs=pairs, recipe=recipe, direct={**direct, "serve.port": 0})
+    folder = model_folder(settings.model, home)
+    renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
+    candidates = _candidates(asked, renderer)
+    played = _begun(out, identity={
+        "model": folder.name if settings.model is None else str(settings.model),
+        "seed": asked.seed,
+        "judge": _judge_name(asked, settings),
+        "settings": {name: str(value) for name, value in changed(settings).items()},
+        "asked": asked.preference,
+    })  # fmt: skip
+    if played.talks:
+        console.say(f"going on after {len(played.talks)} conversations of an earlier run in {out}")
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / "config.toml").write_text(config_text(settings), encoding="utf-8")
+    server = None
+    if isinstance(settings.engine, ServerSettings) and not direct.get("engine.url"):
+        console.say(f"starting a {settings.engine.kind} server; its log is in {home}")
+        server = engine_process(settings, home)
+    end_at_signals(
+        "stopped; the same command goes on from the last measurement", () if server is None else (server,)
+    )
+    # with the rules, each person's words are judged by a judge that knows that person
+    judging = _Rules(candidates) if asked.judge == "rules" else None
+    with working(
+        "starting the gateway, the engine, the judge and the learner", Terminal(stderr=True)
+    ) as line:
+        with live(settings, home, rules=judging, server=server) as system:
+            console.say(f"watch it at {system.runtime.page}")
+            before = played.seconds
+
+            def save() -> None:
+                played.seconds = before + time.monotonic() - began
+                played.write(out / STATE)
+
+            trial = Trial(
+                system=system,
+                api=OpenAI(base_url=system.url, api_key="trial", timeout=WAIT_S, max_retries=0),
+                played=played,
+                candidates=candidates,
+                renderer=renderer,
+                placement=settings.judge.placement,
+                own_words=judging is None and _reads_own_words(system),
+                until=began + 60 * asked.minutes,
+                save=save,
+                step=line.step,
+            )
+            person = _play(trial, asked, console, judging)
+            learning = _learning(system)
+    learning = _with_memory(learning)
+    found = write(played, person, learning, changed(settings), out)
+    console.print(measurements(played.points))
+    console.say(found.sentence, style="bold green" if found.learned else "bold red")
+    console.say(
+        f"report: {out / 'report.html'}; what it learned, from which words: `afterwit ledger --home {home}`"
+    )
+    return found.learned
+
+
+def _play(trial: Trial, asked: Asked, console: Console, judging: _Rules | None) -> Person | None:
+    """The trial from the choice of a preference to the last measurement; the person, None without one."""
+    person = trial.choose()
+    for lesson in trial.played.lessons:
+        console.print(
+            f"{lesson.wants}: by itself {lesson.alone} of {lesson.of}, told in its prompt {lesson.told}"
+            f"{'; taught now' if lesson.preference == trial.played.preference else ''}"
+        )
+    if person is None:
+        return None
+    if judging is not None:
+        judging.person = person
+    trial.begin(person)
+    told = trial.played.ceiling or 0
+    console.print(
+        f"told in its prompt it reaches {told / len(person.measured):.2f} of the held-out questions"
+    )
+    _print(trial.played.points[-1], console)
+    left = trial.until - time.monotonic()
+    while len(trial.played.talks) < asked.conversations and time.monotonic() < trial.until:
+        began = time.monotonic()
+        on = trial.converse(person, asked.conversations)
+        _print(trial.measure(person), console)
+        took, left = time.monotonic() - began, trial.until - time.monotonic()
+        if not on or left < took:  # the next ones would not be done in time
+            break
+    return person
+
+
+def _candidates(asked: Asked, renderer: Renderer) -> list[Person]:
+    problems = [] if asked.problems is None else read_problems(asked.problems)
+    known = names(tools=renderer.convention.name != "none", problems=bool(problems))
+    if asked.preference is not None and asked.preference not in known:
+        raise SettingError(f"--preference {asked.preference}: it must be one of {', '.join(known)}")
+    chosen = known if asked.preference is None else [asked.preference]
+    return [Person(preference=name, seed=asked.seed, problems=problems) for name in chosen]
+
+
+class _Rules:
+    """The competent judge of the person that the trial has chosen."""
+
+    def __init__(self, candidates: Sequence[Person]) -> None:
+        self.person = candidates[0]
+
+    def __call__(self, prompt: Sequence[Mapping[str, str]]) -> str:
+        return CompetentJudge(self.person)(prompt)
+
+
+def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
+    """What an earlier run of the same trial left in `out`, or a new one."""
+    path = out / STATE
+    if not path.exists():
+        if (out / "home" / "store.db").exists():
+            raise SettingError(f"{out / 'home'} holds the home of something else: choose another --out")
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Played(identity=identity)
+    try:
+        played = Played.read(path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(
+            f"{path} cannot be read ({error}): choose another --out, or delete {out}"
+        ) from error
+    for name, value in identity.items():
+        if played.identity.get(name) != value:
+            raise SettingError(
+                f"{out} holds a trial whose {name} is {played.identity.get(name)}, not {value}: choose"
+                f" another --out, or delete {out}"
+            )
+    return played
+
+
+def _judge_name(asked: Asked, settings: Settings) -> str:
+    if asked.judge == "rules":
+        return "a program that understands the person's words"
+    if settings.judge.url is not None:
+        return f"{settings.judge.model} at {settings.judge.url}"
+    return "the model itself"
+
+
+def _reads_own_words(system: LiveSystem) -> bool:
+    """Whether this judge writes no hints, so that the person's words are the hints."""
+    examiner = system.runtime.examiner
+    if examiner is None:
+        return False
+    ability = system.wait(examiner.ability())
+    return not ability.hints
+
+
+def _learning(system: LiveSystem) -> Learning:
+    rows, stages = system.store(lambda store: (store.versions(), store.statuses()))
+    metrics = [row.metrics for row in rows if row.trained]
+    ways = [each["way_to_teacher"] for each in metrics if "way_to_teacher" in each]
+    return Learning(
+        versions=len(metrics),
+        seconds=sum(value for each in metrics for name, value in each.items() if name.startswith("seconds_")),
+        tokens=int(sum(each.get("tokens", 0) for each in metrics)),
+        memory_mib=None,
+        troubles=[f"{stage.name}: {stage.message}" for stage in stages if not stage.ok],
+        way=fmean(ways) if ways else None,
+    )
+
+
+def _with_memory(learning: Learning) -> Learning:
+    """With the most memory that a child of this process held: the learner is one, and it has ended."""
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    mib = most / KIB / (KIB if sys.platform == "darwin" else 1)
+    return replace(learning, memory_mib=mib or None)
+
+
+def _print(point: Point, console: Console) -> None:
+    moved = "" if point.kl is None else f", {point.kl:.3f} nats a token from the model as it came"
+    console.print(
+        f"{point.seconds:6.0f} s  after {point.conversations:3d} conversations, version {point.version}: "
+        f"{point.kept / point.of:.2f} as the person likes it{moved}"
+    )
+
+
+def measurements(points: Sequence[Point]) -> Table:
+    """A row for each measurement."""
+    table = Table("conversations", "as the person likes it", "", "seconds", box=None, pad_edge=False)
+    for point in points:
+        share = point.kept / point.of
+        table.add_row(
+            str(point.conversations), f"{share:.2f}", "█" * round(BAR * share), f"{point.seconds:.0f}"
+        )
+    return table

@@ -1,0 +1,148 @@
+"""The report of a trial: one sentence, and report.html with real answers before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from afterwit.demo.report import STYLE, chart, template
+from afterwit.progress import difference_interval
+from afterwit.text import counted
+from afterwit.trial.people import Person
+from afterwit.trial.play import Played, Point, satisfied_after
+
+MOST_KL = 0.1
+"""Nats a token from the model as it came, above which other answers have changed much."""
+SHOWN = 6
+"""Questions whose answers are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What learning took, read from the versions and the process."""
+
+    versions: int
+    seconds: float
+    """Of all updates."""
+    tokens: int
+    """That were trained on."""
+    memory_mib: float | None
+    """The most that the learner held; None: unknown."""
+    troubles: Sequence[str] = ()
+    """What the stages report that is not well."""
+    way: float | None = None
+    """The mean share of the way to its teacher that an update went."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The answer of a trial."""
+
+    learned: bool
+    sentence: str
+
+
+def conclusion(played: Played, person: Person | None, learning: Learning) -> Conclusion:
+    """Whether the model learned, with the reason. It did if the share of held-out questions rose by more than
+    chance (95 %, Newcombe's interval of the difference)."""
+    if person is None:
+        tried = "; ".join(f"{each.wants}: {each.told} of {each.of}" for each in played.lessons)
+        return Conclusion(
+            False,
+            "It cannot be taught here: with the instruction in its prompt it keeps no preference more often"
+            f" than without ({tried}), so a hint teaches nothing. Choose a model that follows instructions.",
+        )
+    first, last = played.points[0], played.points[-1]
+    share = f"{last.kept / last.of:.2f} of held-out answers in place of {first.kept / first.of:.2f}"
+    told = f"told in its prompt it reaches {(played.ceiling or 0) / first.of:.2f}"
+    after = f"after {counted(last.conversations, 'conversation')}"
+    if difference_interval((first.kept, first.of), (last.kept, last.of)).low > 0:
+        sentence = f"It learned: {after} it gives {person.wants} in {share} ({told})."
+        return Conclusion(True, " ".join([sentence, *_harm(last)]))
+    return Conclusion(
+        False, f"It did not learn {person.wants} {after}: {share} ({told}), because {_why(last, learning)}."
+    )
+
+
+def _harm(last: Point) -> list[str]:
+    found = []
+    if last.bad:
+        found.append(f"{counted(last.bad, 'answer')} of {last.of} are empty or go round in circles.")
+    if last.worse:
+        found.append(f"{counted(last.worse, 'answer')} to other requests became worse.")
+    if last.kl is not None and last.kl > MOST_KL:
+        found.append(f"Other answers moved far from the model as it came ({last.kl:.2f} nats a token).")
+    return found
+
+
+def _why(last: Point, learning: Learning) -> str:
+    if not last.conversations:
+        return "there was no time for a conversation: give it more --minutes"
+    if not learning.versions:
+        return learning.troubles[0] if learning.troubles else "no update was finished: give it more --minutes"
+    updates = counted(learning.versions, "update")
+    if learning.troubles:
+        return f"of {updates}: {learning.troubles[0]}"
+    if learning.way is None:
+        return f"{updates} changed too little: give it more --minutes, or a larger learner.lr"
+    return (
+        f"{updates} went {learning.way:.0%} of the way to the teacher on average: give it more --minutes, or"
+        " a larger learner.lr"
+    )
+
+
+def write(
+    played: Played, person: Person | None, learning: Learning, settings: Mapping[str, Any], out: Path
+) -> Conclusion:
+    """Write the files into `out`. The pictures need at least two measurements."""
+    found, points = conclusion(played, person, learning), played.points
+    facts: dict[str, Any] = {
+        **played.identity,
+        "learned": found.learned,
+        "conclusion": found.sentence,
+        "lessons": [asdict(each) | {"teachable": each.teachable} for each in played.lessons],
+        "preference": played.preference,
+        "wants": None if person is None else person.wants,
+        "ceiling": played.ceiling,
+        "points": [asdict(point) for point in points],
+        "satisfied_after": satisfied_after(played.talks),
+        "talks": [asdict(talk) for talk in played.talks],
+        "learning": asdict(learning),
+        "seconds": played.seconds,
+        "examples": _examples(person, points),
+    }
+    (out / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    picture = _picture(facts) if len(points) > 1 else ""
+    if picture:
+        alone = '<svg xmlns="http://www.w3.org/2000/svg" '
+        drawn = picture.replace("<svg ", alone, 1).replace(">", f"><style>{STYLE}</style>", 1)
+        (out / "learning.svg").write_text(drawn, encoding="utf-8")
+    page = {**facts, "picture": Markup(picture), "settings": json.dumps(settings, indent=2)}
+    (out / "report.html").write_text(template("trial").render(page), encoding="utf-8")
+    return found
+
+
+def _picture(facts: Mapping[str, Any]) -> str:
+    points = facts["points"]
+    kept = [(each["conversations"], each["kept"] / each["of"]) for each in points]
+    told = [(each["conversations"], facts["ceiling"] / each["of"]) for each in (points[0], points[-1])]
+    label = f"share of held-out answers with {facts['wants']}, over {kept[-1][0]} conversations"
+    curves = [("by itself", "preference", kept), ("told in its prompt", "success", told)]
+    return chart(curves, width=560, height=230, label=label)
+
+
+def _examples(person: Person | None, points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Held-out questions with the first and the last answer: an evenly spread choice, not the best ones."""
+    if person is None or len(points) < 2:
+        return []
+    asked = person.measured
+    chosen = range(0, len(asked), max(1, len(asked) // SHOWN))[:SHOWN]
+    return [
+        {"question": asked[at], "before": points[0].answers[at], "after": points[-1].answers[at]}
+        for at in chosen
+    ]
