@@ -17,7 +17,6 @@ import json
 import re
 import tempfile
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,11 +37,12 @@ from afterwit.demo.live import LiveSystem, live
 from afterwit.demo.people import SIDE
 from afterwit.demo.settings import changed
 from afterwit.lifecycle import State
+from afterwit.trial import people
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
 from experiments.study.page import filled
 
-WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+WORDS = people.words()
 MARK = "published"
 AT_ONCE = 16
 """Conversations, and answers of a measurement, at one time."""

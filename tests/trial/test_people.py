@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from afterwit.errors import SettingError
-from afterwit.message import ToolCall
 from afterwit.trial.people import (
     CHECKS,
     CompetentJudge,
@@ -20,6 +19,7 @@ from afterwit.trial.people import (
     read_problems,
     words,
 )
+from afterwit.turn import ToolCall
 
 PROBLEMS = [{"question": f"What is {n} + {n}?", "answer": f"{2 * n}"} for n in range(60)]
 LONG = "The egg is boiled in hot water. " * 9

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from afterwit.errors import SettingError
-from afterwit.message import ToolCall
+from afterwit.turn import ToolCall
 
 SHORT = 25
 """Words that the person with the preference `short` reads at most."""

@@ -21,10 +21,9 @@ from afterwit.demo.people import MODEL, SIDE
 from afterwit.engines.port import Generate, Score, Weights
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.lifecycle import State
-from afterwit.message import Conversation, Message, ToolCall
 from afterwit.progress import difference_interval
 from afterwit.trial.people import Person, Said, got_worse, is_bad, words
-from afterwit.turn import Sampling
+from afterwit.turn import Conversation, Message, Sampling, ToolCall
 
 AT_ONCE = 16
 """Conversations, and answers of a measurement, at one time."""
