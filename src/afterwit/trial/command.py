@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Any
 
 from openai import OpenAI
-from rich.console import Console
 from rich.table import Table
 
 from afterwit.chat_format.render import Renderer
@@ -104,8 +103,11 @@ def run(
             console.say(f"watch it at {system.runtime.page}")
             before = played.seconds
 
+            def elapsed() -> float:
+                return before + time.monotonic() - began
+
             def save() -> None:
-                played.seconds = before + time.monotonic() - began
+                played.seconds = elapsed()
                 played.write(out / STATE)
 
             trial = Trial(
@@ -117,6 +119,7 @@ def run(
                 placement=settings.judge.placement,
                 own_words=judging is None and _reads_own_words(system),
                 until=began + 60 * asked.minutes,
+                elapsed=elapsed,
                 save=save,
                 step=line.step,
             )
@@ -132,11 +135,11 @@ def run(
     return found.learned
 
 
-def _play(trial: Trial, asked: Asked, console: Console, judging: _Rules | None) -> Person | None:
+def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None) -> Person | None:
     """The trial from the choice of a preference to the last measurement; the person, None without one."""
     person = trial.choose()
     for lesson in trial.played.lessons:
-        console.print(
+        console.say(
             f"{lesson.wants}: by itself {lesson.alone} of {lesson.of}, told in its prompt {lesson.told}"
             f"{'; taught now' if lesson.preference == trial.played.preference else ''}"
         )
@@ -146,9 +149,7 @@ def _play(trial: Trial, asked: Asked, console: Console, judging: _Rules | None) 
         judging.person = person
     trial.begin(person)
     told = trial.played.ceiling or 0
-    console.print(
-        f"told in its prompt it reaches {told / len(person.measured):.2f} of the held-out questions"
-    )
+    console.say(f"told in its prompt it reaches {told / len(person.measured):.2f} of the held-out questions")
     _print(trial.played.points[-1], console)
     left = trial.until - time.monotonic()
     while len(trial.played.talks) < asked.conversations and time.monotonic() < trial.until:
@@ -241,11 +242,11 @@ def _with_memory(learning: Learning) -> Learning:
     return replace(learning, memory_mib=mib or None)
 
 
-def _print(point: Point, console: Console) -> None:
-    moved = "" if point.kl is None else f", {point.kl:.3f} nats a token from the model as it came"
-    console.print(
+def _print(point: Point, console: Terminal) -> None:
+    moved = "" if point.kl is None else f"; {point.kl:.3f} nats a token from the model as it came"
+    console.say(
         f"{point.seconds:6.0f} s  after {point.conversations:3d} conversations, version {point.version}: "
-        f"{point.kept / point.of:.2f} as the person likes it{moved}"
+        f"{point.kept / point.of:.2f} of held-out answers as the person likes them{moved}"
     )
 
 

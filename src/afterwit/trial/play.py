@@ -209,6 +209,8 @@ class Trial:
     """The hints are the person's own words, because the judge writes none."""
     until: float
     """When the trial ends, on the monotonic clock."""
+    elapsed: Callable[[], float]
+    """Seconds of all runs of this trial so far."""
     save: Callable[[], None]
     step: Step
 
@@ -269,7 +271,7 @@ class Trial:
         worse = map(got_worse, untouched, played.untouched, others)
         point = Point(
             conversations=len(played.talks),
-            seconds=round(played.seconds, 1),
+            seconds=round(self.elapsed(), 1),
             version=self.system.version(),
             kept=sum(map(person.likes, held_out)),
             of=len(asked),
