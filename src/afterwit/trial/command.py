@@ -151,13 +151,12 @@ def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None)
     told = trial.played.ceiling or 0
     console.say(f"told in its prompt it reaches {told / len(person.measured):.2f} of the held-out questions")
     _print(trial.played.points[-1], console)
-    left = trial.until - time.monotonic()
     while len(trial.played.talks) < asked.conversations and time.monotonic() < trial.until:
         began = time.monotonic()
         on = trial.converse(person, asked.conversations)
         _print(trial.measure(person), console)
-        took, left = time.monotonic() - began, trial.until - time.monotonic()
-        if not on or left < took:  # the next ones would not be done in time
+        now = time.monotonic()
+        if not on or trial.until - now < now - began:  # the next ones would not be done in time
             break
     return person
 
