@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
     from afterwit.engines.port import Engine
     from afterwit.gateway.app import GatewayApp
-    from afterwit.judging.ability import Examiner
+    from afterwit.judging.ability import Examination, Examiner
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
+    from afterwit.judging.trial import Trial
     from afterwit.judging.verdicts import JudgeClient, Verdicts
     from afterwit.learning.distributed.ranks import Ranks
     from afterwit.learning.settings import LearnerSettings
@@ -159,6 +160,23 @@ def http_judge(settings: JudgeSettings) -> HttpJudge:
     return HttpJudge(settings, os.environ)
 
 
+def examination(
+    settings: JudgeSettings, client: JudgeClient, engine: Engine | None, renderer: Renderer | None
+) -> Examination:
+    """How a judge is examined. The engine reads in its place, or the endpoint if it gives log-probs."""
+    from afterwit.judging.ability import Examination
+    from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.http_judge import HttpJudge
+    from afterwit.judging.reading import EndpointReader, EngineReader, Reader
+    from afterwit.judging.settings import judge_prompts
+
+    readers: list[Reader] = [EndpointReader(client)] if isinstance(client, HttpJudge) else []
+    if engine is not None and renderer is not None:
+        readers.append(EngineReader(engine, renderer))
+    asked = client.urgent if isinstance(client, EngineJudge) else client  # all turns wait for the answers
+    return Examination(asked, judge_prompts(settings), settings, readers)
+
+
 def judge_stage(
     settings: Settings,
     store: AsyncStore,
@@ -170,8 +188,7 @@ def judge_stage(
 
     A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined.
     """
-    from afterwit.judging.ability import Examiner, ReplyReader
-    from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.ability import Examiner
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.promotion.watch import WatchOver
@@ -185,10 +202,7 @@ def judge_stage(
                 "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
             )
             name = weights if judge.url is None else f"{judge.model} at {judge.url}"
-            reader = None if engine is None else ReplyReader(engine, renderer)
-            # all turns wait for these few answers
-            asked = client.urgent if isinstance(client, EngineJudge) else client
-            examiner = Examiner(store, asked, prompts, judge, reader, judge=name)
+            examiner = Examiner(store, examination(judge, client, engine, renderer), judge, judge=name)
     stage = Judge(
         store=store,
         client=client,
@@ -200,8 +214,21 @@ def judge_stage(
         after=WatchOver(settings.promotion).judged,
         redaction=settings.redaction,
         examiner=examiner,
+        trial=_trial(judge, engine, renderer),
     )
     return stage, client, examiner
+
+
+def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> Trial | None:
+    """Tries hints on the served model; None if there is none here, or none are to be tried."""
+    from afterwit.engines.port import Weights
+    from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.trial import Trial
+
+    if engine is None or not settings.follow_tries:
+        return None
+    weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
+    return Trial(EngineJudge(engine, renderer, weights=weights, thinking=False), settings)
 
 
 # Learning

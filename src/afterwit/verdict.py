@@ -73,6 +73,8 @@ class Question(StrEnum):
     """How good was the response? Asked without the feedback that decides the reward: it decides nothing."""
     OWN_WORDS = "own_words"
     """Not asked of a judge: how the person's own words were read, which may be the hint."""
+    FOLLOWS = "follows"
+    """Does the model follow a hint that it is shown? Asked of its answer, which is the vote's words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,13 @@ class Verdict:
     def own_words(self) -> bool:
         """Whether the hint is what the person wrote."""
         return any(vote.question is Question.OWN_WORDS and vote.hint in self.hints for vote in self.votes)
+
+    @property
+    def unfollowed(self) -> bool:
+        """Whether there were hints, and the model follows none of them."""
+        return not self.hints and any(
+            vote.question is Question.FOLLOWS and vote.rejected for vote in self.votes
+        )
 
     @property
     def unread(self) -> bool:
@@ -312,6 +321,8 @@ class Reads:
         if reason is None:
             sure = confidence(sampled.logprobs, sampled.forced)
             reason = self.learned(found, reward=verdict.reward, confidence=sure).reason
+        if reason is Reason.NO_SIGNAL and verdict.unfollowed:
+            reason = Reason.HINT_NOT_FOLLOWED
         if reason is Reason.NO_SIGNAL and verdict.unread:  # all votes on a question were invalid
             reason = Reason.INVALID_VOTES
         return replace(found, reason=reason)

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from afterwit.judging.polarity import examples, replies
+from afterwit.judging.polarity import REPLIES
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import JudgeView
 from afterwit.turn import Message
@@ -104,6 +104,6 @@ def test_no_shipped_reply_repeats_a_person_of_the_experiment() -> None:
         return {tuple(each[at : at + 4]) for each in words for at in range(len(each) - 3)}
 
     persons = [each for one in (WORDS["thanks"], *WORDS["preferences"].values()) for each in one["said"]]
-    shipped = [each for said in (*replies().values(), *examples().values()) for each in said]
+    shipped = [each for said in (*REPLIES.texts.values(), *REPLIES.examples.values()) for each in said]
     assert not runs(persons) & runs(shipped)
     assert not set(persons) & set(shipped)

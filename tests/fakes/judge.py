@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from afterwit.judging.exam import EXAM, sample
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.turn import Message
 from afterwit.verdict import Vote
@@ -17,6 +18,15 @@ HINT = rf"\boxed{{1}}[HINT_START]{HINT_WORDS}[HINT_END]"
 def asks_for_hint(messages: Sequence[Message]) -> bool:
     """Which of the two questions this is."""
     return any(HINT_MARK in (message.content or "") for message in messages)
+
+
+def competent(messages: Sequence[Message]) -> str:
+    """A judge that knows its trade, without a model."""
+    if asks_for_hint(messages):
+        return HINT
+    complaints = ("That is far too long.", *(case.reply for case in (*EXAM, *sample()) if case.right < 0))
+    said = messages[-1].content or ""
+    return r"\boxed{-1}" if any(each in said for each in complaints) else r"\boxed{1}"
 
 
 class FakeJudge:

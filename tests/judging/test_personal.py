@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.judging.personal import teachable
-from afterwit.judging.polarity import replies
+from afterwit.judging.polarity import REPLIES
 from afterwit.judging.questions import JudgeView
 from afterwit.turn import Message, ToolCall
 
@@ -139,7 +139,7 @@ def test_talk_of_hints_is_left_out(words):
 
 
 def test_most_shipped_complaints_may_be_taught():
-    said = replies()["complaint"]
+    said = REPLIES.texts["complaint"]
     assert [words for words in said if teachable(words, VIEW) != words] == []
 
 

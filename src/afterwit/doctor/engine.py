@@ -19,35 +19,20 @@ from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
-from afterwit.judging.questions import JudgeView
-from afterwit.judging.settings import JudgeSettings, judge_prompts
-from afterwit.judging.verdicts import JudgeClient
-from afterwit.judging.voting import evaluation_vote
+from afterwit.judging.ability import Examination, name_of
+from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import Row, probe, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
-from afterwit.turn import Basis, Message, Sampling
-from afterwit.verdict import Question
+from afterwit.turn import Basis, Sampling
 from afterwit.weights.lora import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
 """The standard deviation of the random change of weights in the swap's test."""
 
-ASKED = JudgeView(
-    request="What is two plus two? Answer with the number alone.",
-    context=(),
-    tools=(),
-    response=Message(role="assistant", content="5"),
-    next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
-)
-"""A turn that any judge can judge."""
-JUDGE_REMEDY = (
-    "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set judge.url "
-    "to a stronger model if it is small. Turns wait for a judge that does not answer, and end as "
-    "invalid_votes if its answers cannot be read"
-)
+JUDGE_REMEDY = "set judge.url, judge.model and judge.api_key_env as docs/judging.md shows; turns wait for it"
 
 
 def check_engine(
@@ -64,7 +49,8 @@ def check_engine(
         yield tested("sampled log-probs", run, _rescored, engine, policy.model, renderer, remedy=remedy)
         if settings.judge.url is None:
             judge = build.judge_client(settings.judge, engine, renderer)
-            yield tested("judge", run, judges, judge, settings.judge, remedy=JUDGE_REMEDY)
+            examination = build.examination(settings.judge, judge, engine, renderer)
+            yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)
         remedy = "the engine does not serve what the learner writes: do not train with it"
         yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
         runner.run(engine.close())
@@ -118,7 +104,8 @@ def check_judge(settings: Settings) -> Iterator[Finding]:
     async def ask() -> str:
         judge = build.http_judge(settings.judge)
         try:
-            return await judges(judge, settings.judge)
+            examination = build.examination(settings.judge, judge, None, None)
+            return await judges(examination, settings.judge)
         finally:
             await judge.close()
 
@@ -126,18 +113,9 @@ def check_judge(settings: Settings) -> Iterator[Finding]:
         yield tested("judge", lambda: asyncio.run(ask()), remedy=JUDGE_REMEDY)
 
 
-async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
-    """Ask as the judge stage asks. AssertionError if the answer holds no vote."""
-    prompts = judge_prompts(settings)
-    answer = await judge.ask(
-        prompts.messages(Question.EVALUATION, ASKED),
-        temperature=settings.temperature,
-        max_tokens=prompts.max_tokens,
-        seed=0,
-    )
-    name = settings.model if settings.url is not None else "the served model"
-    vote = evaluation_vote(answer)
-    seen = f"{name} answers, but its {len(answer.words)} characters hold no vote"
-    expect(vote.value is not None, seen if answer.words.strip() else f"{name} answers with nothing")
-    doubt = "" if vote.value == -1 else ": a better judge gives better hints"
-    return f"{name} judges a wrong answer as {vote.value}{doubt}"
+async def judges(examination: Examination, settings: JudgeSettings) -> str:
+    """How it judges, and how well. AssertionError if it cannot."""
+    ability, name = await examination.ability(), name_of(settings)
+    fault = ability.fault(name)
+    expect(fault is None, fault or "")
+    return f"{name}: {ability.described()}"

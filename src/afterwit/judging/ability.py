@@ -1,166 +1,90 @@
-"""Finds out what the judge can do before it judges, and reads replies where it can do nothing."""
+"""Finds out what the judge can do before it judges, and keeps it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import islice
-from math import fsum
+from dataclasses import asdict, replace
 
 import orjson
 from pydantic import TypeAdapter
 
 from afterwit import __version__
-from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Engine, Score, Weights
-from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, RequestError
+from afterwit.errors import JudgeRefused, RequestError
 from afterwit.judging import polarity
-from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better
-from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading
+from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better, sample
+from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts
+from afterwit.judging.reading import Reader, measured
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
-from afterwit.turn import Conversation, Message
 
 NOTE = "judge_ability"
-LONGEST_READ = 1000
-"""Characters of a reply that are read."""
 SHORT = 256
 """Tokens of an answer to a probe."""
-AT_ONCE = 32
-"""Replies in one call of the engine."""
+WELL = 0.9
+"""Share of right votes from which on no reader can be better."""
 
 
-class ReplyReader:
-    """Reads whether replies complain, by log-probs of the served model: its frozen weights if it has any."""
-
-    def __init__(self, engine: Engine, renderer: Renderer) -> None:
-        self._engine, self._renderer = engine, renderer
-        self._weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
-
-    async def measured(self) -> Borders | None:
-        """The borders on the shipped replies; None if the engine cannot score them.
-
-        Raises EngineUnavailable if it does not answer now.
-        """
-        if not self._engine.capabilities.scored_ids:
-            return None
-        try:
-            shipped = {kind: await self.logprobs(said) for kind, said in polarity.replies().items()}
-        except EngineUnavailable:
-            raise
-        except (EngineError, RequestError):
-            return None
-        return await asyncio.to_thread(polarity.borders, shipped)
-
-    async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
-        """For each reply, the log-probs of the messages that `asked` lists.
-
-        Raises EngineError, or RequestError if one does not render.
-        """
-        found: list[LogProbs] = []
-        for at in range(0, len(said), AT_ONCE):
-            rows = [await asyncio.to_thread(self._rows, reply) for reply in said[at : at + AT_ONCE]]
-            flat = [row for each in rows for row in each]
-            scored = await self._engine.score(flat, top=1, weights=self._weights)
-            sums = iter([fsum(each.logprobs) for each in scored])
-            found += [tuple(islice(sums, len(each))) for each in rows]
-        return found
-
-    def _rows(self, reply: str) -> list[Score]:
-        rows = []
-        for before, text in polarity.asked(reply[:LONGEST_READ]):
-            # a person's and an assistant's messages in turn
-            messages = tuple(
-                Message(role="assistant" if at % 2 else "user", content=said)
-                for at, said in enumerate(before)
-            )
-            conversation = Conversation(messages=messages, template_args={"enable_thinking": False})
-            prompt_ids = self._renderer.prompt_ids(conversation)
-            rows.append(Score(prompt_ids=prompt_ids, response_ids=self._renderer.encode(text)))
-        return rows
-
-
-class Examiner:
-    """Examines the judge once and keeps its ability in the store."""
+class Examination:
+    """Examines a judge and those who can read in its place. Nothing is kept."""
 
     def __init__(
-        self,
-        store: AsyncStore,
-        client: JudgeClient,
-        prompts: JudgePrompts,
-        settings: JudgeSettings,
-        reader: ReplyReader | None,
-        *,
-        judge: str,
+        self, client: JudgeClient, prompts: JudgePrompts, settings: JudgeSettings, readers: Sequence[Reader]
     ) -> None:
-        """`judge` is its name; a new name is examined again. Without a `reader`, replies are not read."""
-        self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
-        self._reader = reader
-        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__} {polarity.form()}"
-        self._name = "This model" if settings.url is None else f"{settings.model} at {settings.url}"
-        self._asking = asyncio.Lock()
-        self.known: Ability | None = None
-        self._told = asyncio.Event()
-
-    @property
-    def fault(self) -> str | None:
-        """The judge's fault, in sentences; None if it has none, or before the examination."""
-        return None if self.known is None else self.known.fault(self._name)
-
-    async def told(self) -> str | None:
-        """Wait until the ability is known; then its `fault`."""
-        await self._told.wait()
-        return self.fault
+        """Of `readers` the first that can read does."""
+        self._client, self._prompts, self._settings = client, prompts, settings
+        self.readers = readers
 
     async def ability(self) -> Ability:
-        """The judge's ability.
+        """The judge's ability. The readers are measured if it cannot judge, or not well.
 
         Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
         """
-        async with self._asking:
-            if self.known is None:
-                self.known = await self._kept() or await self._examined()
-                self._told.set()
-            return self.known
+        found = Ability(mode=self._settings.mode)
+        if found.mode != "read":
+            found = replace(found, marks=await self._exam())
+        if found.mode == "auto" and found.passed:
+            marks = await self._marks(sample(), 0)
+            found = replace(found, right=sum(mark.right for mark in marks), of=len(marks))
+        if found.mode == "write" or (found.passed and found.right >= WELL * found.of):
+            return found
+        for at, reader in enumerate(self.readers):
+            read = replace(found, reader=at, replies=await measured(reader, reader.subjects[0]))
+            found = read if read.reads or found.replies is None else found
+            if read.reads:
+                break
+        if not found.votes and found.reads:
+            for subject in self.readers[found.reader].subjects[1:]:
+                found = replace(found, results=await measured(self.readers[found.reader], subject))
+        return found
 
-    async def read(self, words: str) -> Reading:
-        """How a person's words are to be taken. Raises EngineError if the model does not answer now."""
-        found = self.known.borders if self.known is not None else None
-        if found is None or not found.complaint.holds or self._reader is None or not words:
-            return UNREAD
-        try:
-            (reply,) = await self._reader.logprobs([words])
-        except RequestError:
-            return UNREAD
-        return found.read(reply)
-
-    async def _examined(self) -> Ability:
+    async def _exam(self) -> tuple[Mark, ...]:
         marks: tuple[Mark, ...] = ()
         for seed in range(TRIES):
-            again = tuple(await asyncio.gather(*(self._mark(case, seed) for case in EXAM)))
+            again = await self._marks(EXAM, seed)
             marks = better(marks, again) if marks else again
             if all(mark.right for mark in marks) or not any(mark.read for mark in marks):
                 break
-        ability = Ability(marks=marks)
-        if not ability.hints and self._reader is not None:
-            ability = Ability(marks=marks, borders=await self._reader.measured())
-        note = {"judge": self._judge, "fault": ability.fault(self._name), **asdict(ability)}
-        await self._store.call(lambda store: store.set_note(NOTE, orjson.dumps(note).decode()))
-        return ability
+        return marks
+
+    async def _marks(self, cases: Sequence[Case], seed: int) -> tuple[Mark, ...]:
+        room = asyncio.Semaphore(self._settings.max_concurrency)
+
+        async def marked(case: Case) -> Mark:
+            async with room:
+                return await self._mark(case, seed)
+
+        return tuple(await asyncio.gather(*map(marked, cases)))
 
     async def _mark(self, case: Case, seed: int) -> Mark:
         """Of a served model that need not think, a short answer is enough, unless it thinks all the same."""
 
         async def asked(max_tokens: int) -> Mark:
-            messages, temperature = (
-                self._prompts.messages(case.question, case.view),
-                self._settings.temperature,
-            )
+            messages = self._prompts.messages(case.question, case.view)
+            temperature = self._settings.temperature
             try:
-                temperature = self._settings.temperature
                 answer = await self._client.ask(
                     messages, temperature=temperature, max_tokens=max_tokens, seed=seed
                 )
@@ -174,6 +98,66 @@ class Examiner:
         mark = await asked(SHORT)
         return await asked(whole) if mark.cut_thought else mark
 
+
+class Examiner:
+    """Examines the judge once and keeps its ability in the store."""
+
+    def __init__(
+        self, store: AsyncStore, examination: Examination, settings: JudgeSettings, *, judge: str
+    ) -> None:
+        """`judge` is its name; a new name is examined again."""
+        self._store, self._examination = store, examination
+        self._is_served, self.name = settings.url is None, name_of(settings)
+        self._judge = f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
+        self._asking = asyncio.Lock()
+        self.known: Ability | None = None
+        self._told = asyncio.Event()
+
+    @property
+    def fault(self) -> str | None:
+        """The judge's fault, in sentences; None if it has none, or before the examination."""
+        return None if self.known is None else self.known.fault(self.name)
+
+    async def told(self) -> Ability:
+        """Wait until the ability is known."""
+        await self._told.wait()
+        assert self.known is not None
+        return self.known
+
+    async def ability(self) -> Ability:
+        """The judge's ability.
+
+        Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
+        """
+        async with self._asking:
+            if self.known is None:
+                self.known = await self._kept() or await self._examined()
+                self._told.set()
+            return self.known
+
+    async def read(self, text: str, subject: int = 0) -> Reading:
+        """How a person's words are to be taken; with `subject` 1, what a tool returned.
+
+        Raises EngineError or JudgeUnavailable if the model does not answer now.
+        """
+        known = self.known or Ability()
+        borders = known.results if subject else known.replies
+        if borders is None or not borders.complaint.holds or not text:
+            return UNREAD
+        reader = self._examination.readers[known.reader]
+        try:
+            (found,) = await reader.logprobs([text], reader.subjects[subject])
+        except (RequestError, JudgeRefused):
+            return UNREAD
+        return borders.read(found)
+
+    async def _examined(self) -> Ability:
+        ability = await self._examination.ability()
+        fault, how = ability.fault(self.name), ability.described()
+        note = {"judge": self._judge, "fault": fault, "how": how, **asdict(ability)}
+        await self._store.call(lambda store: store.set_note(NOTE, orjson.dumps(note).decode()))
+        return ability
+
     async def _kept(self) -> Ability | None:
         """The stored ability; None for an endpoint that could not judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
@@ -181,10 +165,15 @@ class Examiner:
         if data is None or data["judge"] != self._judge:
             return None
         ability = TypeAdapter(Ability).validate_python(data)
-        return ability if ability.votes or self._settings.url is None else None
+        return ability if ability.fault(self.name) is None or self._is_served else None
 
 
-def fault_of(store: Store) -> str | None:
-    """The fault of the judge that was examined last, in sentences; None if it has none."""
-    text = store.note(NOTE)
-    return None if text is None else orjson.loads(text)["fault"]
+def name_of(settings: JudgeSettings) -> str:
+    """The judge in a sentence's beginning."""
+    return "This model" if settings.url is None else f"{settings.model} at {settings.url}"
+
+
+def kept_words(store: Store) -> tuple[str | None, str | None]:
+    """Of the judge that was examined last: its fault, and how it judges; None of what is not known."""
+    note = orjson.loads(store.note(NOTE) or "{}")
+    return note.get("fault"), note.get("how")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from afterwit.judging.ability import fault_of
+from afterwit.judging.ability import kept_words
 from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.store import AsyncStore, Store
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
@@ -49,7 +49,8 @@ class JudgeChecks:
 
 def report_of(store: Store) -> JudgeReport:
     """Over the newest judged turns."""
-    return judge_report(store.judged_turns(limit=NEWEST), unable=fault_of(store))
+    unable, how = kept_words(store)
+    return judge_report(store.judged_turns(limit=NEWEST), unable=unable, how=how)
 
 
 def keep_shares(store: Store, shares: Mapping[str, float]) -> None:

@@ -221,6 +221,8 @@ class JudgeReport:
     """Kinds of calls of which no turn was rated, the most frequent first."""
     unable: str | None = None
     """Why it cannot judge at all, in sentences; None: it can, or it was not examined."""
+    how: str | None = None
+    """How it judges, and how well, in words; None: it was not examined."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -234,7 +236,9 @@ class JudgeReport:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> JudgeReport:
+def judge_report(
+    judged: Sequence[Judged], *, unable: str | None = None, how: str | None = None
+) -> JudgeReport:
     """From the newest judged turns, in any order."""
     votes = [value for each in judged for _, value in each.votes]
     return JudgeReport(
@@ -247,6 +251,7 @@ def judge_report(judged: Sequence[Judged], *, unable: str | None = None) -> Judg
         kinds=_by_kind(judged),
         unrated=_unrated(judged),
         unable=unable,
+        how=how,
     )
 
 
@@ -307,7 +312,7 @@ def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     """Each check's name and its result in words."""
     right, kind = report.calibration.right, report.calibration.too_kind
     praised = f"; it praised {kind.count} of {kind.of} bad ones" if kind.of else ""
-    yield "can judge", "yes, or not known yet" if report.unable is None else report.unable
+    yield "can judge", report.unable or report.how or "yes, or not known yet"
     yield "turns", f"{report.turns} judged, the newest"
     yield "votes on rewards", str(report.rewards)
     yield "votes on hints", str(report.hints)

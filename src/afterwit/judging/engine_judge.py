@@ -56,8 +56,19 @@ class EngineJudge:
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
-        """The answer, with reasoning of any format between the marks that votes know."""
-        prompt, ids = await asyncio.to_thread(self._render, tuple(messages))
+        conversation = Conversation(
+            messages=tuple(messages), template_args={"enable_thinking": self._thinking}
+        )
+        return await self.answer(conversation, temperature=temperature, max_tokens=max_tokens, seed=seed)
+
+    async def answer(
+        self, conversation: Conversation, *, temperature: float, max_tokens: int, seed: int
+    ) -> Answer:
+        """The answer, with reasoning of any format between the marks that votes know; calls stay text.
+
+        Raises JudgeUnavailable or JudgeRefused.
+        """
+        prompt, ids = await asyncio.to_thread(self._render, conversation)
         context = self._engine.facts.context_length
         room = min(max_tokens, context - len(ids))
         if room < max(1, max_tokens // LEAST_ROOM):
@@ -86,8 +97,7 @@ class EngineJudge:
         thought = "" if message.reasoning is None else f"{THINK.begin}{message.reasoning}{THINK.end}"
         return Answer(words=thought + (message.content or ""), finished=ended == "stop")
 
-    def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
-        conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})
+    def _render(self, conversation: Conversation) -> tuple[str, tuple[int, ...]]:
         try:
             return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
         except RequestError as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from afterwit.judging.polarity import Borders
+from afterwit.judging.polarity import COMPLAINT, NEUTRAL, REPLIES, THANKS, Borders
 from afterwit.judging.questions import JudgeView
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.text import outside_thoughts
@@ -15,6 +16,9 @@ from afterwit.verdict import Question
 TRIES = 2
 """Answers to a case of which one must be right."""
 QUOTE_WORDS = 8
+SAMPLED = 8
+"""Shipped replies of each kind on which a judge that passes votes once."""
+Mode = Literal["auto", "write", "read"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class Case:
         return Mark(
             case=self.name,
             read=vote.value is not None,
-            right=vote.value == self.right,
+            right=vote.value == self.right or (self.name == NEUTRAL and vote.value == 0),
             cut_thought=not answer.finished and not outside_thoughts(answer.words).strip(),
         )
 
@@ -95,45 +99,101 @@ EXAM = (
 )
 
 
+def sample() -> tuple[Case, ...]:
+    """Shipped replies of each kind as cases. A conversation that moves on shows progress, or nothing."""
+    request, response, _ = REPLIES.asks[0].messages
+    return tuple(
+        Case(kind, Question.EVALUATION, request, response, said, -1 if kind == COMPLAINT else 1)
+        for kind in (COMPLAINT, THANKS, NEUTRAL)
+        for said in REPLIES.texts[kind][:: len(REPLIES.texts[kind]) // SAMPLED][:SAMPLED]
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """A judge's abilities, and how replies are read without votes."""
+    """A judge's abilities: what it writes, and what is read off its log-probs."""
 
-    marks: tuple[Mark, ...]
-    borders: Borders | None = None
-    """How the served model's log-probs on replies are read; None: they were not measured."""
+    mode: Mode = "auto"
+    """The setting."""
+    marks: tuple[Mark, ...] = ()
+    """None if it is only to be read."""
+    right: int = 0
+    """Of shipped replies, those on which it voted right."""
+    of: int = 0
+    """Shipped replies on which it was to vote; 0: it was not asked."""
+    reader: int = 0
+    """The reader that was measured."""
+    replies: Borders | None = None
+    """How what people reply is read; None: it was not measured."""
+    results: Borders | None = None
+    """The same of what tools return."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it judged both replies right."""
+        return bool(self.marks) and all(mark.right for mark in self.marks if mark.case != "correction")
+
+    @property
+    def reads(self) -> bool:
+        """Whether complaints surely differ from other replies in its log-probs."""
+        return self.replies is not None and self.replies.complaint.holds
 
     @property
     def votes(self) -> bool:
-        """Whether its votes on rewards count."""
-        return all(mark.right for mark in self.marks if mark.case != "correction")
+        """Whether votes decide the reward."""
+        if self.mode != "auto" or not self.passed:
+            return self.mode == "write"
+        is_worse = self.replies is not None and self.right < self.replies.right * self.of
+        return not (self.reads and is_worse)
 
     @property
     def hints(self) -> bool:
         """Whether it writes hints."""
-        return all(mark.right for mark in self.marks)
+        return self.votes and (self.mode == "write" or all(mark.right for mark in self.marks))
 
     def fault(self, judge: str) -> str | None:
         """The fault and its remedy, in sentences that begin with the judge; None if there is none."""
-        if self.votes:
+        if self.passed or (self.reads and not self.votes):
             return None
+        if self.mode == "read":
+            found = self.replies and f"it finds {self.replies.complaint.described('complaints')}"
+            why, remedy = found or "its log-probs cannot be had", "Set judge.mode to auto, or judge.url"
+        else:
+            why, remedy = self._why()
+        meanwhile = (
+            "Its votes count all the same" if self.votes else "Until then thumbs and failed tool calls teach"
+        )
+        return f"{judge} cannot judge: {why}. {remedy}. {meanwhile}."
+
+    def _why(self) -> tuple[str, str]:
+        """Why it writes no votes, and the remedy."""
         refused = next((mark.refused for mark in self.marks if mark.refused), None)
         read, of = sum(mark.read for mark in self.marks), len(self.marks)
-        remedy = "Set judge.url to a stronger model, as docs/judging.md shows"
         if refused is not None:
-            why, remedy = refused, "See that judge.model and judge.body_omit fit that endpoint"
-        elif 2 * sum(mark.cut_thought for mark in self.marks) >= of:
+            return refused, "See that judge.model and judge.body_omit fit that endpoint"
+        if 2 * sum(mark.cut_thought for mark in self.marks) >= of:
             why = "it was still thinking when its tokens ran out"
-            remedy = "Raise judge.max_tokens, or switch its thinking off"
-        elif 2 * read < of:
-            why = f"{read} of {of} probe answers carried a readable vote"
-        else:
-            why = f"{sum(mark.right for mark in self.marks)} of {of} probes were judged right"
-        is_reading = self.borders is not None and self.borders.complaint.holds
-        words = "your corrections in your own words" if is_reading else "what you write after a response"
-        return (
-            f"{judge} cannot judge: {why}. {remedy}. Meanwhile thumbs, failed tool calls and {words} teach."
-        )
+            return why, "Raise judge.max_tokens, or switch its thinking off"
+        remedy = "Set judge.url to a stronger model, as docs/judging.md shows"
+        if 2 * read < of:
+            return f"{read} of {of} probe answers carried a readable vote", remedy
+        return f"{sum(mark.right for mark in self.marks)} of {of} probes were judged right", remedy
+
+    def described(self) -> str:
+        """How it judges, and how well, in words."""
+        if self.votes:
+            votes = f" ({self.right} of {self.of} shipped replies right)" if self.of else ""
+            return f"it writes votes{votes}, and " + (
+                "hints" if self.hints else "people's own words are the hints"
+            )
+        if not self.reads or self.replies is None:
+            return "it does not judge"
+        thanks = self.replies.thanks
+        found = [self.replies.complaint.described("complaints")]
+        found += [thanks.described("thanks")] if thanks.holds else []
+        if self.results is not None and self.results.complaint.holds:
+            found.append(self.results.complaint.described("failures of tools"))
+        return f"it reads replies: it finds {', '.join(found)}. People's own words are the hints"
 
 
 ABLE = Ability(marks=tuple(Mark(case=case.name, read=True, right=True) for case in EXAM))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import aiohttp
 import orjson
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
+from afterwit.judging.polarity import LogProbs
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.text import without_halves
@@ -24,6 +26,8 @@ _LENGTH = re.compile(
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
 PATH = "/chat/completions"
+TOP = 20
+"""Log-probs of an answer's first token; endpoints give no more."""
 NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 """Finish reasons of an answer that ended by itself, as servers name them. A server may name none."""
 
@@ -35,6 +39,9 @@ CONTROL = re.compile(
 
 _LONGEST_COMPLAINT = 160
 _QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
+
+
+Read = TypeVar("Read")
 
 
 class HttpJudge:
@@ -61,16 +68,29 @@ class HttpJudge:
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
+        return await self._asked(
+            messages, answer_of, {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        )
+
+    async def first_words(self, messages: Sequence[Message], answers: Sequence[str]) -> LogProbs:
+        """The log-prob of the first token of each of these answers; of one that is not among the likeliest,
+        the least of theirs. JudgeRefused if the endpoint gives none."""
+        fields = {"temperature": 0, "max_tokens": 1, "logprobs": True, "top_logprobs": TOP}
+        return await self._asked(messages, lambda body: first_logprobs(body, answers), fields)
+
+    async def _asked(
+        self, messages: Sequence[Message], read: Callable[[bytes], Read], fields: Mapping[str, Any]
+    ) -> Read:
+        """What `read` makes of the answer's body."""
         body = {
             "model": self._model,
             "messages": [
                 {**message.to_dict(), "content": CONTROL.sub(r"\g<0> ", message.content or "")}
                 for message in messages
             ],
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "seed": seed,
-        } | dict(self._settings.body_extra)
+            **fields,
+            **self._settings.body_extra,
+        }
         try:
             payload = orjson.dumps({k: v for k, v in body.items() if k not in self._settings.body_omit})
         except TypeError as error:
@@ -88,7 +108,7 @@ class HttpJudge:
             raise JudgeUnavailable(f"the judge at {self._url} cannot be reached: {error}") from error
         if response.status == 200:
             try:
-                return answer_of(bytes(answer))
+                return read(bytes(answer))
             except (JudgeUnavailable, JudgeRefused) as error:
                 raise type(error)(f"the judge at {self._url}: {error}") from error
         words = complaint(bytes(answer))
@@ -128,6 +148,29 @@ def answer_of(body: bytes) -> Answer:
     if reason == "length":
         return Answer(words="", finished=False)
     raise JudgeRefused("its answer has no text" + (f" ({reason})" if isinstance(reason, str) else ""))
+
+
+def first_logprobs(body: bytes, answers: Sequence[str]) -> LogProbs:
+    """The log-prob with which an answer begins as each of `answers`, by the likeliest first tokens.
+
+    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if it has no log-probs.
+    """
+    try:
+        choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
+        top = choice["logprobs"]["content"][0]["top_logprobs"]
+        found = [(str(each["token"]).strip().casefold(), float(each["logprob"])) for each in top]
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, orjson.JSONDecodeError):
+            raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
+        raise JudgeRefused("it gives no log-probs of its answer's first token") from error
+    if not found:
+        raise JudgeRefused("it gives no log-probs of its answer's first token")
+    least = min(value for _, value in found)
+    begins = [
+        [value for token, value in found if token and answer.casefold().startswith(token)]
+        for answer in answers
+    ]
+    return tuple(max(values, default=least) for values in begins)
 
 
 def complaint(body: bytes) -> str:

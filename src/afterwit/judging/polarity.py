@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import fsum
 from operator import mul
 from statistics import fmean, pstdev
@@ -23,28 +23,6 @@ from typing import Any
 from afterwit.progress import wilson_interval
 
 COMPLAINT, THANKS, NEUTRAL = "complaint", "thanks", "neutral"
-EXCHANGE = (
-    "I have a question about my work.",
-    "Sure, here is what I think about it, and why. I hope that this is what you need.",
-)
-"""The exchange before the reply in the model's prompt."""
-OPENINGS = (
-    "I apologize",
-    "I'm sorry",
-    "You're right",
-    "I made a mistake",
-    "Let me try again",
-    "I understand",
-    "Thank you",
-    "You're welcome",
-    "I'm glad",
-    "That's great",
-    "Sure",
-    "Of course",
-    "Here",
-    "The",
-)
-"""First words of the answer to the reply."""
 FALSE_ALARMS: Mapping[str, float] = {COMPLAINT: 0.05, THANKS: 0.02}
 """Share of other replies that may be taken for a kind, which gives a reward."""
 FALSE_HINTS = 0.1
@@ -56,7 +34,107 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 RULED_OUT = -1e4
 """Nats that a log-prob of -inf counts as."""
 LogProbs = Sequence[float]
-"""A model's log-probs for one reply, in nats, in the order of `asked`."""
+"""A model's log-probs for one text, in nats, in the order of `Subject.rows`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Messages that a person and an assistant wrote in turn, `{}` for the text, and answers to the last."""
+
+    messages: tuple[str, ...]
+    answers: tuple[str, ...]
+
+    def of(self, text: str) -> tuple[str, ...]:
+        """The messages about a text."""
+        return tuple(message.replace("{}", text) for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One sort of texts of which some complain, and what a model is asked about each."""
+
+    name: str
+    asks: tuple[Ask, ...]
+    scored: bool = True
+    """The text itself is scored, after examples of several kinds. Only an engine can."""
+
+    @property
+    def texts(self) -> Mapping[str, tuple[str, ...]]:
+        """The shipped texts, by kind."""
+        return {kind: tuple(said) for kind, said in _shipped()[self.name].items()}
+
+    @property
+    def examples(self) -> Mapping[str, tuple[str, ...]]:
+        """Texts that a model is shown before it finds another one likely or not, by their heading."""
+        return {heading: tuple(said) for heading, said in _shipped()["examples"].items()}
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many log-probs belong together: those of the text, and those of the answers to each ask."""
+        return (len(self.examples) * self.scored, *(len(ask.answers) for ask in self.asks))
+
+    def rows(self, text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """The messages to score for a text, each after earlier ones."""
+        written = [
+            (("\n".join([heading, "", *said, "", "Write another one."]),), text)
+            for heading, said in self.examples.items()
+            if self.scored
+        ]
+        return (*written, *((ask.of(text), answer) for ask in self.asks for answer in ask.answers))
+
+
+REPLIES = Subject(
+    name="replies",
+    asks=(
+        Ask(
+            messages=(
+                "I have a question about my work.",
+                "Sure, here is what I think about it, and why. I hope that this is what you need.",
+                "{}",
+            ),
+            answers=(
+                "I apologize",
+                "I'm sorry",
+                "You're right",
+                "I made a mistake",
+                "Let me try again",
+                "I understand",
+                "Thank you",
+                "You're welcome",
+                "I'm glad",
+                "That's great",
+                "Sure",
+                "Of course",
+                "Here",
+                "The",
+            ),
+        ),
+    ),
+)
+"""What people write after a response: complaints, thanks, and all else."""
+ASKED = Subject(
+    name="replies",
+    asks=(
+        Ask(messages=('"{}"\n\nIs this message positive or negative?',), answers=("Positive", "Negative")),
+        Ask(messages=('Is this message a complaint? Answer Yes or No.\n\n"{}"',), answers=("Yes", "No")),
+        Ask(
+            messages=('Is this message praise, criticism or a request?\n\n"{}"',),
+            answers=("Praise", "Criticism", "Request"),
+        ),
+    ),
+    scored=False,
+)
+"""The same, for an endpoint that gives the log-probs of the first words of its answer alone."""
+RESULTS = Subject(
+    name="results",
+    asks=(
+        Ask(messages=("Is this the output of a success or an error?\n\n{}",), answers=("Success", "Error")),
+        Ask(messages=("Did this command succeed or fail?\n\n{}",), answers=("Succeeded", "Failed")),
+        Ask(messages=('"{}"\n\nIs this message positive or negative?',), answers=("Positive", "Negative")),
+    ),
+    scored=False,
+)
+"""What tools return: failures as complaints, successes as thanks."""
 
 
 @cache
@@ -64,31 +142,10 @@ def _shipped() -> Mapping[str, Any]:
     return tomllib.loads((files("afterwit.judging") / "replies.toml").read_text("utf-8"))
 
 
-def replies() -> Mapping[str, tuple[str, ...]]:
-    """The shipped replies, by kind."""
-    return {kind: tuple(_shipped()[kind]) for kind in (COMPLAINT, THANKS, NEUTRAL)}
-
-
-def examples() -> Mapping[str, tuple[str, ...]]:
-    """Replies that a model is shown before it finds another one likely or not, by their heading."""
-    return {heading: tuple(said) for heading, said in _shipped()["examples"].items()}
-
-
-def asked(reply: str) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """The messages to score for a reply, each after earlier ones, which a person and an assistant wrote in
-    turn."""
-    written = [
-        ("\n".join([heading, "", *said, "", "Write another one."]), reply)
-        for heading, said in examples().items()
-    ]
-    answered = [((*EXCHANGE, reply), opening) for opening in OPENINGS]
-    return (*(((prompt,), text) for prompt, text in written), *answered)
-
-
 def form() -> str:
     """A hash of all that borders depend on, but the model."""
-    parts = (asked("{}"), replies(), FALSE_ALARMS, FALSE_HINTS, STRENGTHS)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    parts = [(each.rows("{}"), each.texts) for each in (REPLIES, RESULTS)]
+    return hashlib.sha256(repr((parts, FALSE_ALARMS, FALSE_HINTS, STRENGTHS)).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +160,7 @@ class Reading:
     """How it was read, for people."""
 
 
-UNREAD = Reading(value=None, hint=True, words="no model here tells complaints from other replies")
+UNREAD = Reading(value=None, hint=False, words="no model here tells complaints from other replies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +168,17 @@ class Border:
     """A plane through log-probs: replies of one kind lie above it."""
 
     weights: tuple[float, ...]
+    parts: tuple[int, ...]
+    """How many log-probs belong together, in order."""
     at: float
     near: float
     """So far below it lie replies that may be of the kind; 0: none."""
     found: int
     """Replies of the kind above a border that was fitted without them."""
     of: int
+    taken: int
+    """Other replies above such a border."""
+    others: int
 
     @property
     def holds(self) -> bool:
@@ -125,7 +187,15 @@ class Border:
 
     def height(self, reply: LogProbs) -> float:
         """The reply's distance above the border; as fitted, the kind is at 1 and the others at -1."""
-        return _dot(self.weights, _centred(reply)) - self.at
+        return _dot(self.weights, _centred(reply, self.parts)) - self.at
+
+    def described(self, kind: str) -> str:
+        """How far it holds, in words."""
+        sure = wilson_interval(self.found, self.of)
+        return (
+            f"{self.found} of {self.of} {kind} ({sure.low:.0%} to {sure.high:.0%}) and takes {self.taken} of"
+            f" {self.others} others for one"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +204,13 @@ class Borders:
 
     complaint: Border
     thanks: Border
+
+    @property
+    def right(self) -> float:
+        """The share of unseen texts that are read right, the three kinds weighing the same."""
+        thanks = self.thanks.found / self.thanks.of if self.thanks.holds else 0.0
+        neutral = 1 - self.complaint.taken / self.complaint.others
+        return (self.complaint.found / self.complaint.of + thanks + neutral) / 3
 
     def read(self, reply: LogProbs) -> Reading:
         """How a reply is taken. Nearly a complaint is a hint without a reward."""
@@ -152,20 +229,21 @@ class Borders:
         return Reading(value=value, hint=hint, words=f"{says}: {height:+.2f} from the border")
 
 
-def borders(shipped: Mapping[str, Sequence[LogProbs]]) -> Borders:
-    """From the log-probs of replies whose kinds are known: at least two of each."""
-    return Borders(complaint=_border(COMPLAINT, shipped), thanks=_border(THANKS, shipped))
+def borders(shipped: Mapping[str, Sequence[LogProbs]], parts: tuple[int, ...]) -> Borders:
+    """From the log-probs of texts of known kinds, at least two of each. `parts` are their subject's."""
+    complaint, thanks = (_border(kind, shipped, parts) for kind in (COMPLAINT, THANKS))
+    return Borders(complaint=complaint, thanks=thanks)
 
 
-def _centred(reply: LogProbs) -> list[float]:
-    """Less the mean over the prompts, and over the openings, because length and rarity carry no meaning."""
-    kept = [max(value, RULED_OUT) for value in reply]
-    many = len(kept) - len(OPENINGS)
-    return [value - fmean(part) for part in (kept[:many], kept[many:]) for value in part]
+def _centred(reply: LogProbs, parts: Sequence[int]) -> list[float]:
+    """Less the mean of what belongs together, because length and rarity carry no meaning."""
+    kept = iter([max(value, RULED_OUT) for value in reply])
+    together = [list(islice(kept, many)) for many in parts if many]
+    return [value - fmean(part) for part in together for value in part]
 
 
-def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]]) -> Border:
-    rows = [_centred(reply) for said in shipped.values() for reply in said]
+def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]], parts: tuple[int, ...]) -> Border:
+    rows = [_centred(reply, parts) for said in shipped.values() for reply in said]
     own = [name == kind for name, said in shipped.items() for _ in said]
     aims = [1.0 if mine else -1.0 for mine in own]
     # weights of rows, 1 on average, by which both sides weigh the same
@@ -183,10 +261,13 @@ def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]]) -> Border:
     at = _between(others, mine, share=FALSE_ALARMS[kind])
     return Border(
         weights=tuple(weight / scale for weight, scale in zip(weights, scales, strict=True)),
+        parts=parts,
         at=at - level,
         near=max(at - _between(others, mine, share=FALSE_HINTS), 0.0),
         found=sum(value > at for value in mine),
         of=len(mine),
+        taken=sum(value > at for value in others),
+        others=len(others),
     )
 
 

@@ -62,6 +62,21 @@ def harm_question(hints: Sequence[str]) -> tuple[Message, ...]:
     return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
 
 
+_FOLLOWS = """\
+An AI assistant was given an INSTRUCTION and wrote an ANSWER. Does the answer do what the instruction asks \
+for, as far as that can be seen from the answer? It may be right or wrong otherwise.
+Think briefly, then end with \\boxed{1} if it does, \\boxed{-1} if it does not, \\boxed{0} if that cannot be \
+seen."""
+
+
+def follow_question(hint: str, answer: str) -> tuple[Message, ...]:
+    """Whether an answer follows a hint: `evaluation_vote` reads the answer."""
+    fence = Fence.around([hint, answer])
+    shown = [fence.block("INSTRUCTION", hint), fence.block("ANSWER", answer)]
+    system = "\n\n".join((_FOLLOWS, _DATA.format(code=fence.code)))
+    return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
+
+
 SHORTEST_CHARS = 64
 """Characters of a text in a full prompt; less is no evidence."""
 

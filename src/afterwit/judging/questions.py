@@ -172,5 +172,9 @@ def paid(verdict: Verdict, case: JudgeCase, rules: VoteRules) -> Verdict:
 
 def call_seed(turn: str, call: JudgeCall) -> int:
     """The sampling seed of a call, the same whenever it is repeated. In [0, 2**31)."""
-    named = f"{turn}/{call.question}/{call.index}".encode()
-    return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1
+    return seed_of(f"{turn}/{call.question}/{call.index}")
+
+
+def seed_of(name: str) -> int:
+    """A sampling seed, the same for the same name. In [0, 2**31)."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 1

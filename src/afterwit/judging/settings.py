@@ -23,6 +23,10 @@ class JudgeSettings:
 
     enabled: bool = True
     """false: turns are recorded and wait."""
+    mode: Literal["auto", "write", "read"] = "auto"
+    """How it judges. `write`: it writes votes and hints, as published. `read`: its log-probs tell whether a
+    reply complains, and a complaint is itself the hint. `auto`: the one that is right about more of the
+    shipped replies."""
     client: str | None = None
     """Judge of an installed package (entry point `afterwit.judges`). Unset: `url`, or the served model."""
     url: str | None = None
@@ -48,6 +52,9 @@ class JudgeSettings:
     """The verdicts that count. `off`: all. `consistent`: those without contradiction between the votes on
     both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
     seem wrong, else `off`, so that thanks with a wish still teach the wish."""
+    follow_tries: int = 2
+    """Answers sampled with a hint in the prompt until the judge finds that one follows it. A hint that none
+    follows does not train. 0: none are sampled."""
     max_candidates: int = 3
     """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
     quote_words: int = 8
@@ -101,6 +108,7 @@ class JudgeSettings:
         at_least(self, 1, "max_concurrency", "max_turns")
         at_least(self, 1, "context_chars", "tools_chars", "response_chars", "next_state_chars")
         above(self, 0, "timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s", "check_every_s")
+        at_least(self, 0, "follow_tries")
         within(self, 0, 2, "temperature")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")

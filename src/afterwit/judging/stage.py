@@ -18,6 +18,7 @@ from afterwit.judging.exam import ABLE
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.trial import Trial
 from afterwit.judging.unvoted import own_words, unvoted, with_own_words
 from afterwit.judging.verdicts import JudgeClient, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
@@ -77,11 +78,13 @@ class Judge:
         after: AfterVerdict,
         redaction: Redaction = Redaction(),
         examiner: Examiner | None = None,
+        trial: Trial | None = None,
     ) -> None:
-        """`after` is called in each verdict's transaction. Without an `examiner` the judge counts as able."""
+        """`after` is called in each verdict's transaction. Without an `examiner` the judge counts as able,
+        and without a `trial` every hint as one that the model follows."""
         self._store, self._owner, self._clock, self._after = store, owner, clock, after
         self._settings, self._rules = settings, rules
-        self._redaction, self._examiner = redaction, examiner
+        self._redaction, self._examiner, self._trial = redaction, examiner, trial
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
         )
@@ -182,7 +185,10 @@ class Judge:
         began = time.time()
         verdict = await self._verdict(turn, next_state)
         clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
-        await self._commit(turn, next_state, replace(verdict, hints=clean))
+        verdict = replace(verdict, hints=clean)
+        if clean and self._trial is not None and await self._tells():
+            verdict = await self._trial.tried(turn, verdict, self._verdicts.asked)
+        await self._commit(turn, next_state, verdict)
         span("judge", turn.id, began, time.time(), reward=verdict.reward, hinted=bool(clean))
 
     async def _verdict(self, turn: RecordedTurn, next_state: NextState) -> Verdict:
@@ -191,7 +197,7 @@ class Judge:
         words = own_words(next_state)
         if not ability.votes:
             judged = await asyncio.to_thread(case, turn, next_state)
-            reading = UNREAD if self._examiner is None else await self._examiner.read(words)
+            reading = UNREAD if self._examiner is None else await self._read(words, next_state)
             verdict = await asyncio.to_thread(unvoted, judged, next_state, reading)
             return paid(verdict, judged, self._rules)
         is_doubtful = self._settings.verify == "auto" and self._votes.doubtful
@@ -204,11 +210,22 @@ class Judge:
             return await asyncio.to_thread(with_own_words, verdict, words, reading, view)
         return verdict
 
+    async def _read(self, words: str, next_state: NextState) -> Reading:
+        """The reading of a person's words; without any, that of what a tool returned last."""
+        assert self._examiner is not None
+        if words:
+            return await self._examiner.read(words)
+        results = [each.content or "" for each in next_state.messages if each.role == "tool"]
+        return await self._examiner.read(results[-1] if results else "", subject=1)
+
     async def _harmful(self, turn: RecordedTurn, verdict: Verdict) -> bool:
         """Whether a judge that can judge finds that to follow the hints is harmful."""
+        return await self._tells() and await self._verdicts.harmful(turn.id, verdict.hints)
+
+    async def _tells(self) -> bool:
+        """Whether the judge can be asked about hints. One that needs short prompts cannot tell."""
         able = self._examiner is None or (await self._examiner.ability()).votes
-        asked = able and self._settings.prompts == "full"  # a judge that needs short prompts cannot tell
-        return asked and await self._verdicts.harmful(turn.id, verdict.hints)
+        return able and self._settings.prompts == "full"
 
     async def _commit(self, turn: RecordedTurn, next_state: NextState, verdict: Verdict) -> None:
         """Store the verdict. The turn goes on to the learner, or ends with the reason why it does not."""

@@ -61,16 +61,18 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
     """The verdict without a vote.
 
     Feedback decides the reward, then a call that its schema refuses, then how the person's words were read,
-    then a tool's result that is marked as an error. The words are the hint if the feedback is bad, or if they
-    may be a complaint and there is none.
+    then a tool's result that is marked as an error, or was read as one. The words are the hint if the
+    feedback is bad, or if they may be a complaint and there is none.
     """
     words = own_words(next_state)
     if case.decided is not None:
         reward, source = case.decided
     elif words and reading.value:
         reward, source = reading.value, Source.READ
-    else:
-        reward, source = (-1, Source.TOOL) if failed_call(next_state.messages) else (0, Source.READ)
+    elif failed_call(next_state.messages):
+        reward, source = -1, Source.TOOL
+    else:  # a tool's result alone is no praise: many calls that work are of no use
+        reward, source = min(0, reading.value or 0), Source.READ
     feedback = next_state.feedback.reward if next_state.feedback is not None else None
     complains = feedback == -1 or (feedback is None and reading.hint)
     return with_own_words(Verdict(reward=reward, source=source), words, reading, case.view, teach=complains)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
@@ -19,6 +18,7 @@ from afterwit.judging.questions import (
     case_of,
     conclude,
     questions,
+    seed_of,
 )
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import without_answered_calls
@@ -90,16 +90,20 @@ class Verdicts:
     async def harmful(self, turn: str, hints: tuple[str, ...]) -> bool:
         """Whether the judge finds that to follow these hints is harmful. False if it cannot answer now."""
         try:
-            async with self._room:
-                answer = await self._client.ask(
-                    harm_question(hints),
-                    temperature=self._settings.temperature,
-                    max_tokens=self._prompts.max_tokens,
-                    seed=int.from_bytes(sha256(turn.encode()).digest()[:4], "big") >> 1,
-                )
+            answer = await self.asked(harm_question(hints), seed_of(turn))
         except (JudgeUnavailable, JudgeRefused):
             return False
         return harm_found(answer)
+
+    async def asked(self, messages: tuple[Message, ...], seed: int) -> Answer:
+        """The judge's answer to a question of another kind. Raises JudgeUnavailable or JudgeRefused."""
+        async with self._room:
+            return await self._client.ask(
+                messages,
+                temperature=self._settings.temperature,
+                max_tokens=self._prompts.max_tokens,
+                seed=seed,
+            )
 
     async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> dict[JudgeCall, Answer]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""

@@ -38,6 +38,7 @@ from afterwit.home.home import make_home, page_token, refuse_another_home, remem
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
 from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
+from afterwit.judging.exam import Ability
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN
 from afterwit.printing.terminal import Terminal, end_at_signals, working
@@ -146,18 +147,24 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     if runtime.examiner is None:
         return
 
-    def print_fault(examined: asyncio.Task[str | None]) -> None:
-        if not examined.cancelled() and (fault := examined.result()) is not None:
+    name = runtime.examiner.name
+
+    def print_ability(examined: asyncio.Task[Ability]) -> None:
+        if examined.cancelled():
+            return
+        if (fault := examined.result().fault(name)) is not None:
             console.print(Text(fault, style="bold red"), soft_wrap=True)
+        elif not examined.result().hints:
+            console.print(f"judge: {examined.result().described()}", soft_wrap=True, highlight=False)
 
     examined = asyncio.create_task(runtime.examiner.told())
     stack.callback(examined.cancel)
     done, _ = await asyncio.wait({examined}, timeout=JUDGE_WITHIN_S)
     if not done:
-        console.print("judge: it is being asked three questions with known answers; the result follows")
-        examined.add_done_callback(print_fault)
+        console.print("judge: it is being tried on replies whose meaning is known; the result follows")
+        examined.add_done_callback(print_ability)
         return
-    print_fault(examined)
+    print_ability(examined)
 
 
 def greet(console: Console, runtime: Runtime, home: Path) -> None:

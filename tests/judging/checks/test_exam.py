@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from afterwit.judging.exam import ABLE, EXAM, Ability, Mark, better
+from afterwit.judging.exam import ABLE, EXAM, Ability, Mark, better, sample
 from afterwit.judging.polarity import Border, Borders
 from afterwit.judging.voting import Answer, quotes
 from tests.fakes.judge import HINT
 from tests.judging.stage.house import PROMPTS
 
 RIGHT = {"thanks": r"\boxed{1}", "complaint": r"\boxed{-1}", "correction": HINT}
-TOLD = Border(weights=(), at=0.0, near=0.0, found=36, of=36)
+TOLD = Border(weights=(), parts=(), at=0.0, near=0.0, found=36, of=36, taken=1, others=40)
 
 
 def marks(*answers: Answer | str) -> tuple[Mark, ...]:
@@ -60,11 +61,53 @@ def test_the_advice_fits_the_cause(answer, why, remedy):
     assert ("judge.max_tokens" in said) is (remedy == "judge.max_tokens")
 
 
-def test_it_says_what_teaches_meanwhile():
-    unable = Ability(marks=marks("?", "?", "?"))
-    assert "what you write after a response teach" in (unable.fault("It") or "")
-    told = replace(unable, borders=Borders(complaint=TOLD, thanks=TOLD))
-    assert "your corrections in your own words teach" in (told.fault("It") or "")
+UNABLE = marks("?", "?", "?")
+READS = Borders(complaint=TOLD, thanks=replace(TOLD, found=4))
+MIXED = Borders(complaint=replace(TOLD, found=15), thanks=TOLD)
+
+
+@pytest.mark.parametrize(
+    ("found", "votes", "hints", "reads", "fault"),
+    [
+        (Ability(marks=UNABLE), False, False, False, "0 of 3 probe answers"),
+        (Ability(marks=UNABLE, replies=READS), False, False, True, None),
+        (Ability(marks=UNABLE, replies=MIXED), False, False, False, "0 of 3 probe answers"),
+        (Ability(mode="write", marks=UNABLE), True, True, False, "Its votes count all the same"),
+        (Ability(mode="write", marks=ABLE.marks), True, True, False, None),
+        (Ability(mode="read", replies=READS), False, False, True, None),
+        (Ability(mode="read", replies=MIXED), False, False, False, "15 of 36 complaints (27% to 58%)"),
+        (Ability(mode="read"), False, False, False, "its log-probs cannot be had"),
+        (replace(ABLE, right=20, of=24), True, True, False, None),
+        (replace(ABLE, right=20, of=24, replies=READS), True, True, True, None),
+        (replace(ABLE, right=12, of=24, replies=READS), False, False, True, None),
+        (replace(ABLE, right=12, of=24, replies=MIXED), True, True, False, None),
+    ],
+)
+def test_the_better_of_writing_and_reading_judges_or_neither(found, votes, hints, reads, fault):
+    assert (found.votes, found.hints, found.reads) == (votes, hints, reads)
+    said = found.fault("It")
+    assert said is None if fault is None else fault in (said or "")
+    assert ("does not judge" in found.described()) is not (votes or reads)
+
+
+def test_how_it_judges_is_said_with_intervals():
+    assert replace(ABLE, right=20, of=24).described() == (
+        "it writes votes (20 of 24 shipped replies right), and hints"
+    )
+    assert Ability(marks=UNABLE, replies=READS).described() == (
+        "it reads replies: it finds 36 of 36 complaints (90% to 100%) and takes 1 of 40 others for one."
+        " People's own words are the hints"
+    )
+
+
+def test_the_sample_has_replies_of_each_kind():
+    cases = sample()
+    assert Counter(case.name for case in cases) == {"complaint": 8, "thanks": 8, "neutral": 8}
+    assert len({case.reply for case in cases}) == 24
+    by_kind = {case.name: case for case in cases}
+    for kind, right in (("complaint", {-1}), ("thanks", {1}), ("neutral", {0, 1})):
+        given = {vote: by_kind[kind].marked(Answer(words=rf"\boxed{{{vote}}}")).right for vote in (-1, 0, 1)}
+        assert {vote for vote, is_right in given.items() if is_right} == right
 
 
 def test_of_two_tries_the_better_counts():

@@ -2,66 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.judging.ability import SHORT, Examiner, ReplyReader, fault_of
-from afterwit.judging.polarity import OPENINGS, Border, Borders, LogProbs
+from afterwit.judging.ability import SHORT, Examination, Examiner, kept_words
+from afterwit.judging.exam import SAMPLED
+from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
+from afterwit.judging.reading import Reader
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Message
 from afterwit.verdict import Feedback, Source
-from tests.fakes.judge import HINT, FakeJudge, asks_for_hint
+from tests.fakes.judge import FakeJudge, asks_for_hint, competent
 from tests.judging.stage.house import DOWN, PROMPTS, House
 
 COMPLAINT = (Message(role="user", content="That is far too long. Keep it short."),)
 THANKS = (Message(role="user", content="Thanks, perfect."),)
-COMPLAINS, THANKED = (1.0, 0.0, *[0.0] * len(OPENINGS)), (0.0, 1.0, *[0.0] * len(OPENINGS))
+EXAMINED = 3 + 3 * SAMPLED
+"""Questions to a judge that passes at once."""
 
 
-def border(kind: LogProbs, *, found: int = 36) -> Border:
-    """Above it lie the log-probs of a kind."""
-    return Border(weights=tuple(kind), at=0.0, near=0.0, found=found, of=36)
+class Read:
+    """Reads the shipped texts by their kinds, and of others thanks as thanks, words as complaints, results by
+    the word fail; or with `mixed` nothing at all."""
+
+    subjects = (REPLIES, RESULTS)
+
+    def __init__(self, *, mixed: bool = False) -> None:
+        self.mixed, self.read = mixed, list[str]()
+
+    async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
+        self.read += texts
+        return [self._one(text, subject) for text in texts]
+
+    def _one(self, text: str, subject: Subject) -> LogProbs:
+        found = [0.0] * sum(subject.parts)
+        kinds = ("complaint", "thanks", "neutral")
+        shipped = [at for at, kind in enumerate(kinds) if text in subject.texts[kind]]
+        thanks = "fail" not in text if subject is RESULTS else "Thanks" in text
+        at = shipped[0] if shipped else int(thanks)
+        if not self.mixed and at < 2:
+            found[at] = 9.0
+        return found
+
+    @property
+    def measurings(self) -> int:
+        return self.read.count(REPLIES.texts["complaint"][0])
 
 
-APART, MIXED = border(COMPLAINS), border(COMPLAINS, found=15)
-
-
-class Reader:
-    """Reads thanks as thanks and all else as a complaint."""
-
-    def __init__(self, *, complaint: Border = APART) -> None:
-        self.complaint = complaint
-        self.measurings = 0
-
-    async def measured(self) -> Borders:
-        self.measurings += 1
-        return Borders(complaint=self.complaint, thanks=border(THANKED))
-
-    async def logprobs(self, said: list[str]) -> list[LogProbs]:
-        return [THANKED if "Thanks" in reply else COMPLAINS for reply in said]
-
-
-def right(messages: tuple[Message, ...]) -> str:
-    """A judge that knows its trade, without a model."""
-    if asks_for_hint(messages):
-        return HINT
-    return r"\boxed{1}" if "Thanks" in (messages[-1].content or "") else r"\boxed{-1}"
-
-
-def examined(house: House, reader: Reader | None, judge: str = "a judge", **settings: Any) -> Examiner:
+def examined(house: House, *readers: Read, judge: str = "a judge", **settings: Any) -> Examiner:
     """The house's judge is examined before it judges."""
-    found = Examiner(
-        house.store,
-        house.client,
-        PROMPTS,
-        replace(house.settings, **settings),
-        cast("ReplyReader | None", reader),
-        judge=judge,
-    )
+    chosen = replace(house.settings, **settings)
+    examination = Examination(house.client, PROMPTS, chosen, cast(Sequence[Reader], readers))
+    found = Examiner(house.store, examination, chosen, judge=judge)
     house.judge._examiner = found
     return found
 
@@ -73,21 +70,23 @@ def mute(house: House) -> House:
     return house
 
 
-async def test_a_judge_that_can_judge_is_asked_three_questions_once(house):
-    house.client.answer = right
-    examined(house, Reader())
+async def test_a_judge_that_can_judge_is_examined_once(house):
+    reader = Read()
+    house.client.answer = competent
+    examined(house, reader)
     await house.answered("t1", COMPLAINT)
     assert await house.judge.step()
-    assert len(house.client.asked) == 3 + 6
+    assert len(house.client.asked) == EXAMINED + 6
     assert house.judge._examiner.fault is None
-    examined(house, Reader())
+    examined(house, reader)
     await house.answered("t2", COMPLAINT)
     assert await house.judge.step()
-    assert len(house.client.asked) == 3 + 12
+    assert len(house.client.asked) == EXAMINED + 12
+    assert reader.read == [], "a judge that votes right need not be read"
 
 
 async def test_a_complaint_teaches_in_the_persons_own_words(mute):
-    examined(mute, Reader())
+    examined(mute, Read())
     await mute.answered("t1", COMPLAINT)
     assert await mute.judge.step()
     record = await mute.record("t1")
@@ -100,7 +99,7 @@ async def test_a_complaint_teaches_in_the_persons_own_words(mute):
 
 
 async def test_thanks_are_no_hint(mute):
-    examined(mute, Reader())
+    examined(mute, Read())
     await mute.answered("t1", THANKS)
     await mute.judge.step()
     verdict = (await mute.record("t1")).verdict
@@ -108,7 +107,7 @@ async def test_thanks_are_no_hint(mute):
 
 
 async def test_a_thumb_teaches_without_a_judge(mute):
-    examined(mute, None)
+    examined(mute)
     await mute.answered("t1", ())
     await mute.feedback("t1", Feedback(reward=-1))
     await mute.judge.step()
@@ -116,19 +115,72 @@ async def test_a_thumb_teaches_without_a_judge(mute):
     assert (record.state, record.verdict.reward, record.verdict.source) == (State.JUDGED, -1, Source.FEEDBACK)
 
 
-@pytest.mark.parametrize("reader", [None, Reader(complaint=MIXED)])
-async def test_where_complaints_cannot_be_told_any_reply_is_a_hint_without_a_reward(mute, reader):
-    examined(mute, reader)
+@pytest.mark.parametrize("readers", [(), (Read(mixed=True),)])
+async def test_where_complaints_cannot_be_told_nothing_is_learned_from_words_alone(mute, readers):
+    found = examined(mute, *readers)
     await mute.answered("t1", COMPLAINT)
     await mute.judge.step()
     record = await mute.record("t1")
-    assert (record.verdict.reward, record.verdict.hints) == (0, (COMPLAINT[0].content,))
-    assert (record.state, record.rl, record.opd) == (State.JUDGED, False, True)
+    assert (record.verdict.reward, record.verdict.hints) == (0, ())
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.NO_SIGNAL)
+    assert "cannot judge" in (found.fault or "")
+    await mute.answered("t2", COMPLAINT)
+    await mute.feedback("t2", Feedback(reward=-1))
+    await mute.judge.step()
+    assert (await mute.record("t2")).verdict.hints == (COMPLAINT[0].content,)
+
+
+async def test_a_judge_that_votes_worse_than_it_reads_is_read(house):
+    """It passes the exam and calls everything else good."""
+    house.client.answer = lambda messages: (
+        competent(messages) if "It is 4." in str(messages) or asks_for_hint(messages) else r"\boxed{1}"
+    )
+    found = await examined(house, Read()).ability()
+    assert (found.passed, found.right, found.of) == (True, 2 * SAMPLED, 3 * SAMPLED)
+    assert not found.votes
+    assert (await examined(house, Read(mixed=True), judge="another").ability()).votes
+
+
+async def test_a_judge_that_is_to_write_votes_whatever_it_is_worth(mute):
+    reader = Read()
+    found = examined(mute, reader, mode="write")
+    await mute.answered("t1", COMPLAINT)
+    await mute.judge.step()
+    assert (await mute.record("t1")).reason is Reason.INVALID_VOTES
+    assert "Its votes count all the same" in (found.fault or "")
+    assert reader.read == []
+
+
+async def test_a_judge_that_is_to_be_read_writes_nothing(house):
+    examined(house, Read(), mode="read")
+    await house.answered("t1", COMPLAINT)
+    await house.judge.step()
+    verdict = (await house.record("t1")).verdict
+    assert (verdict.reward, verdict.source, verdict.own_words) == (-1, Source.READ, True)
+    assert house.client.asked == []
+
+
+async def test_the_first_reader_that_can_read_does(mute):
+    mixed, reader = Read(mixed=True), Read()
+    found = examined(mute, mixed, reader)
+    assert ((await found.ability()).reader, found.fault) == (1, None)
+    await mute.answered("t1", COMPLAINT)
+    await mute.judge.step()
+    assert (COMPLAINT[0].content in mixed.read, COMPLAINT[0].content in reader.read) == (False, True)
+
+
+@pytest.mark.parametrize(("result", "reward"), [("2 tests fail", -1), ("2 tests passed", 0)])
+async def test_what_a_tool_returned_is_read_if_no_person_spoke(mute, result, reward):
+    examined(mute, Read())
+    await mute.answered("t1", (Message(role="tool", content=result, tool_call_id="c1"),))
+    await mute.judge.step()
+    verdict = (await mute.record("t1")).verdict
+    assert (verdict.reward, verdict.source, verdict.hints) == (reward, Source.READ, ())
 
 
 async def test_a_judge_that_writes_no_hints_is_asked_for_votes_alone(house):
-    house.client.answer = lambda messages: "Be brief." if asks_for_hint(messages) else right(messages)
-    examined(house, Reader())
+    house.client.answer = lambda messages: "Be brief." if asks_for_hint(messages) else competent(messages)
+    examined(house, Read())
     await house.answered("t1", COMPLAINT)
     await house.judge.step()
     record = await house.record("t1")
@@ -138,50 +190,51 @@ async def test_a_judge_that_writes_no_hints_is_asked_for_votes_alone(house):
 
 
 async def test_a_secret_in_the_persons_words_is_no_hint(mute):
-    examined(mute, Reader())
+    examined(mute, Read())
     await mute.answered("t1", (Message(role="user", content="No, use the key " + "sk-" + "a1B2c3D4" * 5),))
     await mute.judge.step()
     assert (await mute.record("t1")).verdict.hints == ()
 
 
 async def test_the_result_is_kept_and_another_judge_is_asked_anew(mute):
-    reader = Reader()
+    reader = Read()
     first = await examined(mute, reader).ability()
     assert not first.votes
     asked = len(mute.client.asked)
     again = examined(mute, reader)
     assert await again.ability() == first
     assert (len(mute.client.asked), reader.measurings) == (asked, 1)
-    said = "This model cannot judge: 0 of 3 probe answers carried a readable vote."
-    assert (again.fault or "").startswith(said)
+    fault, how = await mute.store.call(kept_words)
+    assert (fault, how) == (None, first.described())
+    assert (how or "").startswith("it reads replies: it finds 160 of 160 complaints (98% to 100%)")
     await examined(mute, reader, judge="another").ability()
     assert len(mute.client.asked) == 2 * asked
 
 
 async def test_an_endpoint_that_cannot_judge_is_asked_again_after_a_restart(mute):
     elsewhere = {"url": "http://127.0.0.1:1/v1", "model": "small"}
-    assert not (await examined(mute, None, **elsewhere).ability()).votes
-    mute.client.answer = right
-    assert await mute.store.call(fault_of) == (
+    assert not (await examined(mute, **elsewhere).ability()).votes
+    mute.client.answer = competent
+    assert (await mute.store.call(kept_words))[0] == (
         "small at http://127.0.0.1:1/v1 cannot judge: 0 of 3 probe answers carried a readable vote."
         " Set judge.url to a stronger model, as docs/judging.md shows."
-        " Meanwhile thumbs, failed tool calls and what you write after a response teach."
+        " Until then thumbs and failed tool calls teach."
     )
-    found = examined(mute, None, **elsewhere)
+    found = examined(mute, **elsewhere)
     assert (await found.ability()).votes
     assert found.fault is None
-    assert await mute.store.call(fault_of) is None
+    assert (await mute.store.call(kept_words))[0] is None
 
 
 async def test_a_judge_that_is_away_is_not_unable(mute):
     mute.client.answer = lambda messages: DOWN
-    found = examined(mute, Reader())
+    found = examined(mute, Read())
     await mute.answered("t1", COMPLAINT)
     with pytest.raises(JudgeUnavailable):
         await mute.judge.step()
     record = await mute.record("t1")
     assert (record.state, record.attempts, found.known) == (State.ANSWERED, 0, None)
-    mute.client.answer = right
+    mute.client.answer = competent
     assert await mute.judge.step()
     assert found.known is not None
     assert found.known.votes
@@ -193,21 +246,20 @@ async def test_a_judge_that_is_away_is_not_unable(mute):
 async def test_a_served_model_has_little_room_for_a_probe_unless_it_thinks(mute, said, rooms):
     prompts = replace(PROMPTS, max_tokens=4096)
     mute.client.answer = lambda messages: Answer(words=said, finished=False)
-    reader = cast(ReplyReader, Reader())
-    await Examiner(mute.store, mute.client, prompts, mute.settings, reader, judge="it").ability()
+    await Examination(mute.client, prompts, mute.settings, ()).ability()
     assert {max_tokens for _, _, max_tokens, _ in mute.client.asked} == rooms
 
 
 async def test_an_endpoint_that_refuses_the_probes_says_why(mute):
     mute.client.answer = lambda messages: JudgeRefused("HTTP 400: no such field: seed")
-    found = examined(mute, None, url="http://127.0.0.1:1/v1", model="small")
+    found = examined(mute, url="http://127.0.0.1:1/v1", model="small")
     await found.ability()
     assert "HTTP 400: no such field: seed" in (found.fault or "")
     assert "judge.body_omit" in (found.fault or "")
 
 
 async def test_nothing_to_learn_is_no_invalid_vote(mute):
-    examined(mute, Reader())
+    examined(mute, Read())
     await mute.answered("t1", (Message(role="tool", content="3 lines", tool_call_id="c1"),))
     await mute.judge.step()
     record = await mute.record("t1")

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from afterwit import build
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge
+from afterwit.judging.polarity import ASKED, REPLIES
+from afterwit.judging.reading import EndpointReader, measured
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.turn import Message
@@ -304,3 +307,58 @@ async def test_the_key_comes_from_the_environment_variable_that_is_named():
     await HttpJudge(settings, {"JUDGE_KEY": "x"}).close()
     with pytest.raises(SettingError, match="JUDGE_KEY, which is not set"):
         HttpJudge(settings, {})
+
+
+def first_token(*top: tuple[str, float]) -> Callable[[], web.Response]:
+    """An answer with the likeliest first tokens."""
+    listed = [{"token": token, "logprob": value, "bytes": None} for token, value in top]
+    choice = {"message": {"content": "x"}, "logprobs": {"content": [{"token": "x", "top_logprobs": listed}]}}
+    return lambda: web.json_response({"choices": [choice]})
+
+
+async def test_an_answer_is_as_likely_as_the_token_that_it_begins_with(endpoint):
+    """A token may be a part of the word, in any case, after a space; one that is not listed is below all."""
+    endpoint.answers(first_token((" pos", -0.2), ("Positive", -2.0), ("\n", -3.0), ("Maybe", -4.0)))
+    judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m", body_omit=("seed",)), {})
+    found = await judge.first_words([Message(role="user", content="Well?")], ["Positive", "Negative"])
+    assert found == (-0.2, -4.0)
+    (body,) = endpoint.bodies
+    assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
+    await judge.close()
+
+
+@pytest.mark.parametrize(
+    "logprobs", [None, {}, {"content": None}, {"content": []}, {"content": [{"top_logprobs": []}]}, 3]
+)
+async def test_an_endpoint_without_log_probs_is_asked_once_and_is_no_reader(endpoint, logprobs):
+    choice = {"message": {"content": "Positive"}, "logprobs": logprobs}
+    endpoint.answers(lambda: web.json_response({"choices": [choice]}))
+    judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m"), {})
+    assert await measured(EndpointReader(judge), ASKED) is None
+    assert len(endpoint.bodies) == 1
+    await judge.close()
+
+
+async def test_an_endpoint_that_tells_complaints_apart_reads_in_place_of_votes(endpoint):
+    """It writes nothing that can be read, and its log-probs know what is a complaint and what thanks."""
+    kinds = {text: kind for kind, texts in REPLIES.texts.items() for text in texts}
+    answer = {"complaint": "negative", "thanks": "praise", "neutral": "request"}
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read())
+        content = asked["messages"][-1]["content"]
+        if "logprobs" not in asked:
+            return said("Hard to say.")
+        (text,) = [part for part in content.split('"') if part in kinds] or ["Keep it short."]
+        return first_token((answer[kinds.get(text, "complaint")], -0.1), ("other", -9.0))()
+
+    endpoint.handler = handler
+    settings = JudgeSettings(url=endpoint.url, model="m")
+    judge = HttpJudge(settings, {})
+    found = await build.examination(settings, judge, None, None).ability()
+    assert (found.passed, found.reads, found.votes, found.fault("It")) == (False, True, False, None)
+    assert found.replies is not None
+    assert found.replies.complaint.found == len(REPLIES.texts["complaint"])
+    (reading,) = await EndpointReader(judge).logprobs(["Keep it short."], ASKED)
+    assert found.replies.read(reading).value == -1
+    await judge.close()

@@ -8,8 +8,8 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import EngineError, EngineUnavailable
-from afterwit.judging.ability import AT_ONCE, LONGEST_READ, ReplyReader
-from afterwit.judging.polarity import asked
+from afterwit.judging.polarity import REPLIES
+from afterwit.judging.reading import AT_ONCE, LONGEST_READ, EngineReader, measured
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 
@@ -27,32 +27,33 @@ def engine(renderer: Renderer) -> FakeEngine:
 
 async def test_each_reply_reads_the_same_alone_and_among_others(engine, renderer):
     """The fake's log-probs follow from the lengths of prompt and response: no two questions are mixed up."""
-    reader = ReplyReader(engine, renderer)
+    reader = EngineReader(engine, renderer)
     said = ["No" * (at + 1) for at in range(AT_ONCE + 1)]
-    together = await reader.logprobs(said)
-    assert together == [each for reply in said for each in await reader.logprobs([reply])]
+    together = await reader.logprobs(said, REPLIES)
+    assert together == [each for reply in said for each in await reader.logprobs([reply], REPLIES)]
     assert len(set(together)) == len(said)
-    assert {len(each) for each in together} == {len(asked("No"))}
+    assert {len(each) for each in together} == {sum(REPLIES.parts)}
 
 
 async def test_of_a_long_reply_the_beginning_is_read(engine, renderer):
-    reader = ReplyReader(engine, renderer)
-    assert await reader.logprobs(["a" * LONGEST_READ + "b"]) == await reader.logprobs(["a" * LONGEST_READ])
+    reader = EngineReader(engine, renderer)
+    (one,) = await reader.logprobs(["a" * LONGEST_READ + "b"], REPLIES)
+    assert [one] == await reader.logprobs(["a" * LONGEST_READ], REPLIES)
 
 
 async def test_an_engine_that_does_not_score_or_fails_has_no_borders_but_one_that_is_away_may(
     engine, renderer
 ):
     engine.score_errors = [EngineError("out of memory"), EngineUnavailable("it restarts")]
-    assert await ReplyReader(engine, renderer).measured() is None
+    assert await measured(EngineReader(engine, renderer), REPLIES) is None
     with pytest.raises(EngineUnavailable):
-        await ReplyReader(engine, renderer).measured()
+        await measured(EngineReader(engine, renderer), REPLIES)
     engine.capabilities = replace(engine.capabilities, scored_ids=0)
-    assert await ReplyReader(engine, renderer).measured() is None
+    assert await measured(EngineReader(engine, renderer), REPLIES) is None
 
 
 async def test_a_model_without_an_opinion_is_measured_and_not_believed(engine, renderer):
     """The fake's log-probs know nothing but lengths."""
-    found = await ReplyReader(engine, renderer).measured()
+    found = await measured(EngineReader(engine, renderer), REPLIES)
     assert found is not None
     assert not found.complaint.holds

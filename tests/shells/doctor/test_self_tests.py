@@ -15,10 +15,11 @@ from afterwit.doctor import model as files
 from afterwit.doctor.engine import judges
 from afterwit.doctor.report import findings_of
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.judging.ability import Examination
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.version import Origin, Probe, Version
-from tests.fakes.judge import FakeJudge
+from tests.fakes.judge import FakeJudge, competent
 from tests.fakes.models import tiny_qwen3
 
 
@@ -85,25 +86,27 @@ def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
 
 
-async def test_a_judge_whose_vote_can_be_read_is_well() -> None:
-    settings, judge = JudgeSettings(), FakeJudge(lambda messages: r"<think>5?</think> \boxed{-1}")
-    assert await judges(judge, settings) == "the served model judges a wrong answer as -1"
-    ((messages, temperature, max_tokens, _),) = judge.asked
-    assert "It is 4." in (messages[-1].content or "")
-    assert (temperature, max_tokens) == (settings.temperature, settings.max_tokens)
+async def test_a_judge_that_answers_rightly_is_well() -> None:
+    judge = FakeJudge(competent)
+    found = Examination(judge, judge_prompts(JudgeSettings()), JudgeSettings(), ())
+    said = "This model: it writes votes (24 of 24 shipped replies right), and hints"
+    assert await judges(found, JudgeSettings()) == said
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("<think>Let me see. The response", "hold no vote"),
-        ("", "answers with nothing"),
-        ("Bad.", "hold no vote"),
+        ("<think>Let me see. The response", "0 of 3 probe"),
+        ("", "0 of 3 probe"),
+        (r"\boxed{1}", "1 of 3 probes"),
     ],
 )
-async def test_a_judge_whose_vote_cannot_be_read_is_a_fault(answer: str, said: str) -> None:
-    with pytest.raises(AssertionError, match=said):
-        await judges(FakeJudge(lambda messages: answer), JudgeSettings())
+async def test_a_judge_that_cannot_judge_is_a_fault_with_its_remedy(answer: str, said: str) -> None:
+    found = Examination(
+        FakeJudge(lambda messages: answer), judge_prompts(JudgeSettings()), JudgeSettings(), ()
+    )
+    with pytest.raises(AssertionError, match=f"This model cannot judge: {said}.*Set judge.url"):
+        await judges(found, JudgeSettings())
 
 
 def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
