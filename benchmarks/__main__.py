@@ -25,6 +25,7 @@ QUESTIONS = (
     "exact",
     "hindsight",
     "hindsight_vllm",
+    "judging",
     "overlap",
     "update",
     "ranks",
