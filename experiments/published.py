@@ -103,6 +103,8 @@ class CompetentJudge:
     def __call__(self, prompt: Sequence[Mapping[str, str]]) -> str:
         """The judge's text for one evaluation or hint prompt, in full or short form."""
         shown = prompt[-1]["content"]
+        if "RESPONSE of the assistant]" not in shown:  # is it harmful to follow a hint?
+            return r"\boxed{accept}"
         content = self.person.content(_response(shown))
         if "HINT_START" not in prompt[0]["content"]:
             return r"\boxed{1}" if content else r"\boxed{-1}"

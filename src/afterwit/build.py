@@ -186,17 +186,18 @@ def judge_stage(
 ) -> tuple[Judge, JudgeClient, Examiner | None]:
     """The judge stage; the judge, which is `client` or else that of the settings; and what examines it.
 
-    A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined.
+    A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined, and
+    tries its hints.
     """
     from afterwit.judging.ability import Examiner
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.promotion.watch import WatchOver
 
-    judge, examiner = settings.judge, None
+    judge, examiner, trial = settings.judge, None, None
     prompts = judge_prompts(judge)
     if client is None:
-        client = judge_client(judge, engine, renderer)
+        client, trial = judge_client(judge, engine, renderer), _trial(judge, engine, renderer)
         if judge.prompts != "short":
             weights = (
                 "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
@@ -214,7 +215,7 @@ def judge_stage(
         after=WatchOver(settings.promotion).judged,
         redaction=settings.redaction,
         examiner=examiner,
-        trial=_trial(judge, engine, renderer),
+        trial=trial,
     )
     return stage, client, examiner
 

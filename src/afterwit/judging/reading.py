@@ -29,8 +29,9 @@ AT_ONCE = 32
 class Reader(Protocol):
     """Reads texts of a few subjects."""
 
-    subjects: Sequence[Subject]
-    """What people reply, and, if it reads them, what tools return."""
+    @property
+    def subjects(self) -> Sequence[Subject]:
+        """What people reply, and, if it reads them, what tools return."""
 
     async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
         """For each text, the log-probs of the messages that the subject lists.
