@@ -30,6 +30,7 @@ from afterwit.judging.settings import judge_prompts
 from afterwit.judging.stage import Clock, Judge
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.learning.stage import Learn
+from afterwit.practice.stage import Practice, with_lessons
 from afterwit.promotion.watch import WatchOver
 from afterwit.publish.publisher import Publisher
 from afterwit.store import Store
@@ -66,6 +67,7 @@ class Simulation:
     store: Store
     judge: Judge
     learn: Learn
+    practice: Practice | None
     publisher: Publisher
     versions: Versions
     engine: LockstepEngine
@@ -110,12 +112,15 @@ class Simulation:
         return played
 
     async def learn_all(self) -> None:
-        """Judge, learn and publish whatever there is."""
+        """Judge, learn and publish whatever there is, and practise until nothing is left to practise."""
         while await self.judge.step():
             pass
-        while self.learn.step():
-            if self.updates % self.publish_every == 0:
-                await self.publisher.step()
+        practises = True
+        while practises:
+            while self.learn.step():
+                if self.updates % self.publish_every == 0:
+                    await self.publisher.step()
+            practises = self.practice is not None and await self.practice.step()
 
 
 @asynccontextmanager
@@ -165,6 +170,7 @@ async def simulation(
                 client=Client(app=GatewayApp(gateway), world=world),
                 store=store,
                 judge=_judge(settings, inline, weakened(client, world, wrong), now),
+                practice=_practice(settings, inline, engine, renderer, now, draws),
                 learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
                 publisher=publishers_of(settings, engine, versions, inline)[0],
                 versions=versions,
@@ -193,5 +199,27 @@ def _judge(settings: Settings, store: InlineStore, client: JudgeClient, now: Ste
         rules=settings.judge.rules(settings.objective.reads),
         owner=OWNER,
         clock=Clock(now=now, sleep=asyncio.sleep, random=lambda: 0.5),
-        after=WatchOver(settings.promotion).judged,
+        after=with_lessons(WatchOver(settings.promotion).judged, settings.learner.teaching),
+    )
+
+
+def _practice(
+    settings: Settings,
+    store: InlineStore,
+    engine: LockstepEngine,
+    renderer: Renderer,
+    now: StepClock,
+    draws: Random,
+) -> Practice | None:
+    """As `serve` practises."""
+    if not settings.practice.enabled:
+        return None
+    return Practice(
+        store=store,
+        engine=engine,
+        renderer=renderer,
+        settings=settings.practice,
+        learner=settings.learner,
+        now=now,
+        entropy=draws.randbytes,
     )

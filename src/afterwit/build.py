@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
     from afterwit.learning.trainer import Trainer
+    from afterwit.practice.stage import Practice
     from afterwit.publish.publisher import OwnAdapters, Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
@@ -192,6 +193,7 @@ def judge_stage(
     from afterwit.judging.ability import Examiner
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
+    from afterwit.practice.stage import with_lessons
     from afterwit.promotion.watch import WatchOver
 
     judge, examiner, trial = settings.judge, None, None
@@ -212,7 +214,7 @@ def judge_stage(
         rules=judge.rules(settings.objective.reads),
         owner=worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
-        after=WatchOver(settings.promotion).judged,
+        after=with_lessons(WatchOver(settings.promotion).judged, settings.learner.teaching),
         redaction=settings.redaction,
         examiner=examiner,
         trial=trial,
@@ -230,6 +232,24 @@ def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -
         return None
     weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
     return Trial(EngineJudge(engine, renderer, weights=weights, thinking=False), settings)
+
+
+def practice_stage(
+    settings: Settings, store: AsyncStore, engine: Engine, renderer: Renderer
+) -> Practice | None:
+    """The practice stage; None if nothing is practised."""
+    from afterwit.practice.stage import Practice
+
+    if not (settings.practice.enabled and settings.learner.enabled):
+        return None
+    return Practice(
+        store=store,
+        engine=engine,
+        renderer=renderer,
+        settings=settings.practice,
+        learner=settings.learner,
+        redaction=settings.redaction,
+    )
 
 
 # Learning

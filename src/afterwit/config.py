@@ -29,6 +29,7 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.planning.gpus import PlacementSettings
+from afterwit.practice.lessons import PracticeSettings
 from afterwit.promotion.suite import PromotionSettings
 from afterwit.publish.publisher import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within
@@ -99,6 +100,7 @@ class Settings(BaseModel):
     judge: JudgeSettings = JudgeSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
+    practice: PracticeSettings = PracticeSettings()
     promotion: PromotionSettings = PromotionSettings()
     redaction: Redaction = Redaction()
     versions: VersionsSettings = VersionsSettings()

@@ -5,6 +5,7 @@ None, an unset value, passes; NaN fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -53,3 +54,21 @@ def one_of_its_choices(section: object) -> None:
     for name, hint in get_type_hints(type(section)).items():
         if get_origin(hint) is Literal:
             one_of(section, get_args(hint), name)
+
+
+def in_hours(hours: str | None, hour: int, minute: int) -> bool:
+    """Whether a time of day lies within hours such as "22:00-07:00", the end left out; None: always."""
+    if hours is None:
+        return True
+    begin, end = times_of_day(hours)
+    at = 60 * hour + minute
+    return begin <= at < end if begin < end else at >= begin or at < end
+
+
+def times_of_day(hours: str) -> tuple[int, int]:
+    """Begin and end in minutes of the day. ValueError if they are not written as "22:00-07:00"."""
+    found = re.fullmatch(r"(\d{1,2}):(\d{2})-(\d{1,2}):(\d{2})", hours.strip(), re.ASCII)
+    parts = [int(part) for part in found.groups()] if found else []
+    if not parts or max(parts[::2]) > 23 or max(parts[1::2]) > 59 or parts[:2] == parts[2:]:
+        raise ValueError(f"hours is {hours!r}, but must be two times of day such as 22:00-07:00")
+    return 60 * parts[0] + parts[1], 60 * parts[2] + parts[3]

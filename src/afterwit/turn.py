@@ -171,6 +171,8 @@ class Kind(StrEnum):
     """A title, a summary, a background review: served, not trained on."""
     UNKNOWN = "unknown"
     """One of several children of a parent, of which the main one is not known yet. Does not train."""
+    PRACTICE = "practice"
+    """Sampled to practise a lesson on a recorded prompt: no client asked for it, and none gets it. Trains."""
 
 
 class Basis(StrEnum):

@@ -105,6 +105,8 @@ class Source(StrEnum):
     """A tool's result that is marked as an error."""
     REPEAT = "repeat"
     """The votes are +1, but a tool call repeats an earlier one: 0."""
+    LESSON = "lesson"
+    """Not judged: a practised answer has the words of its lesson as its hint, and reward 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,12 +106,17 @@ class StageHealth:
     """A stage's health; reported when it changes. The loops of one stage share it."""
 
     def __init__(
-        self, stage: str, report: Report, *, warning: Callable[[], str | None] = lambda: None
+        self,
+        stage: str,
+        report: Report,
+        *,
+        warning: Callable[[], str | None] = lambda: None,
+        doing: Callable[[], str] = lambda: WORKING,
     ) -> None:
-        """`warning` returns a problem that makes no step fail, or None."""
+        """`warning` returns a problem that makes no step fail, or None; `doing` what it does without one."""
         self.stage = stage
         self._report = report
-        self._warning = warning
+        self._warning, self._doing = warning, doing
         self._reported: tuple[bool, str] | None = None
         self._logged: str | None = None
         self._unstored: str | None = None
@@ -120,7 +125,7 @@ class StageHealth:
     async def healthy(self) -> None:
         self._logged = None
         warning = self._warning()
-        await self._changed(warning is None, warning or WORKING)
+        await self._changed(warning is None, warning or self._doing())
 
     async def failed(self, error: Exception) -> None:
         if self._logged != (logged := described(error) + frames(error)):

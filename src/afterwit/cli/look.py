@@ -25,7 +25,7 @@ def status(json_: Json = False, home: Home = None) -> None:
 
 def turns(
     kind: Annotated[
-        str, typer.Option(help="main, side (titles, summaries, measurements), unknown, or all.")
+        str, typer.Option(help="main, practice, side (titles, summaries, measurements), unknown, or all.")
     ] = "main",
     state: Annotated[str | None, typer.Option(help="OPEN, ANSWERED, JUDGED, TRAINED or SKIPPED.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,

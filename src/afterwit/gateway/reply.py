@@ -15,7 +15,7 @@ from afterwit.dialects.dialect import CallDelta, ParsedCall, ResponseEvent, Text
 from afterwit.dialects.request import ModelRequest
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.gateway.prepare import Prompt, prepare
-from afterwit.turn import Basis, Conversation, Finish, Message, Sampled, Sampling
+from afterwit.turn import SHARED, Basis, Conversation, Finish, Message, Sampled, Sampling
 
 TextOf = Callable[[Sequence[int]], str]
 
@@ -199,9 +199,16 @@ def _token_logprob(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
 
 
 async def respond(
-    engine: Engine, renderer: Renderer, conversation: Conversation, sampling: Sampling, *, now: float
+    engine: Engine,
+    renderer: Renderer,
+    conversation: Conversation,
+    sampling: Sampling,
+    *,
+    now: float,
+    adapter: str = SHARED,
+    background: bool = False,
 ) -> tuple[Prompt, Reply]:
-    """The prompt of a conversation, and the reply of the live weights to it, for programs without HTTP.
+    """The prompt of a conversation, and the reply of the live weights to it, where no client asked for it.
 
     Raises RequestError if the conversation does not fit the model, EngineError if it cannot be sampled.
     """
@@ -214,7 +221,9 @@ async def respond(
         stops=prompt.sampling.stop,
         basis=engine.capabilities.basis,
     )
-    request = Generate(prompt_ids=prompt.ids, sampling=prompt.sampling)
+    request = Generate(
+        prompt_ids=prompt.ids, sampling=prompt.sampling, adapter=adapter, background=background
+    )
     async with aclosing(engine.generate(request)) as steps:
         async for step in steps:
             reply.push(step)

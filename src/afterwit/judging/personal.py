@@ -113,6 +113,11 @@ def teachable(words: str, view: JudgeView) -> str:
     return left if long_enough(left) else ""
 
 
+def holds_value(words: str) -> bool:
+    """Whether any of the words is a name, a number, a date or an address that does not say how to answer."""
+    return any(_known_to_them_alone(match.group(), lambda value: True) for match in _SENTENCE.finditer(words))
+
+
 def _shown(view: JudgeView) -> Iterable[str]:
     """What the model had read when it answered, and what it answered."""
     yield view.request

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, within
+from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, times_of_day, within
 from afterwit.teaching.review import Review, Rule
 from afterwit.turn import AdapterPolicy, Division
 
@@ -84,6 +84,9 @@ class LearnerSettings:
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch, so that an evening's use is learned the
     same evening."""
+    hours: str | None = None
+    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; what
+    people said is learned at any hour. Unset: always."""
     turns_per_session_per_update: int = 1
     """Turns of one session that share an update and their prefix: less work, later learning. They wait at
     most `max_wait_s`, until the session ends, or until they would be too old. 1: no waiting."""
@@ -181,6 +184,8 @@ class LearnerSettings:
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
+        if self.hours is not None:
+            times_of_day(self.hours)
         at_least(self, 1, "batch", "min_batch", "turns_per_session_per_update", "batches_per_update")
         at_least(self, 1, "epochs", "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 1, "processes", "shards")

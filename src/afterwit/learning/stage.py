@@ -35,7 +35,7 @@ from afterwit.promotion.gate import Gate
 from afterwit.promotion.suite import Complaint, PromotionSettings, SuiteResult
 from afterwit.store import Pause, Record, Store
 from afterwit.text import counted
-from afterwit.turn import SHARED
+from afterwit.turn import SHARED, Kind
 from afterwit.version import Version
 from afterwit.worker import described, frames
 
@@ -216,7 +216,7 @@ class Learn:
         complaints = [
             Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
             for record in records
-            if record.turn.id in hints
+            if record.turn.id in hints and record.turn.kind is not Kind.PRACTICE
         ]
         if suspects := gate.suspects(complaints, work=cost):
             gate.withdraw(self._trainer.contradicted(suspects))

@@ -55,6 +55,7 @@ BY_REASON = {
     Reason.SUPERSEDED: SUPERSEDED,
     Reason.CLIENT_LEFT: "was left by its client before the answer ended: no one has read it",
 }
+PRACTISES = "practises a lesson: no client asked for it, and none got it"
 IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 
 PROMPT_MESSAGES, MESSAGE_CHARS = 3, 1200
@@ -166,6 +167,8 @@ def why_unbound(record: Record) -> str | None:
         return SUPERSEDED
     if record.reason in BY_REASON:
         return BY_REASON[record.reason]
+    if turn.kind is Kind.PRACTICE:
+        return PRACTISES
     begins = turn.parent is None and turn.session == turn.id
     if turn.kind is Kind.SIDE:
         return ASIDE.format(", and which one is not known" if begins else "")

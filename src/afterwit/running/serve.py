@@ -41,6 +41,7 @@ from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
 from afterwit.judging.exam import Ability
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN
+from afterwit.practice.stage import STAGE as PRACTICE
 from afterwit.printing.terminal import Terminal, end_at_signals, working
 from afterwit.running import housekeeping, learner_process
 from afterwit.running.engine_process import EngineProcess
@@ -343,6 +344,10 @@ class Runtime:
         if (close := getattr(client, "close", None)) is not None:
             self._stack.push_async_callback(close)
         self._spawn(stage.run(self._signals))
+        if self.engine is not None:
+            practice = build.practice_stage(self._settings, self.store, self.engine, renderer)
+            if practice is not None:
+                self._spawn(practice.run(self._signals, self._reporter(PRACTICE)))
         every_s, report = self._settings.judge.check_every_s, self._reporter(JUDGE_CHECKS)
         self._spawn(JudgeChecks(self.store, every_s=every_s, report=report).run(self._signals))
 

@@ -102,6 +102,13 @@ class Lineage(Orders):
                     " ON CONFLICT DO NOTHING",
                     (version.number, turn, replayed, effects.get(turn)),
                 )
+        for effect in version.effects:
+            if effect.hinted_before is not None:
+                self._db.execute(
+                    "UPDATE taught SET gap = ? * tokens, version = ?"
+                    " WHERE seq = (SELECT seq FROM turns WHERE id = ?)",
+                    (effect.before - effect.hinted_before, version.number, effect.turn),
+                )
 
     def _train(self, current: TurnState, now: float) -> None:
         if current.reason is Reason.FORGOTTEN:

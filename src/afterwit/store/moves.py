@@ -49,7 +49,10 @@ class TurnState:
         return self.state is State.JUDGED and self.outdated
 
     def takes_next_state(self, now: float) -> bool:
-        """Whether a new next state has the turn judged (again). A turn that the learner holds is not."""
+        """Whether a new next state has the turn judged (again). A turn that the learner holds is not, nor is
+        practice, which nothing follows."""
+        if self.kind is Kind.PRACTICE:
+            return False
         if self.state is State.JUDGED:
             return not self.leased(now)
         if self.state is not State.SKIPPED:

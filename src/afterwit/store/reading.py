@@ -82,7 +82,8 @@ SESSION_COUNTS = f"""
 
 SOURCES = f"""
     SELECT t.scope, {REWARDS}
-    FROM (SELECT * FROM turns ORDER BY seq DESC LIMIT ?) t LEFT JOIN verdicts v USING (seq)
+    FROM (SELECT * FROM turns WHERE kind <> 'practice' ORDER BY seq DESC LIMIT ?) t
+    LEFT JOIN verdicts v USING (seq)
     GROUP BY t.scope
 """
 
@@ -91,7 +92,7 @@ JUDGED = """
         coalesce(v.signature, 'text') AS kind,
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
-    FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
+    FROM verdicts v JOIN turns t USING (seq) WHERE t.kind <> 'practice' ORDER BY v.seq DESC LIMIT ?
 """
 
 
@@ -280,11 +281,12 @@ class Reading(Part):
         return {source: Votes(**counts) for source, counts in counted.items()}
 
     def trained_since(self, at: float) -> Mapping[str, int]:
-        """How many turns of each source versions made since then trained on as new ones."""
+        """How many turns of each source versions made since then trained on as new ones, without practice."""
         rows = self._db.rows(
             "SELECT t.scope, count(*) AS turns FROM versions v"
             " JOIN trained ON trained.version = v.number AND trained.replayed = 0"
-            " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
+            " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? AND t.kind <> 'practice'"
+            " GROUP BY t.scope",
             (at,),
         )
         return {source: counts["turns"] for source, counts in _by_source(rows, "turns").items()}

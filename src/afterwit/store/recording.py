@@ -145,10 +145,10 @@ class ParentLookup(Part):
                 return
 
     def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
-        """The newest turns of these sessions with their replies, side turns left out."""
+        """The newest turns of these sessions with their replies; side turns and practice left out."""
         rows = self._db.rows(
             f"{CANDIDATE} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
-            " AND t.kind <> 'side' AND c.seq IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
+            " AND t.kind NOT IN ('side', 'practice') AND c.seq IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
             (*sessions, scope, limit),
         )
         return [_candidate(row, self._replies((row["seq"], row["turn"]))) for row in rows]

@@ -213,9 +213,40 @@ FIRST = (
         )
     """,
 )
-"""Every table."""
+"""Every table but those of lessons."""
 
-MIGRATIONS: Migrations = (FIRST,)
+LESSONS = (
+    # `words` are a person's edit, else NULL; `general` is 1 if a person accepted it for other prompts
+    """
+        CREATE TABLE lessons (
+            number INTEGER PRIMARY KEY,
+            adapter TEXT NOT NULL,
+            source TEXT NOT NULL,
+            words TEXT,
+            general INTEGER,
+            dropped REAL
+        )
+    """,
+    # a turn with a lesson: corrected in these words, or, with a `prompt`, practised on that turn's prompt;
+    # `gap` is the whole answer's, in nats
+    """
+        CREATE TABLE taught (
+            seq INTEGER PRIMARY KEY,
+            lesson INTEGER NOT NULL,
+            prompt TEXT,
+            words TEXT NOT NULL,
+            tokens INTEGER NOT NULL,
+            gap REAL,
+            version INTEGER,
+            at REAL NOT NULL
+        )
+    """,
+    "CREATE INDEX taught_by_lesson ON taught (lesson, seq)",
+    "CREATE INDEX taught_by_prompt ON taught (prompt) WHERE prompt IS NOT NULL",
+)
+"""What is practised."""
+
+MIGRATIONS: Migrations = (FIRST, LESSONS)
 """The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)

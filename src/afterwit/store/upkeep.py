@@ -22,8 +22,20 @@ from afterwit.store.rows import columns_of, detach, read
 PAUSED, PAUSED_ADAPTER, NOTE, FORGET = "paused", "paused adapter:", "note:", "forget:"
 """Keys of `meta`; the last three are prefixes."""
 
-CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes")
+CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes", "taught")
 """Tables that hold a turn's content, and what was recorded about it."""
+
+UNSAID = "DELETE FROM lessons WHERE number NOT IN (SELECT lesson FROM taught WHERE prompt IS NULL)"
+"""Removes the lessons that no turn carries."""
+
+OF_SESSION = """
+    (session = ? OR id IN (
+        SELECT t.id FROM taught k JOIN turns t USING (seq) JOIN turns p ON p.id = k.prompt
+        WHERE p.session = ? OR 'lesson:' || k.lesson = ?
+    ))
+"""
+"""Whether a turn is of a session, or practised on one of its prompts. `lesson:NUMBER`, in place of a session,
+names what practised this lesson."""
 
 BATCH = 32
 """Turns whose content is deleted by one statement, and by retention in one transaction."""
@@ -119,7 +131,7 @@ class Orders(Part):
         """End the session's turns, present and future: they never train. What has trained stays trained."""
         with self._db.alone():
             self._db.execute("INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now))
-            found = self._states("session = ? ORDER BY seq", (session,))
+            found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 3)
             training = [turn for turn in found if turn.state is State.JUDGED and turn.leased(now)]
             waiting = [turn for turn in found if not turn.ended and turn not in training]
             for current in waiting:
@@ -182,13 +194,14 @@ class Orders(Part):
         return tuple(row["session"] for row in rows)
 
     def turn_ids(self, session: str) -> tuple[str, ...]:
-        """The ids of all turns of a session, including those whose content is gone."""
-        rows = self._db.rows("SELECT id FROM turns WHERE session = ? ORDER BY seq", (session,))
+        """The ids of all turns of a session and of what practised on its prompts, including those whose
+        content is gone."""
+        rows = self._db.rows(f"SELECT id FROM turns WHERE {OF_SESSION} ORDER BY seq", (session,) * 3)
         return tuple(row["id"] for row in rows)
 
     def forget(self, session: str, *, now: float) -> int:
-        """Delete a session's content, next states, feedback, verdicts, votes, effects, episodes and items of
-        the suite. Its turns end as `forgotten`.
+        """Delete a session's content, next states, feedback, verdicts, votes, effects, episodes, items of the
+        suite and lessons, and what practised on its prompts. Its turns end as `forgotten`.
 
         Returns how many had content. It cannot be read back from the store's files, as after `prune`.
         """
@@ -198,7 +211,7 @@ class Orders(Part):
         return found
 
     def _forget(self, session: str, *, now: float) -> int:
-        found = self._states("session = ? ORDER BY seq", (session,))
+        found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 3)
         held = sum(
             self._delete_contents([turn.seq for turn in found[start : start + BATCH]])
             for start in range(0, len(found), BATCH)
@@ -207,11 +220,11 @@ class Orders(Part):
             if current.state is not State.SKIPPED:
                 self._move(current, State.SKIPPED, now, Reason.FORGOTTEN)
             self._db.execute("UPDATE trained SET effect = NULL WHERE turn = ?", (current.id,))
-        self._db.execute(
-            "UPDATE turns SET reason = ?, error = NULL, client_session = NULL, prompt_hash = ?,"
-            " full_hash = ? WHERE session = ?",
-            (Reason.FORGOTTEN, b"", b"", session),
-        )
+            self._db.execute(
+                "UPDATE turns SET reason = ?, error = NULL, client_session = NULL, prompt_hash = ?,"
+                " full_hash = ? WHERE seq = ?",
+                (Reason.FORGOTTEN, b"", b"", current.seq),
+            )
         for table in ("suite", "episodes"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
         self.cancel_forgetting(session)
@@ -224,6 +237,7 @@ class Orders(Part):
         detach(self._db, seqs)
         for table in CONTENT_TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
+        self._db.execute(UNSAID)
         return int(held)
 
 

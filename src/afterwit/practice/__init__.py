@@ -1,0 +1,1 @@
+"""Lessons: what corrections ask for in words, practised on fresh answers until it is learned."""

@@ -1,0 +1,273 @@
+"""A lesson: a hint in words, the turns that carry it, the answers that practised it, and what follows. Pure.
+
+The gap of an answer is `log pi(y) - log pi_T(y)` in nats, for the answer `y` that the policy `pi` sampled and
+the teacher `pi_T`, which reads the lesson. Its mean over fresh answers estimates the KL divergence of the
+policy from the teacher on a whole answer: 0 is a policy that answers as if it had read the lesson.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+from typing import Any, ClassVar, NamedTuple
+
+from afterwit.judging.personal import holds_value
+from afterwit.lifecycle import Reason, State
+from afterwit.promotion.events import Event, EventKind
+from afterwit.ranges import at_least
+from afterwit.turn import SHARED
+from afterwit.verdict import Flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PracticeSettings:
+    """How much a correction is practised: its prompt and others like it are answered again while nothing else
+    waits, and the model that reads the hint teaches from the new answers."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    enabled: bool = True
+    """false: a correction teaches once, by its own turn."""
+    updates: int = 8
+    """Updates in a row for one lesson after it was said, as long as it is not learned. The next day, or when
+    it is said again, it may have as many more."""
+    a_day: int = 96
+    """Updates within 24 hours of all lessons together: each costs what any update costs."""
+    max_tokens: int = 1024
+    """Longest answer that is sampled for practice, in tokens."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "updates", "a_day", "max_tokens")
+
+
+DAY_S = 86_400.0
+WINDOW = 8
+"""The newest answers whose mean gap decides: two updates of `learner.batch`."""
+CLOSE = 1.0
+"""Nats an answer: a teacher this near would have answered alike."""
+SHARE = 0.15
+"""Of the first gap: the rest is not worth an update."""
+FALLS = 0.95
+"""A mean gap over this share of the one before it no longer falls."""
+FEWEST_TO_SETTLE = 24
+"""Answers before a gap may count as one that no longer falls."""
+ALIKE = 0.8
+"""Share of the longer lesson's words that the shorter one must have."""
+OTHERS = 3
+"""Other prompts needed to find that a word belongs to one conversation alone."""
+MOST_COMPARED = 512
+"""Characters of a lesson or a request that are compared."""
+
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+_FILLER = re.compile(
+    r"(?:an?|and|answers?|are|as|at|be|by|can|do|for|from|i|in|is|its?|just|m[ey]|o[fnr]|please|reply|responses?"
+    r"|should|so|that|the|their|them|then|there|these|they|this|to|was|were|will|with|would|your?)\Z"
+)
+_NEGATION = re.compile(r"(?:not?|never|without|don't|doesn't|avoid|stop|less|fewer)\Z")
+
+
+class Progress(StrEnum):
+    """How far a lesson is learned."""
+
+    PRACTISING = "practising"
+    LEARNED = "learned"
+    """The answers hardly differ from those of a model that reads the lesson."""
+    SETTLED = "settled"
+    """The gap no longer falls: more practice would only learn the prompts by heart."""
+    DROPPED = "dropped"
+    """A person dropped it."""
+    WAITING = "waiting"
+    """None of its turns may teach: a person reviews them, or they were taken back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A turn that a person, or what followed, corrected in these words."""
+
+    turn: str
+    session: str
+    scope: str
+    words: str
+    at: float
+    state: State
+    reason: Reason | None
+    flags: tuple[Flag, ...] = ()
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer that was sampled for practice."""
+
+    turn: str
+    prompt: str
+    """The recorded turn whose prompt it answers."""
+    at: float
+    state: State
+    reason: Reason | None
+    gap: float | None
+    """In nats, for the whole answer; None: no update has measured it."""
+    version: int | None
+    """The version that learned from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Alike hints of one source, for one adapter."""
+
+    number: int
+    source: str
+    words: str
+    """As it was said first, or as a person edited it."""
+    edited: bool = False
+    general: bool | None = None
+    """Whether a person accepted it for other prompts; None: its words decide."""
+    dropped: float | None = None
+    """When a person dropped it."""
+    adapter: str = SHARED
+    said: tuple[Said, ...]
+    """Oldest first, at least one."""
+    answers: tuple[Answer, ...] = ()
+    """Oldest first."""
+
+    @property
+    def newest(self) -> float:
+        """When it was said last."""
+        return self.said[-1].at
+
+    def since(self, at: float) -> list[Answer]:
+        """The answers since then."""
+        return [answer for answer in self.answers if answer.at > at]
+
+    def words_of(self, said: Said) -> str:
+        """The words that a teacher reads: the person's own edit, or those of this turn."""
+        return self.words if self.edited else said.words
+
+
+class Standing(NamedTuple):
+    """How far a lesson is learned, from the gaps of its answers."""
+
+    progress: Progress
+    first: float | None
+    """The mean gap of its first answers; None: none was measured."""
+    gap: float | None
+    """The mean gap of the newest answers since it was last said."""
+    version: int | None
+    """The version that learned it, or that learned last."""
+
+
+def standing(lesson: Lesson) -> Standing:
+    """Where a lesson stands. It is practised again from the beginning whenever it is said again."""
+    trained = [each for each in lesson.answers if each.gap is not None and each.state is State.TRAINED]
+    gaps = [each.gap for each in trained if each.gap is not None]
+    first = fmean(gaps[:WINDOW]) if gaps else None
+    since = [each.gap for each in trained if each.gap is not None and each.at > lesson.newest]
+    progress, gap = progress_of(since, first=first)
+    version = trained[-1].version if trained else None
+    if lesson.dropped is not None:
+        progress = Progress.DROPPED
+    return Standing(progress, first, gap, version)
+
+
+def progress_of(gaps: Sequence[float], *, first: float | None) -> tuple[Progress, float | None]:
+    """Whether answers with these gaps, oldest first, have learned their lesson; and their newest mean gap.
+
+    `first` is the gap before the lesson was practised at all.
+    """
+    gap = fmean(gaps[-WINDOW:]) if gaps else None
+    if gap is None or len(gaps) < WINDOW:
+        return Progress.PRACTISING, gap
+    if gap <= CLOSE or (first is not None and gap <= SHARE * first):
+        return Progress.LEARNED, gap
+    before = gaps[-2 * WINDOW : -WINDOW]
+    if len(gaps) >= FEWEST_TO_SETTLE and gap >= FALLS * fmean(before):
+        return Progress.SETTLED, gap
+    return Progress.PRACTISING, gap
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two hints ask for the same: equal words, or most of the longer one's words in both.
+
+    Numbers and negations must agree: "at most 2 sentences" is not "at most 9", nor "use lists" "no lists".
+    """
+    words, others = _content(one), _content(other)
+    if words == others:
+        return True
+    if _strict(words) != _strict(others):
+        return False
+    return len(words & others) >= ALIKE * max(len(words), len(others))
+
+
+def names_a_case(words: str, request: str, requests: Sequence[str]) -> bool:
+    """Whether a hint belongs to its own conversation and must not be spread.
+
+    It names a value (a name, a number, an address), or a word of its own `request` that none of the other
+    `requests` has.
+    """
+    if holds_value(words[:MOST_COMPARED]):
+        return True
+    if len(requests) < OTHERS:
+        return False
+    own = _content(words) & _content(request)
+    return bool(own.difference(*map(_content, requests)))
+
+
+def rests(lesson: Lesson, *, now: float, most: int) -> str | None:
+    """Why a lesson is not practised now; None: it may be. `most`: answers in a row."""
+    found = standing(lesson).progress
+    if found is not Progress.PRACTISING:
+        return found.value
+    began = max(lesson.newest, now - DAY_S)
+    recent = lesson.since(began)
+    if any(answer.reason is Reason.HELD_BACK for answer in recent):
+        return "an update with it was held back"
+    if len(recent) >= most:
+        return "practised enough for now"
+    return None
+
+
+def rests_all(events: Sequence[Event], *, now: float) -> str | None:
+    """Why an adapter practises nothing now; None: it may. `events`: its own, oldest first.
+
+    An alarm, or two updates held back, within a day and without a confirmed version since.
+    """
+    recent = list[Event]()
+    for event in events:
+        if event.kind is EventKind.CONFIRM:
+            recent = []
+        elif event.at > now - DAY_S:
+            recent.append(event)
+    if len(recent) > 1 or any(event.kind is EventKind.ALARM for event in recent):
+        return recent[-1].words
+    return None
+
+
+def in_turn(lessons: Iterable[Lesson]) -> list[Lesson]:
+    """The lessons by need: those practised least since they were last said, the newest first among equals."""
+    return sorted(lessons, key=lambda each: (len(each.since(each.newest)), -each.newest, each.number))
+
+
+def spread(prompts: Sequence[str], practised: Iterable[str], count: int) -> list[str]:
+    """`count` of these prompts, which come in order of preference, those least practised first; with fewer
+    prompts than that some come again."""
+    often = Counter(dict.fromkeys(prompts, 0))
+    often.update(prompt for prompt in practised if prompt in often)
+    chosen = []
+    for _ in range(count if prompts else 0):
+        chosen.append(min(prompts, key=lambda prompt: often[prompt]))
+        often[chosen[-1]] += 1
+    return chosen
+
+
+def _content(words: str) -> frozenset[str]:
+    found = _WORD.findall(words[:MOST_COMPARED].casefold().replace("\u2019", "'"))
+    return frozenset(word for word in found if not _FILLER.match(word))
+
+
+def _strict(words: Collection[str]) -> frozenset[str]:
+    """The words in which alike hints must agree."""
+    return frozenset(word for word in words if _NEGATION.match(word) or any(map(str.isdigit, word)))

@@ -1,0 +1,199 @@
+"""Lessons and the turns that carry or practised them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from afterwit.errors import SettingError
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import Answer, Lesson, Said, alike
+from afterwit.store.database import Row, marks
+from afterwit.store.reading import ACCEPTED
+from afterwit.store.recording import Recording
+from afterwit.store.records import Record
+from afterwit.store.rows import content_columns, identity_columns, read, unpack_message
+from afterwit.store.upkeep import UNSAID
+from afterwit.turn import Message, Turn, source_of
+from afterwit.verdict import Source
+
+HELD = "lessons"
+"""Held while lessons are added, so that two alike ones are not added at once."""
+
+TAUGHT = """
+    k.*, t.id AS turn, t.session, t.scope, t.state, t.reason, v.flags, v.review
+    FROM taught k JOIN turns t USING (seq) LEFT JOIN verdicts v USING (seq)
+    WHERE k.lesson IN ({}) ORDER BY k.seq
+"""
+
+NEWEST_SAID = "(SELECT max(k.at) FROM taught k WHERE k.lesson = l.number AND k.prompt IS NULL)"
+
+NOT_ASKED_AGAIN = (
+    *(Reason.FORGOTTEN, Reason.EXCLUDED, Reason.HOLDS_SECRET, Reason.REVIEW_REFUSED),
+    *(Reason.KEY_DOES_NOT_TEACH, Reason.AMBIGUOUS_PARENT, Reason.SUPERSEDED, Reason.CLIENT_LEFT),
+    *(Reason.RENDER_MISMATCH, Reason.TOO_LONG, Reason.PENALTIES, Reason.ALL_FORCED),
+)
+"""Ends of turns whose prompts are not asked again."""
+
+PROMPTS = f"""
+    SELECT t.seq, t.id, t.session, t.scope, c.message FROM turns t JOIN contents c USING (seq)
+    WHERE t.kind = 'main' AND t.adapter = ? AND t.imported = 0 AND c.teaches = 1
+    AND coalesce(t.reason, '') NOT IN ({marks(len(NOT_ASKED_AGAIN))})
+    AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq DESC LIMIT ?
+"""
+
+
+class Lessons(Recording):
+    """Written in the judge's transaction, by practice and by people."""
+
+    def teach(self, turn: Turn, words: str, *, now: float) -> int:
+        """The turn carries a lesson in these words: one that is alike, if its source has one, else a new one.
+        Returns the lesson's number. A lesson that it carried before is left."""
+        with self._db.transaction():
+            self._db.hold(HELD)
+            seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
+            self._db.execute("DELETE FROM taught WHERE seq = ?", (seq,))
+            found = self._alike(turn.adapter, turn.source, words)
+            if found is None:
+                self._db.insert("lessons", {"adapter": turn.adapter, "source": turn.source})
+                found = int(self._db.value("SELECT max(number) FROM lessons"))
+            self._carry(seq, found, turn, words, now=now)
+            self._db.execute(UNSAID)
+        return found
+
+    def _alike(self, adapter: str, source: str, words: str) -> int | None:
+        """A person's edit or any of a lesson's turns may have the words."""
+        rows = self._db.rows(
+            "SELECT l.number, coalesce(l.words, k.words) AS words FROM lessons l"
+            " JOIN taught k ON k.lesson = l.number AND k.prompt IS NULL"
+            " WHERE l.adapter = ? AND l.source = ? ORDER BY l.number",
+            (adapter, source),
+        )
+        return next((row["number"] for row in rows if alike(words, row["words"])), None)
+
+    def untaught(self, turn: str) -> None:
+        """The turn carries no lesson any more: its verdict has changed."""
+        with self._db.transaction():
+            sql = "DELETE FROM taught WHERE prompt IS NULL AND seq = (SELECT seq FROM turns WHERE id = ?)"
+            if self._db.execute(sql, (turn,)):
+                self._db.execute(UNSAID)
+
+    def lessons(self, *, said_since: float = 0.0, adapter: str | None = None) -> list[Lesson]:
+        """The lessons that were said last since then, oldest first, of all adapters or of one."""
+        only, named = ("", ()) if adapter is None else (" AND l.adapter = ?", (adapter,))
+        rows = self._db.rows(
+            f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number", (said_since, *named)
+        )
+        numbers = [row["number"] for row in rows]
+        taught = self._grouped(TAUGHT.format(marks(len(numbers))), numbers, "lesson")
+        return [_lesson(row, taught[row["number"]]) for row in rows]
+
+    def lesson(self, number: int) -> Lesson:
+        """Raises SettingError if there is none of this number."""
+        found = [each for each in self.lessons() if each.number == number]
+        if not found:
+            raise SettingError(f"there is no lesson {number}: `afterwit lessons` lists them")
+        return found[0]
+
+    def change_lesson(self, number: int, **columns: Any) -> None:
+        """A person's word on a lesson: `words`, `general` or `dropped`. SettingError if there is none."""
+        with self._db.transaction():
+            self.lesson(number)
+            changes = ", ".join(f"{name} = ?" for name in columns)
+            self._db.execute(f"UPDATE lessons SET {changes} WHERE number = ?", (*columns.values(), number))
+
+    def prompts(self, adapter: str, source: str, *, limit: int) -> list[tuple[int, str, str, Message]]:
+        """The newest turns of a source and an adapter whose prompts may be asked again: `seq`, id, session
+        and response of each, the newest first."""
+        rows = self._db.rows(PROMPTS, (adapter, *NOT_ASKED_AGAIN, limit))
+        return [
+            (row["seq"], row["id"], row["session"], unpack_message(row["message"]))
+            for row in rows
+            if source_of(row["scope"]) == source
+        ]
+
+    def asked(self, seqs: Sequence[int]) -> list[Record]:
+        """These turns, whole, in this order; those without content are left out."""
+        found = {record.seq: record for record in self._records(seqs)}
+        return [found[seq] for seq in seqs if seq in found]
+
+    def newest_version(self, adapter: str) -> int:
+        """The number of an adapter's newest version, served or not; 0: the base."""
+        sql = "SELECT coalesce(max(number), 0) FROM versions WHERE adapter = ?"
+        return int(self._db.value(sql, (adapter,)))
+
+    def practised_since(self, at: float) -> int:
+        """How many answers were sampled for practice since then."""
+        return int(self._db.value("SELECT count(*) FROM taught WHERE prompt IS NOT NULL AND at > ?", (at,)))
+
+    def practised(
+        self,
+        lesson: Lesson,
+        words: str,
+        answers: Sequence[tuple[Turn, str, Reason | None]],
+        *,
+        now: float,
+    ) -> bool:
+        """Store answers, each with the turn whose prompt it answers and the reason why it cannot train, if
+        any; the others wait for the learner with the words as their hint. All or nothing.
+
+        False, and nothing is stored, if another process practised the lesson since it was read, or it was
+        dropped, edited or forgotten.
+        """
+        with self._db.transaction():
+            self._db.hold(HELD)
+            present = next((each for each in self.lessons() if each.number == lesson.number), None)
+            if present is None or (present.words, present.dropped, len(present.answers), present.newest) != (
+                *(lesson.words, lesson.dropped, len(lesson.answers), lesson.newest),
+            ):
+                return False
+            for turn, prompt, reason in answers:
+                self._practise(lesson.number, words, turn, prompt, reason, now=now)
+        return True
+
+    def _practise(
+        self, lesson: int, words: str, turn: Turn, prompt: str, reason: Reason | None, *, now: float
+    ) -> None:
+        """No hash finds it: it is no one's parent."""
+        columns = identity_columns(turn) | {
+            "prompt_hash": b"",
+            "full_hash": b"",
+            "depth": 0,
+            "full_depth": 0,
+            "delivered": 1,
+            "state": (State.JUDGED if reason is None else State.SKIPPED).value,
+            "reason": None if reason is None else reason.value,
+            "moved_at": now,
+            "adapter": turn.adapter,
+        }
+        self._writer.add(columns, content_columns(turn), parent=prompt)
+        seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
+        self._carry(seq, lesson, turn, words, prompt=prompt, now=now)
+        verdict = {"reward": 0, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
+        self._db.insert(
+            "verdicts", {"seq": seq, **verdict, "rl": False, "opd": True, "revision": 0, "at": now}
+        )
+
+    def _carry(
+        self, seq: int, lesson: int, turn: Turn, words: str, *, prompt: str | None = None, now: float
+    ) -> None:
+        tokens = turn.sampled.forced.count(False)
+        row = {"seq": seq, "lesson": lesson, "prompt": prompt, "words": words, "tokens": tokens, "at": now}
+        self._db.insert("taught", row)
+
+
+def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
+    said = tuple(
+        read(Said, each, accepted=each["review"] == ACCEPTED) for each in taught if each["prompt"] is None
+    )
+    return read(
+        Lesson,
+        row,
+        words=row["words"] or said[0].words,
+        edited=row["words"] is not None,
+        general=None if row["general"] is None else bool(row["general"]),
+        said=said,
+        answers=tuple(read(Answer, each) for each in taught if each["prompt"] is not None),
+    )

@@ -1,0 +1,191 @@
+"""Which hints are one lesson, which are spread, and when a lesson is learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import (
+    CLOSE,
+    DAY_S,
+    FEWEST_TO_SETTLE,
+    WINDOW,
+    Answer,
+    Lesson,
+    Progress,
+    Said,
+    alike,
+    in_turn,
+    names_a_case,
+    progress_of,
+    rests,
+    rests_all,
+    spread,
+    standing,
+)
+from afterwit.promotion.events import Event, EventKind
+from afterwit.ranges import in_hours, times_of_day
+
+SHORT = "Keep the answer short."
+
+
+def said(at: float = 0.0, words: str = SHORT, **changes: Any) -> Said:
+    known: dict[str, Any] = {"turn": f"said{at}", "session": "talk", "scope": "key/agent"}
+    return Said(**known | {"words": words, "at": at, "state": State.TRAINED, "reason": None} | changes)
+
+
+def answer(at: float, gap: float | None = 5.0, **changes: Any) -> Answer:
+    known: dict[str, Any] = {"turn": f"answer{at}", "prompt": "prompt", "at": at, "version": 1}
+    return Answer(**known | {"state": State.TRAINED, "reason": None, "gap": gap} | changes)
+
+
+def lesson(*answers: Answer, number: int = 1, **changes: Any) -> Lesson:
+    known: dict[str, Any] = {"number": number, "source": "key", "words": SHORT, "said": (said(),)}
+    return Lesson(**known | {"answers": answers} | changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are"),
+    [
+        ("Keep it short.", "keep it short", True),
+        ("Please keep your answers short.", "Keep the reply short!", True),
+        ("Answer in at most two sentences.", "Answer with at most two sentences.", True),
+        (
+            "Ask for a dry run before you delete a folder.",
+            "Ask for a dry run before deleting a folder.",
+            True,
+        ),
+        ("Answer in at most 2 sentences.", "Answer in at most 3 sentences.", False),
+        ("Use bullet lists in long answers.", "Use no bullet lists in long answers.", False),
+        ("Use metric units.", "Use imperial units.", False),
+        ("Keep it short.", "Greet the person by name.", False),
+        ("Keep it short.", "Too long, shorter please.", False),
+    ],
+)
+def test_hints_with_most_words_in_common_are_one_lesson(one: str, other: str, are: bool) -> None:
+    assert alike(one, other) is are
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_likeness_is_mutual_and_every_hint_is_like_itself(one: str, other: str) -> None:
+    assert alike(one, one)
+    assert alike(one, other) is alike(other, one)
+
+
+OTHERS = ["What is a monad?", "Explain the tides.", "Who wrote this song?"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "request_", "is_case"),
+    [
+        ("Keep it short.", "Explain the moon to me.", False),
+        ("Answer in at most two sentences.", "Explain the moon to me.", False),
+        ("Call me Ana.", "Hello!", False),
+        ("Explain in plain words.", "Explain the moon to me.", False),
+        ("The brush is Oscar's.", "Whose brush is it?", True),
+        ("The flight leaves at 14:30.", "When does it leave?", True),
+        ("Boil the eggs for longer.", "How do I boil eggs?", True),
+    ],
+)
+def test_a_hint_that_names_its_own_case_is_not_spread(hint: str, request_: str, is_case: bool) -> None:
+    assert names_a_case(hint, request_, OTHERS) is is_case
+
+
+def test_a_word_is_a_cases_own_only_if_there_are_others_to_compare_with() -> None:
+    assert not names_a_case("Boil the eggs for longer.", "How do I boil eggs?", OTHERS[:2])
+    assert not names_a_case("Boil the eggs for longer.", "How do I boil eggs?", [*OTHERS, "boil the eggs"])
+
+
+def test_a_lesson_is_learned_once_its_answers_hardly_differ_from_the_teachers() -> None:
+    assert progress_of([], first=None) == (Progress.PRACTISING, None)
+    assert progress_of([0.0] * (WINDOW - 1), first=9.0)[0] is Progress.PRACTISING  # too few to tell
+    assert progress_of([CLOSE] * WINDOW, first=CLOSE)[0] is Progress.LEARNED
+    assert progress_of([3.0] * WINDOW, first=30.0)[0] is Progress.LEARNED  # a tenth is left
+    assert progress_of([3.0] * WINDOW, first=9.0)[0] is Progress.PRACTISING
+
+
+def test_a_gap_that_no_longer_falls_ends_practice_and_one_that_falls_does_not() -> None:
+    flat, falling = [4.0] * FEWEST_TO_SETTLE, [40.0 - at for at in range(FEWEST_TO_SETTLE)]
+    assert progress_of(flat, first=4.0)[0] is Progress.SETTLED
+    assert progress_of(flat[1:], first=4.0)[0] is Progress.PRACTISING
+    assert progress_of(falling, first=40.0)[0] is Progress.PRACTISING
+
+
+def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_begins_again() -> None:
+    before = [answer(1.0 + at, gap=0.1) for at in range(WINDOW)]
+    assert standing(lesson(*before)).progress is Progress.LEARNED
+    again = lesson(*before, said=(said(), said(50.0)))
+    assert standing(again).progress is Progress.PRACTISING
+    taken_back = [answer(1.0 + at, gap=0.1, state=State.SKIPPED) for at in range(WINDOW)]
+    assert standing(lesson(*taken_back)) == (Progress.PRACTISING, None, None, None)
+    assert standing(lesson(*before, dropped=60.0)).progress is Progress.DROPPED
+
+
+def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_held() -> None:
+    many = lesson(*(answer(1.0 + at) for at in range(8)))
+    assert rests(many, now=20.0, most=9) is None
+    assert rests(many, now=20.0, most=8) is not None
+    assert rests(many, now=20.0 + DAY_S, most=8) is None  # the next day
+    held = lesson(answer(1.0, state=State.SKIPPED, reason=Reason.HELD_BACK))
+    assert rests(held, now=2.0, most=8) is not None
+    said_again = lesson(held.answers[0], said=(said(), said(3.0)))
+    assert rests(said_again, now=4.0, most=8) is None
+
+
+def event(kind: EventKind, at: float = 10.0) -> Event:
+    return Event(kind=kind, at=at, version=1, evidence=9.0, words=kind.value)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "all_rest"),
+    [
+        ([], False),
+        ([EventKind.HOLD], False),
+        ([EventKind.HOLD, EventKind.HOLD], True),
+        ([EventKind.ALARM], True),
+        ([EventKind.ALARM, EventKind.CONFIRM], False),
+        ([EventKind.CONFIRM, EventKind.ALARM], True),
+    ],
+)
+def test_an_alarm_or_two_holds_pause_all_practice_for_a_day(kinds: list[EventKind], all_rest: bool) -> None:
+    events = [event(kind) for kind in kinds]
+    assert (rests_all(events, now=20.0) is not None) is all_rest
+    assert rests_all(events, now=20.0 + DAY_S) is None
+
+
+def test_the_least_practised_lesson_comes_first_and_the_newest_of_equals() -> None:
+    old, new = lesson(number=1), lesson(number=2, said=(said(5.0),))
+    practised = lesson(answer(9.0), number=3, said=(said(8.0),))
+    assert [each.number for each in in_turn([practised, old, new])] == [2, 1, 3]
+
+
+def test_answers_go_to_the_prompts_that_were_practised_least() -> None:
+    assert spread(["a", "b", "c"], [], 2) == ["a", "b"]
+    assert spread(["a", "b", "c"], ["a", "b", "gone"], 2) == ["c", "a"]
+    assert spread(["a"], ["a"], 3) == ["a", "a", "a"]
+    assert spread([], [], 3) == []
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "within"),
+    [
+        (None, (12, 0), True),
+        ("22:00-07:00", (23, 30), True),
+        ("22:00-07:00", (6, 59), True),
+        ("22:00-07:00", (7, 0), False),
+        ("9:30-17:00", (9, 29), False),
+        ("9:30-17:00", (9, 30), True),
+    ],
+)
+def test_hours_may_pass_midnight(hours: str | None, at: tuple[int, int], within: bool) -> None:
+    assert in_hours(hours, *at) is within
+
+
+@pytest.mark.parametrize("wrong", ["", "22-7", "24:00-07:00", "22:00-07:60", "08:00-08:00", "at night"])
+def test_hours_that_cannot_be_read_are_refused_with_an_example(wrong: str) -> None:
+    with pytest.raises(ValueError, match="22:00-07:00"):
+        times_of_day(wrong)

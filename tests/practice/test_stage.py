@@ -1,0 +1,271 @@
+"""The practice stage over a real store, with an engine of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterwit.chat_format.render import Renderer
+from afterwit.errors import EngineUnavailable
+from afterwit.learning.schedule import next_of_all
+from afterwit.learning.settings import LearnerSettings
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import DAY_S, PracticeSettings
+from afterwit.practice.stage import Practice, Round, next_round, with_lessons
+from afterwit.promotion.events import Event, EventKind
+from afterwit.store import Filter, Store
+from afterwit.store.sqlite import SqliteStore
+from afterwit.teaching.review import Rule
+from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
+from afterwit.verdict import Flag, Question, Source, Verdict, Vote
+from experiments.simulation.lockstep import InlineStore
+from tests.fakes.engine import FakeEngine
+from tests.fakes.models import tiny_qwen3
+from tests.fakes.renderers import renderer_of
+from tests.store.examples import NO, a_version, add
+
+LEARNER, PRACTICE = LearnerSettings(), PracticeSettings()
+NOW = 1_000_000.0
+SHORT = "Keep the answer short."
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = SqliteStore.open(tmp_path / "store.db", fingerprint="fake")
+    yield opened
+    opened.close()
+
+
+def asks(words: str) -> Conversation:
+    return Conversation(messages=(Message(role="user", content=words),))
+
+
+def correct(
+    store: Store, id: str, hint: str = SHORT, *, now: float = NOW, flags: Any = (), **more: Any
+) -> None:
+    """A turn whose verdict has this hint, and the lesson that follows from it."""
+    known = {"session": id, "conversation": asks(f"Explain {id} to me.")}
+    add(store, id, now=now, **known | more)
+    store.answer(id, NO, answered_by=None, now=now)
+    store.claim("judge", owner="judge", limit=1, lease_s=60.0, now=now)
+    vote = Vote(question=Question.HINT, words=hint, value=1, hint=hint)
+    verdict = Verdict(reward=-1, source=Source.VOTES, hints=(hint,), votes=(vote,))
+    with store.transaction():
+        store.judged(id, verdict, rl=True, opd=True, reason=None, owner="judge", now=now, flags=flags)
+        with_lessons(lambda store, turn, *, now: None, Rule())(store, id, now=now)
+
+
+def recorded(store: Store, *ids: str, **more: Any) -> None:
+    """Turns of other sessions that nobody corrected."""
+    for id in ids:
+        add(store, id, now=NOW - 9, **{"session": id, "conversation": asks(f"What is {id}?")} | more)
+
+
+def due(
+    store: Store, *, now: float = NOW + 1, learner: LearnerSettings = LEARNER, **more: Any
+) -> Round | str:
+    return next_round(store, PRACTICE, learner, now=now, **more)
+
+
+def asked(store: Store, **more: Any) -> list[str]:
+    found = due(store, **more)
+    assert isinstance(found, Round), found
+    return [turn.id for turn in found.prompts]
+
+
+def test_nothing_is_practised_before_the_first_correction(store: Store) -> None:
+    recorded(store, "tea", "rain")
+    assert due(store) == "no correction waits to be practised"
+
+
+def test_a_general_lesson_is_spread_over_recorded_prompts_and_fills_the_next_update(store: Store) -> None:
+    recorded(store, "tea", "rain", "snow")
+    correct(store, "moon")  # its own turn waits for the learner: three more make a batch
+    assert asked(store) == ["moon", "snow", "rain"]
+
+
+def test_a_lesson_that_names_its_case_practises_its_own_prompt_alone(store: Store) -> None:
+    recorded(store, "tea", "rain", "snow")
+    correct(store, "moon", "The moon belongs to Oscar.")
+    assert asked(store) == ["moon"] * 3
+    store.change_lesson(store.lessons()[0].number, general=True)  # a person knows better
+    assert asked(store) == ["moon", "snow", "rain"]
+
+
+def test_prompts_are_of_the_same_action_source_and_adapter_and_may_teach(store: Store) -> None:
+    call = Message(role="assistant", tool_calls=(ToolCall(id="call1", name="read", arguments="{}"),))
+    recorded(store, "call", message=call)
+    recorded(store, "theirs", scope="other/agent")
+    recorded(store, "silent", teaches=False)
+    recorded(store, "secret", reason=Reason.HOLDS_SECRET)
+    recorded(store, "side", kind=Kind.SIDE)
+    recorded(store, "own", adapter="key:key")
+    forced = Sampled(ids=(4, 5), logprobs=(-0.5, -0.25), versions=(0, 0), forced=(True, False))
+    recorded(store, "forced", sampled=forced)
+    recorded(store, "left")
+    store.exclude("left", now=NOW)
+    recorded(store, "tea")
+    correct(store, "moon")
+    assert asked(store) == ["moon", "tea", "moon"]
+    assert asked(store, without={"moon"}) == ["tea"] * 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "practised"),
+    [((), True), ((Flag.LINK,), False), ((Flag.CONTRADICTS,), False), ((Flag.TOOL_WORDS,), False)],
+)
+def test_what_waits_for_a_person_or_came_from_tools_is_not_practised(
+    store: Store, flags: tuple[Flag, ...], practised: bool
+) -> None:
+    correct(store, "moon", flags=flags)
+    assert isinstance(due(store), Round) is practised
+    if flags and Flag.TOOL_WORDS not in flags:
+        store.review(["moon"], accept=True, now=NOW)
+        assert isinstance(due(store), Round)
+
+
+def test_a_correction_that_was_refused_taken_back_or_excluded_is_not_practised(store: Store) -> None:
+    correct(store, "moon")
+    store.review(["moon"], accept=False, now=NOW)
+    assert due(store) == "1 lesson: waiting"
+    correct(store, "sun", "Greet the person.")
+    store.exclude("sun", now=NOW)
+    assert due(store) == "2 lessons: waiting"
+
+
+def test_it_waits_for_updates_pauses_hours_and_alarms(store: Store) -> None:
+    correct(store, "moon")
+    store.pause("", now=NOW)
+    assert due(store) == "rests while learning is paused"
+    store.resume()
+    assert due(store, learner=replace(LEARNER, hours="00:00-00:01"), now=NOW + 7_200) == (
+        "rests outside of learner.hours, 00:00-00:01"
+    )
+    (held,) = store.claim("learn", owner="learner", limit=1, lease_s=60.0, now=NOW)
+    assert due(store) == "waits for the update that is under way"
+    store.release([held.turn.id], owner="learner", now=NOW)
+    store.decided(Event(kind=EventKind.ALARM, at=NOW, version=1, evidence=9.0, words="too many complaints"))
+    assert due(store) == "1 lesson: too many complaints"
+    assert isinstance(due(store, now=NOW + DAY_S + 1), Round)
+
+
+def test_real_turns_that_make_an_update_go_first(store: Store) -> None:
+    for number in range(LEARNER.batch):
+        correct(store, f"moon{number}")
+    assert due(store) == "waits for the next update"
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+    return renderer_of(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
+
+
+class House:
+    """A practice stage over a store and a scripted engine that serves the base."""
+
+    def __init__(self, store: Store, renderer: Renderer, words: str = "Short.", **settings: Any) -> None:
+        (end,) = [index for index, token in renderer.special_ids.items() if token == "<|im_end|>"]
+        answer = renderer.encode(words)
+        self.engine = FakeEngine(lambda request: answer, end_id=end, vocabulary=renderer.vocabulary)
+        self.engine.version = 0
+        self.now = NOW + 1
+        self.stage = Practice(
+            store=InlineStore(store),
+            engine=self.engine,
+            renderer=renderer,
+            settings=replace(PRACTICE, **settings),
+            learner=LEARNER,
+            now=lambda: self.now,
+        )
+
+    def step(self) -> bool:
+        return asyncio.run(self.stage.step())
+
+
+def test_a_step_stores_fresh_answers_without_the_hint_in_the_background(
+    store: Store, renderer: Renderer
+) -> None:
+    recorded(store, "tea", sampling=Sampling(max_tokens=8, temperature=0.0, seed=7))
+    correct(store, "moon", sampling=Sampling(max_tokens=8, temperature=0.7, seed=7))
+    house = House(store, renderer)
+    assert house.step()
+    answers = list(store.turns(Filter(kind=Kind.PRACTICE)))
+    assert [each.state for each in answers] == [State.JUDGED] * 3
+    assert {each.turn.session for each in answers} == {"moon"}
+    assert [each.prompt for each in store.lessons()[0].answers] == ["moon", "tea", "moon"]
+    turn = answers[0].sampled_turn
+    assert (turn.message.content, turn.parent, turn.finish) == ("Short.", None, Finish.STOP)
+    assert turn.prompt_ids == renderer.prompt_ids(asks("Explain moon to me."))
+    assert turn.sampled.ids[:-1] == renderer.encode("Short.")
+    for request in house.engine.asked:
+        assert request.background
+        assert SHORT not in renderer.decode(request.prompt_ids)
+        assert request.sampling.seed is None  # or every answer would be the recorded one
+    temperatures = [request.sampling.temperature for request in house.engine.asked]
+    assert temperatures == [0.7, 1.0, 0.7]  # a greedy turn trains at 1
+
+
+def test_a_round_fills_one_update_and_the_next_waits_for_it(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house = House(store, renderer)
+    assert (house.step(), house.step()) == (True, False)
+    taken = next_of_all(LEARNER, store.waiting(now=NOW + 2), (), now=NOW + 2)
+    assert len(taken.turns) == LEARNER.batch  # the correction among them: nothing waits for half an hour
+
+
+def test_an_engine_that_fails_half_way_leaves_nothing(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house = House(store, renderer)
+    house.engine.fail_after, house.engine.error = 1, EngineUnavailable("away")
+    with pytest.raises(EngineUnavailable):
+        house.step()
+    assert list(store.turns(Filter(kind=Kind.PRACTICE))) == []
+    house.engine.fail_after = None
+    assert house.step()
+
+
+def test_it_waits_until_the_newest_version_is_served(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    store.commit_version(a_version(1, []), now=NOW)
+    house = House(store, renderer)
+    assert not house.step()
+    house.engine.version = 1
+    assert house.step()
+
+
+def test_a_correction_is_practised_so_often_until_it_is_said_again(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house, number = House(store, renderer, updates=2), 0
+    while house.step():
+        number += 1
+        waiting = [each.turn for each in store.waiting(now=house.now)]
+        store.commit_version(a_version(number, waiting), now=house.now)
+        house.engine.version = number
+        house.now += 1
+    assert (number, len(store.lessons()[0].answers)) == (3, 11)  # 3 + 4 + 4 answers; 8 would be two updates
+    assert house.stage.doing == "1 lesson: practised enough for now"
+    correct(store, "sun", now=house.now)
+    house.now += 1
+    assert house.step()
+
+
+def test_a_prompt_that_does_not_fit_is_left_out(store: Store, renderer: Renderer) -> None:
+    recorded(store, "tea")
+    correct(store, "moon", conversation=asks("word " * 9000))
+    house = House(store, renderer)
+    assert house.step()
+    assert {each.prompt for each in store.lessons()[0].answers} == {"tea"}
+    assert house.step()
+    assert {each.prompt for each in store.lessons()[0].answers} == {"tea"}
+
+
+def test_an_answer_with_a_secret_never_trains(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon", sampling=Sampling(max_tokens=64))
+    assert House(store, renderer, words="the key is AKIA" + "IOSFODNN7EXAMINE").step()
+    answers = list(store.turns(Filter(kind=Kind.PRACTICE)))
+    assert {each.reason for each in answers} == {Reason.HOLDS_SECRET}

@@ -1,0 +1,182 @@
+"""Lessons and practised answers: stored whole or not at all, and forgotten with the turns they came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from afterwit.errors import SettingError, TurnNotFound
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import Lesson
+from afterwit.store import Filter, Store
+from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Kind
+from afterwit.verdict import Feedback, Source
+from afterwit.version import Effect
+from tests.store.examples import a_version, add, add_judged
+
+WORDS = "Keep the answer short."
+
+
+def corrected(store: Store, id: str, words: str = WORDS, *, now: float = 1.0, **changes: str) -> int:
+    add_judged(store, id, now=now, **changes)
+    return store.teach(store.turn(id).sampled_turn, words, now=now)
+
+
+def practised(
+    store: Store, lesson: Lesson, *answers: tuple[str, str], now: float = 5.0, reason: Reason | None = None
+) -> bool:
+    """Answers of these ids to the prompts of these turns."""
+    said = lesson.said[-1]
+    turns = [
+        replace(
+            store.turn(prompt).sampled_turn,
+            id=id,
+            session=said.session,
+            kind=Kind.PRACTICE,
+            parent=None,
+            created=now,
+        )
+        for id, prompt in answers
+    ]
+    rows = [(turn, prompt, reason) for turn, (_, prompt) in zip(turns, answers, strict=True)]
+    return store.practised(lesson, lesson.words_of(said), rows, now=now)
+
+
+def test_alike_corrections_of_one_source_are_one_lesson(store: Store) -> None:
+    first = corrected(store, "a", session="a")
+    assert corrected(store, "b", "Please keep your answers short!", now=2.0, session="b") == first
+    assert corrected(store, "c", "Greet the person.", now=3.0, session="c") != first
+    assert corrected(store, "d", now=4.0, session="d", scope="other/agent") != first
+    lesson = store.lesson(first)
+    assert (lesson.words, lesson.source) == (WORDS, "key")
+    assert [(each.turn, each.at) for each in lesson.said] == [("a", 1.0), ("b", 2.0)]
+    assert [each.number for each in store.lessons(said_since=2.5)] == [first + 1, first + 2]
+
+
+def test_a_turn_that_is_judged_again_leaves_its_lesson(store: Store) -> None:
+    first = corrected(store, "a")
+    second = store.teach(store.turn("a").sampled_turn, "Greet the person.", now=2.0)
+    assert [each.number for each in store.lessons()] == [second] != [first]
+    store.untaught("a")
+    assert store.lessons() == []
+
+
+def test_a_practised_answer_waits_for_the_learner_with_the_lesson_as_its_only_hint(store: Store) -> None:
+    number = corrected(store, "a")
+    assert practised(store, store.lesson(number), ("p1", "a"), ("p2", "a"))
+    record = store.turn("p1")
+    assert (record.state, record.turn.kind, record.turn.session) == (State.JUDGED, Kind.PRACTICE, "session")
+    assert record.verdict is not None
+    assert (record.verdict.reward, record.verdict.source) == (0, Source.LESSON)
+    assert (record.verdict.hints, record.rl, record.opd) == ((WORDS,), False, True)
+    assert [each.turn for each in store.waiting(now=9.0)] == ["a", "p1", "p2"]
+    assert store.practised_since(4.0) == 2
+    assert [each.prompt for each in store.lesson(number).answers] == ["a", "a"]
+
+
+def test_practice_is_no_ones_parent_and_no_part_of_what_people_said(store: Store) -> None:
+    number = corrected(store, "a")
+    judged, sources = store.judged_turns(limit=9), store.source_lines(newest=9)
+    practised(store, store.lesson(number), ("p1", "a"))
+    assert [each.turn for each in store.replies("key/agent", ["session"])] == ["a"]
+    assert [each.turn for each in store.recent("key/agent")] == ["a"]
+    assert {each.turn for each in store.candidates("key/agent", [b"prompt a"], [])} == {"a"}
+    assert (store.judged_turns(limit=9), store.source_lines(newest=9)) == (judged, sources)
+    assert [line.turns for line in store.session_lines()] == [1]
+    assert [each.turn for each in store.turn_lines(Filter(kind=Kind.PRACTICE))] == ["p1"]
+    assert [id for _, id, _, _ in store.prompts("shared", "key", limit=9)] == ["a"]
+
+
+def test_the_same_practice_is_stored_once_and_none_for_a_lesson_that_changed(store: Store) -> None:
+    number = corrected(store, "a")
+    seen = store.lesson(number)
+    assert practised(store, seen, ("p1", "a"))
+    assert not practised(store, seen, ("p2", "a"))  # as a second process that read it before
+    seen = store.lesson(number)
+    store.change_lesson(number, dropped=6.0)
+    assert not practised(store, seen, ("p3", "a"))
+    assert [each.turn for each in store.lesson(number).answers] == ["p1"]
+    store.change_lesson(number, dropped=None, words="Be brief.")
+    assert (store.lesson(number).words, store.lesson(number).edited) == ("Be brief.", True)
+    with pytest.raises(SettingError, match="afterwit lessons"):
+        store.change_lesson(number + 1, dropped=6.0)
+
+
+def test_an_update_leaves_the_gap_of_the_whole_answer(store: Store) -> None:
+    number = corrected(store, "a")
+    practised(store, store.lesson(number), ("p1", "a"))
+    effect = Effect(turn="p1", before=-0.5, after=-0.75, hinted_before=-2.0)
+    store.commit_version(replace(a_version(1, ["p1"]), effects=(effect,)), now=6.0)
+    (answer,) = store.lesson(number).answers
+    assert (answer.gap, answer.version, answer.state) == (3.0, 1, State.TRAINED)  # 1.5 nats, two tokens
+    assert store.newest_version("shared") == 1
+    assert store.trained_since(0.0) == {}  # no one's daily share is used up
+
+
+def two_sessions(store: Store) -> int:
+    """A lesson of the session `mine`, practised on its own prompt (p1) and on one of `other` (p2)."""
+    number = corrected(store, "a", session="mine")
+    add(store, "b", session="other")
+    practised(store, store.lesson(number), ("p1", "a"), ("p2", "b"))
+    return number
+
+
+def test_what_practised_on_a_forgotten_prompt_is_forgotten(store: Store) -> None:
+    number = two_sessions(store)
+    assert store.turn_ids("other") == ("b", "p2")
+    assert store.forget("other", now=9.0) == 2
+    assert [each.turn for each in store.lesson(number).answers] == ["p1"]
+    with pytest.raises(TurnNotFound):
+        store.turn("p2")
+    assert store.turn("p1").sampled_turn.prompt_ids == (1, 2, 3)
+
+
+def test_a_lesson_is_forgotten_with_its_last_correction_and_all_that_practised_it(store: Store) -> None:
+    two_sessions(store)
+    assert store.turn_ids("mine") == ("a", "p1", "p2")
+    store.forget("mine", now=9.0)
+    assert store.lessons() == []
+    assert store.counts().reasons == {Reason.FORGOTTEN: 3}
+    assert store.turn("b").turn.session == "other"
+
+
+def test_what_practised_a_lesson_can_be_forgotten_alone(store: Store) -> None:
+    number = two_sessions(store)
+    assert store.turn_ids(f"lesson:{number}") == ("p1", "p2")
+    store.forget(f"lesson:{number}", now=9.0)
+    lesson = store.lesson(number)
+    assert ([each.turn for each in lesson.said], lesson.answers) == (["a"], ())
+
+
+def test_an_excluded_session_ends_what_practised_on_its_prompts(store: Store) -> None:
+    two_sessions(store)
+    assert store.exclude("other", now=9.0).ended == 2  # b and p2
+    assert store.turn("p2").reason is Reason.EXCLUDED
+    assert store.turn("p1").state is State.JUDGED
+
+
+def test_old_practice_and_old_lessons_are_removed_with_their_turns(store: Store) -> None:
+    number = two_sessions(store)
+    store.skip(["p1", "p2"], Reason.STALE, now=9.0)
+    store.prune(now=20.0, max_age_s=10.0, max_bytes=None)
+    assert store.lesson(number).answers == ()
+    store.skip(["a"], Reason.STALE, now=9.0)
+    store.prune(now=20.0, max_age_s=10.0, max_bytes=None)
+    assert store.lessons() == []
+
+
+def test_feedback_on_a_practised_answer_is_recorded_and_changes_nothing(store: Store) -> None:
+    number = corrected(store, "a")
+    practised(store, store.lesson(number), ("p1", "a"))
+    assert store.feedback("p1", Feedback(reward=1), now=6.0) == (State.JUDGED, False)
+
+
+def test_a_copy_holds_the_lessons(store: Store, tmp_path: Path) -> None:
+    two_sessions(store)
+    store.copy_to(tmp_path / "copy.db")
+    copy = SqliteStore.open(tmp_path / "copy.db", fingerprint=None)
+    assert copy.lessons() == store.lessons() != []
+    copy.close()
