@@ -108,7 +108,7 @@ def _calls(asked: Asked) -> Row:
 
 
 def _beside_long_prompts(asked: Asked, prompts: int) -> Row:
-    module, length = qwen3(SHAPE), (LONG // 4 if asked.quick else LONG) // prompts
+    module, length = qwen3(SHAPE), (LONG // 2 if asked.quick else LONG) // prompts
     made = engine_of(module, 16, context_length=CONTEXT)
     runs = 1 if asked.quick else 3
     taken = [asyncio.run(_alone_and_beside(made, module, prompts, length)) for _ in range(runs)]
