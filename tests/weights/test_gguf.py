@@ -55,7 +55,12 @@ def with_random_biases(folder: Path) -> None:
 
 def wide_llama(folder: Path) -> Path:
     """A Llama whose heads are as wide as Llama 3.1's, with its rotation."""
-    rope = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500_000.0}
+    rope: dict[str, Any] = {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "rope_theta": 500_000.0,
+    }
     rope |= {"rope_type": "llama3", "original_max_position_embeddings": 8192}
     return tiny_llama(folder, rope_parameters=rope, head_dim=128)
 

@@ -124,7 +124,8 @@ def _write_weights(
     from safetensors.torch import save_file
 
     wanted = getattr(torch, dtype)
-    shards, done, where = list(_shards(places, wanted.itemsize)), 0, {}
+    shards, done = list(_shards(places, wanted.itemsize)), 0
+    where: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file = (
             "model.safetensors" if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
@@ -143,7 +144,8 @@ def _write_weights(
 
 
 def _shards(places: Mapping[str, Tensor], itemsize: int) -> Iterator[Sequence[str]]:
-    shard, size = [], 0
+    shard: list[str] = []
+    size = 0
     for name, tensor in places.items():
         own = math.prod(tensor.shape) * itemsize
         if shard and size + own > SHARD:

@@ -173,7 +173,7 @@ def _begins(head: Head) -> bool:
 
 
 def _rule(head: Head) -> Rule:
-    name = head.fields.get(f"{KEYS}pre")
+    name = head.fields.get(f"{KEYS}pre", "")
     if name not in RULES:
         named = f"names the pre-tokenizer {name!r}" if name else "names no pre-tokenizer"
         raise SettingError(f"{head.path} {named}, which is not read: {INSTEAD}")
