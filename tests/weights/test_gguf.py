@@ -112,6 +112,19 @@ def test_a_model_comes_back_from_a_file_to_the_bit(folder: Path, tmp_path: Path)
     assert (back / "chat_template.jinja").read_text() == (folder / "chat_template.jinja").read_text()
 
 
+def test_large_weights_become_several_files(head: Head, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    write_folder(head, tmp_path / "one")
+    write_folder(head, tmp_path / "many", shard=60_000)
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
+    one, many = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "many")
+    )
+    assert one.keys() == many.keys()
+    assert all(torch.equal(weight, many[name]) for name, weight in one.items())
+
+
 def test_transformers_reads_the_same_weights_from_the_file(folder: Path, tmp_path: Path) -> None:
     """An independent reader, but for Llama 3.1's rotation and the width of Qwen3's heads, which it loses."""
     if json.loads((folder / "config.json").read_text())["model_type"] == "qwen3":

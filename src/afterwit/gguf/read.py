@@ -32,7 +32,11 @@ INDEX = "model.safetensors.index.json"
 
 
 def write_folder(
-    head: Head, folder: Path, progress: Callable[[int, int], object] = lambda done, of: None
+    head: Head,
+    folder: Path,
+    progress: Callable[[int, int], object] = lambda done, of: None,
+    *,
+    shard: int = SHARD,
 ) -> None:
     """Write the model of a file into a folder; `progress` gets how many of how many tensors are written.
 
@@ -52,7 +56,7 @@ def write_folder(
     described = {**config, "architectures": [type(model).__name__], "dtype": dtype, "eos_token_id": ends}
     begin = head.fields.get(f"{KEYS}bos_token_id")
     _write_json(folder / "config.json", {**described, "bos_token_id": begin})
-    _write_weights(head, family, model.config, places, dtype, folder, progress)
+    _write_weights(head, family, model.config, places, dtype, folder, progress, shard)
 
 
 def _empty(config: Mapping[str, Any]) -> Any:
@@ -119,12 +123,13 @@ def _write_weights(
     dtype: str,
     folder: Path,
     progress: Callable[[int, int], object],
+    shard: int,
 ) -> None:
     import torch
     from safetensors.torch import save_file
 
     wanted = getattr(torch, dtype)
-    shards, done = list(_shards(places, wanted.itemsize)), 0
+    shards, done = list(_shards(places, wanted.itemsize, shard)), 0
     where: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file = (
@@ -143,12 +148,13 @@ def _write_weights(
         _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": where})
 
 
-def _shards(places: Mapping[str, Tensor], itemsize: int) -> Iterator[Sequence[str]]:
+def _shards(places: Mapping[str, Tensor], itemsize: int, most: int) -> Iterator[Sequence[str]]:
+    """Names of tensors by file, none of more than `most` bytes unless a tensor is."""
     shard: list[str] = []
     size = 0
     for name, tensor in places.items():
         own = math.prod(tensor.shape) * itemsize
-        if shard and size + own > SHARD:
+        if shard and size + own > most:
             yield shard
             shard, size = [], 0
         shard.append(name)
