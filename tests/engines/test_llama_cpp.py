@@ -24,10 +24,28 @@ from tests.servers.texts import texts
 pytestmark = pytest.mark.engines
 
 TEXTS = tuple(texts(1000))
-ROWS = [f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{text}" for text in TEXTS[1:9]]
+SAID = (
+    ("What is the capital of France?", "The capital of France is Paris, which lies on the river Seine."),
+    ("Add two numbers in Python.", "def add(a, b):\n    return a + b\n\nprint(add(2, 3))  # prints 5"),
+    ("Tell me about cats.", "Cats are small animals that sleep for most of the day and hunt at night."),
+    (
+        "Why is the sky blue?",
+        "Air scatters blue light more than red light, so blue reaches us from all sides.",
+    ),
+    ("Name three fruits.", "1. Apples\n2. Bananas\n3. Oranges"),
+    (
+        "Write a short letter.",
+        "Dear Anna,\n\nThank you for your kind words. I hope to see you soon.\n\nYours, Ben",
+    ),
+)
+ROWS = [
+    f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>"
+    for asked, answer in SAID
+]
 QUANTISED = 0.08
 """Nats, in the mean, by which its kernels may differ on 4-bit weights: they round activations to 8 bits."""
-EXACT = 0.01
+EXACT, ROUNDED = 0.005, 0.03
+"""On single precision, and on bfloat16, to which it rounds activations too."""
 STRIPPED = {"phi-3"}
 """Vocabularies of models whose special tokens llama.cpp has take white space away: none that is read."""
 
@@ -44,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(folder: Path) -> list[list[int]]:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return [tokenizer.encode(row, add_special_tokens=False).ids[:200] for row in ROWS]
+    return [tokenizer.encode(row, add_special_tokens=False).ids for row in ROWS]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +73,7 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     generator = torch.Generator().manual_seed(0)
     for name, weight in model.named_parameters():
         if "lora_B" in name:
-            weight.data.normal_(0, 0.02, generator=generator)
+            weight.data.normal_(0, 0.04, generator=generator)
     model.save_pretrained(place)
     write_adapter(folder, place, Lora(rank=8, alpha=24), place / "adapter.gguf", name="far")
     return place
@@ -125,12 +143,12 @@ def test_llama_cpp_has_the_log_probs_of_an_adapter(
     """On the file in 4 bits within its noise; on exact weights a head's rows out of order would show."""
     write_model(folder, tmp_path / "exact.gguf", "f32", name="exact")
     base, theirs = loaded(folder), transformers(PeftModel.from_pretrained(loaded(folder), adapter), rows)
-    assert gap(theirs, transformers(base, rows)) > 5 * QUANTISED
+    assert gap(theirs, transformers(base, rows)) > 2 * QUANTISED
     assert gap(llama(tmp_path / "exact.gguf", rows, adapter / "adapter.gguf"), theirs) <= EXACT
-    assert gap(llama(FILE, rows, adapter / "adapter.gguf"), theirs) <= 2 * QUANTISED
+    assert gap(llama(FILE, rows, adapter / "adapter.gguf"), theirs) <= QUANTISED
 
 
-@pytest.mark.parametrize(("kind", "most"), [("f16", EXACT), ("bf16", EXACT), ("q8_0", QUANTISED)])
+@pytest.mark.parametrize(("kind", "most"), [("f16", EXACT), ("bf16", ROUNDED), ("q8_0", QUANTISED)])
 def test_llama_cpp_answers_alike_with_a_written_file(
     folder: Path, rows: list[list[int]], tmp_path: Path, kind: str, most: float
 ) -> None:
