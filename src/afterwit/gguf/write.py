@@ -87,7 +87,7 @@ def write_adapter(base: Path, folder: Path, lora: Lora, out: Path, *, name: str)
         "general.type": "adapter",
         "general.name": name,
         "adapter.type": "lora",
-        "adapter.lora.alpha": lora.alpha,
+        "adapter.lora.alpha": float(lora.alpha),  # llama.cpp ends at an integer
     }
     _write(out, family, about, tensors, EXACT, lambda done, of: None)
 
