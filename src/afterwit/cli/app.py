@@ -11,6 +11,7 @@ import typer
 from afterwit import plugins
 from afterwit.cli import keep, look, start, steer
 from afterwit.cli.help import Command, Group
+from afterwit.cli.lessons import lessons_app
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {
@@ -58,6 +59,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(command)
+app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
 app.add_typer(keep.keys_app, name="keys", rich_help_panel="Keep house")
 app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
 for name, part in plugins.installed(plugins.COMMANDS).items():

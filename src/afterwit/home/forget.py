@@ -13,6 +13,7 @@ from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.home.model import model_folder
 from afterwit.lifecycle import Reason
+from afterwit.practice.table import order_unlearning
 from afterwit.printing.terminal import Working, working
 from afterwit.store import Filter, Store
 from afterwit.turn import SHARED
@@ -42,6 +43,19 @@ def forget_session(settings: Settings, home: Path, session: str, *, replay: bool
     return _forgotten(settings, home, required, replay=replay)
 
 
+def forget_practice(settings: Settings, home: Path, number: int) -> str:
+    """Drop a lesson and forget what practised it; its corrections stay. Returns a sentence for people.
+
+    SettingError if there is no such lesson. NotRepeatable as for a session.
+    """
+
+    def ordered(store: Store) -> Sequence[str]:
+        name = order_unlearning(store, number, now=time.time())
+        return () if name is None else (name,)
+
+    return _forgotten(settings, home, ordered, replay=True).replace("session lesson:", "practice of lesson ")
+
+
 def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:
     """Forget every session in which a personal adapter answered, and so all that it learned.
 
@@ -65,7 +79,8 @@ def _forgotten(
     folder = model_folder(settings.model, home)
     versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store:
-        sessions = chosen(store)
+        if not (sessions := chosen(store)):
+            return "nothing of it is in the weights"
         named = f"session {sessions[0]} is" if len(sessions) == 1 else f"{len(sessions)} sessions are"
         with store.transaction():
             for session in sessions:

@@ -12,6 +12,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.events import Event, EventKind
+from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.fakes.judged_samples import store_judged
@@ -194,3 +195,43 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
     assert "version 3 has the weights of version 0" in forget(place, replay=False)[0]
     with place.store() as store:
         assert store.turn("turn0003").reason is Reason.REVERTED
+
+
+def practised(place: Place, samples: Callable[..., list[JudgedTurn]]) -> None:
+    """A lesson of session s0, practised in the second update: on its own prompt, and on one of GONE."""
+    learned(place, samples, (0, 2))
+    with place.store() as store:
+        number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
+        answers = [
+            (replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt, None)
+            for each, prompt in zip(samples(8, 9), ("turn0000", "turn0002"), strict=True)
+        ]
+        assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)
+        place.learn(store).run(lambda: False, follow=False)
+    learned(place, samples, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("session", "gone"),
+    [
+        (GONE, {"turn0002", "turn0009"}),
+        ("s0", {"turn0000", "turn0008", "turn0009"}),
+        ("lesson:1", {"turn0008", "turn0009"}),
+    ],
+    ids=["prompt", "correction", "lesson"],
+)
+def test_practice_is_forgotten_to_the_bit_with_its_prompt_its_correction_or_alone(
+    place: Place, samples: Callable[..., list[JudgedTurn]], session: str, gone: set[str]
+) -> None:
+    place = busy(place, WAYS[1])
+    practised(place, samples)
+    assert {"turn0008", "turn0009"} == set(place.versions.all()[2].turns)
+    other = replace(place, home=place.home / "other")
+    other.home.mkdir()
+    without(place, other, gone)
+    assert "run again without it" in forget(place, session)[0]
+    assert tensors(place) == tensors(other)
+    with place.store() as store:
+        for turn in gone:
+            with pytest.raises(TurnNotFound):
+                store.turn(turn)

@@ -1,0 +1,89 @@
+"""`afterwit lessons` and what a person orders about one."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from afterwit.cli.help import Command, Group
+from afterwit.cli.options import Config, Home, Json, store_of
+
+lessons_app = typer.Typer(
+    help="What corrections ask for, and how far it is learned.", cls=Group, invoke_without_command=True
+)
+Number = Annotated[int, typer.Argument(help="A lesson's number.")]
+
+
+@lessons_app.callback()
+def lessons(context: typer.Context, json_: Json = False, home: Home = None) -> None:
+    """List the lessons: what was asked for in words, how often, and how far each is learned.
+
+    afterwit lessons
+    afterwit lessons drop 3 --undo
+    """
+    if context.invoked_subcommand is None:
+        from afterwit.config import home_of
+        from afterwit.printing.lessons import print_lessons
+
+        print_lessons(home_of(home), json=json_)
+
+
+@lessons_app.command(cls=Command)
+def drop(
+    number: Number,
+    undo: Annotated[bool, typer.Option("--undo", help="Also forget all answers that practised it.")] = False,
+    home: Home = None,
+    config: Config = None,
+) -> None:
+    """Never practise a lesson again. What was corrected in its words still teaches once.
+
+    afterwit lessons drop 3
+    afterwit lessons drop 3 --undo    # the weights become as if it had not been practised
+    """
+    from afterwit.practice import table
+
+    if undo:
+        from afterwit.config import home_of, load
+        from afterwit.home.forget import forget_practice
+
+        folder = home_of(home)
+        said = forget_practice(load(home=folder, file=config), folder, number)
+        print(f"lesson {number} is dropped; {said}")
+        return
+    with store_of(home) as store:
+        table.drop(store, number, now=time.time())
+    print(f"lesson {number} is dropped: it is not practised any more")
+
+
+@lessons_app.command(cls=Command)
+def edit(
+    number: Number,
+    words: Annotated[str, typer.Argument(help="What the model should be told.")],
+    home: Home = None,
+) -> None:
+    """Teach a lesson in your own words from now on.
+
+    afterwit lessons edit 3 "Answer in at most two sentences."
+    """
+    from afterwit.config import home_of, load
+    from afterwit.practice import table
+
+    redaction = load(home=home_of(home)).redaction
+    with store_of(home) as store:
+        table.edit(store, number, words, redaction, now=time.time())
+    print(f"lesson {number} is taught in these words from now on")
+
+
+@lessons_app.command(cls=Command)
+def accept(number: Number, home: Home = None) -> None:
+    """Practise a lesson on other prompts too, where its words would keep it to its own.
+
+    afterwit lessons accept 3
+    """
+    from afterwit.practice import table
+
+    with store_of(home) as store:
+        table.accept(store, number)
+    print(f"lesson {number} is practised on other prompts of its kind too")

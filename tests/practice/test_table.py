@@ -1,0 +1,139 @@
+"""The lessons as people read them, and their orders about one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.build import store_of_home
+from afterwit.cli.app import app
+from afterwit.errors import SettingError
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import WINDOW, Progress
+from afterwit.practice.table import accept, drop, edit, lessons, order_unlearning, said_since_learned
+from afterwit.store import Store
+from afterwit.teaching.redaction import Redaction
+from afterwit.turn import Conversation, Kind, Message
+from afterwit.version import Effect
+from tests.store.examples import a_version, add_judged
+
+SHORT = "Keep the answer short."
+run = CliRunner()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with store_of_home(tmp_path, make=True) as opened:
+        yield opened
+
+
+def correct(store: Store, id: str, words: str = SHORT, *, now: float = 1.0) -> int:
+    asked = Conversation(messages=(Message(role="user", content=f"Explain {id}."),))
+    answered = Message(role="assistant", content=f"A long talk about {id}.")
+    add_judged(store, id, now=now, session=id, conversation=asked, message=answered)
+    return store.teach(store.turn(id).sampled_turn, words, now=now)
+
+
+def practise(store: Store, number: int, *, gap: float | None, now: float) -> list[str]:
+    """As many answers as decide, of this gap; None: they wait for the learner."""
+    lesson = store.lesson(number)
+    prompt = lesson.said[0].turn
+    first = len(lesson.answers)
+    turns = [
+        replace(
+            store.turn(prompt).sampled_turn,
+            id=f"p{first + at}",
+            kind=Kind.PRACTICE,
+            message=Message(role="assistant", content=f"Short {first + at}."),
+        )
+        for at in range(WINDOW)
+    ]
+    assert store.practised(lesson, lesson.words, [(turn, prompt, None) for turn in turns], now=now)
+    if gap is not None:
+        effects = [Effect(turn=t.id, before=0.0, after=0.0, hinted_before=-gap / 2) for t in turns]
+        version = a_version(len(store.versions()) + 1, [turn.id for turn in turns])
+        store.commit_version(replace(version, effects=tuple(effects)), now=now)
+    return [turn.id for turn in turns]
+
+
+def test_a_row_tells_how_often_it_was_said_and_how_far_it_is_learned(store: Store) -> None:
+    number = correct(store, "moon")
+    correct(store, "sun", now=2.0)
+    practise(store, number, gap=9.0, now=3.0)
+    practise(store, number, gap=0.5, now=4.0)
+    (row,) = lessons(store)
+    assert (row.number, row.words, row.source, row.said) == (number, SHORT, "key", 2)
+    assert (row.progress, row.first_gap, row.gap, row.version) == (Progress.LEARNED, 9.0, 0.5, 2)
+    assert (row.answers, row.since, row.turns) == (2 * WINDOW, 2 * WINDOW, ("moon", "sun"))
+    assert (row.request, row.before) == ("Explain moon.", "A long talk about moon.")
+    assert row.after == f"Short {2 * WINDOW - 1}."
+
+
+def test_what_is_said_after_it_was_learned_is_counted(store: Store) -> None:
+    number = correct(store, "moon")
+    correct(store, "sun", now=2.0)
+    practise(store, number, gap=0.5, now=3.0)
+    assert said_since_learned(store.lesson(number)) == 0
+    correct(store, "star", now=4.0)
+    (row,) = lessons(store)
+    assert (row.said_since_learned, row.progress, row.since) == (1, Progress.PRACTISING, 0)
+
+
+def test_a_dropped_lesson_stays_dropped_when_it_is_said_again_and_what_waits_ends(store: Store) -> None:
+    number = correct(store, "moon")
+    waiting = practise(store, number, gap=None, now=2.0)
+    drop(store, number, now=3.0)
+    assert {store.turn(turn).reason for turn in waiting} == {Reason.REVIEW_REFUSED}
+    assert store.turn("moon").state is State.JUDGED  # the correction itself still teaches
+    assert correct(store, "sun", now=4.0) == number
+    assert [row.progress for row in lessons(store)] == [Progress.DROPPED]
+    accept(store, number)
+    (row,) = lessons(store)
+    assert (row.progress, row.general) == (Progress.PRACTISING, True)
+
+
+def test_edited_words_replace_those_that_wait_and_bad_ones_are_refused_in_one_line(store: Store) -> None:
+    number = correct(store, "moon")
+    waiting = practise(store, number, gap=None, now=2.0)
+    edit(store, number, "  Be\nbrief. ", Redaction(), now=3.0)
+    assert {store.turn(turn).reason for turn in waiting} == {Reason.REVIEW_REFUSED}
+    assert lessons(store)[0].words == "Be brief."
+    with pytest.raises(SettingError, match="1 to 1000"):
+        edit(store, number, "  ", Redaction(), now=4.0)
+    with pytest.raises(SettingError, match="secret"):
+        edit(store, number, "The key is AKIA" + "IOSFODNN7EXAMINE", Redaction(), now=4.0)
+    with pytest.raises(SettingError, match="there is no lesson 9"):
+        edit(store, 9, "Be brief.", Redaction(), now=4.0)
+
+
+def test_unlearning_orders_that_what_practised_it_is_forgotten(store: Store) -> None:
+    number = correct(store, "moon")
+    assert order_unlearning(store, number, now=2.0) is None  # nothing practised it
+    accept(store, number)
+    practise(store, number, gap=5.0, now=3.0)
+    assert order_unlearning(store, number, now=4.0) == f"lesson:{number}"
+    assert [order.session for order in store.forget_orders()] == [f"lesson:{number}"]
+    assert lessons(store)[0].progress is Progress.DROPPED
+
+
+def test_the_command_lists_drops_edits_and_accepts(tmp_path: Path) -> None:
+    home = ["--home", str(tmp_path)]
+    with store_of_home(tmp_path, make=True) as store:
+        number = correct(store, "moon")
+        correct(store, "sun", "Greet the person.", now=2.0)
+    shown = run.invoke(app, ["lessons", *home], env={"COLUMNS": "120"}).stdout
+    assert SHORT in shown
+    assert "practising" in shown
+    assert "Explain sun." in shown
+    assert run.invoke(app, ["lessons", "edit", str(number), "Be brief.", *home]).exit_code == 0
+    assert run.invoke(app, ["lessons", "drop", str(number), *home]).exit_code == 0
+    lines = run.invoke(app, ["lessons", "--json", *home]).stdout.splitlines()
+    found = {row["number"]: row for row in map(json.loads, lines)}
+    assert (found[number]["words"], found[number]["progress"]) == ("Be brief.", "dropped")
+    assert run.invoke(app, ["lessons", "accept", str(number), *home]).exit_code == 0
+    assert isinstance(run.invoke(app, ["lessons", "drop", "9", *home]).exception, SettingError)
