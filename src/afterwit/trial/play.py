@@ -316,7 +316,8 @@ class Trial:
             newest = max((row.number for row in versions), default=0)
             if not unjudged and judged < batch and self.system.version() >= newest:
                 return True
-            self.step(f"learning: {unjudged} turns to judge, {judged} to train, version {newest}", 0, 0)
+            done = sum(states.values()) - unjudged - judged
+            self.step("judging and learning", done, sum(states.values()))
             time.sleep(0.5)
         return False
 
