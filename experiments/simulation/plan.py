@@ -90,6 +90,9 @@ class Plan:
             del said["real_defaults"]
         if self.people is Manner.FULL:
             del said["people"]
+        said["settings"].pop("practice.enabled", None)
+        if chosen.settings.practice.enabled:
+            said["practice"] = True
         for name in ("wrong", "content"):
             if not said[name]:
                 del said[name]

@@ -38,6 +38,8 @@ def parse(arguments: list[str]) -> None:
     command, context = COMMAND, COMMAND.make_context("afterwit", list(arguments))
     while hasattr(command, "resolve_command"):
         rest = [*context._protected_args, *context.args]
+        if not rest and command.invoke_without_command:
+            return
         name, command, left = command.resolve_command(context, rest)
         context = command.make_context(name, list(left), parent=context)
 

@@ -180,6 +180,8 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     where = Text.assemble("point an agent at ", (runtime.url, "bold"), f", model name afterwit; home {home}")
     console.print(where, soft_wrap=True)
     console.print(Text.assemble("the page is at ", (str(runtime.page), "bold")), soft_wrap=True)
+    if runtime.practises:
+        console.print("corrections are practised while nothing else waits: `afterwit lessons` lists them")
 
 
 class Runtime:
@@ -213,6 +215,8 @@ class Runtime:
         self.page: str | None = None
         """The address that opens the page in a browser; without keys it holds the token."""
         self.engine: Engine | None = None
+        self.practises = False
+        """Whether corrections are practised here."""
         self.examiner: Examiner | None = None
         """Finds out whether the judge can judge; None: it is assumed to be able."""
         self.store: AsyncStore
@@ -347,6 +351,7 @@ class Runtime:
         if self.engine is not None:
             practice = build.practice_stage(self._settings, self.store, self.engine, renderer)
             if practice is not None:
+                self.practises = True
                 self._spawn(practice.run(self._signals, self._reporter(PRACTICE)))
         every_s, report = self._settings.judge.check_every_s, self._reporter(JUDGE_CHECKS)
         self._spawn(JudgeChecks(self.store, every_s=every_s, report=report).run(self._signals))
