@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
@@ -73,21 +73,6 @@ class Effect:
         """From the JSON of its fields; unknown keys are ignored."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "advantages": tuple(data.get("advantages", ()))})
-
-
-def way_to_teacher(effects: Iterable[Effect]) -> float | None:
-    """The share of the way to its teachers that an update went: 0 is none, 1 all, more is beyond, less away.
-
-    By least squares over the turns that a hint taught: the factor of the teacher's changes of log-prob that
-    is nearest to the policy's. None if no such turn was measured, or no teacher wanted a change.
-    """
-    moved = [
-        (each.after - each.before, each.hinted_before - each.before)
-        for each in effects
-        if each.after is not None and each.hinted_before is not None
-    ]
-    wanted = math.fsum(gap * gap for _, gap in moved)
-    return math.fsum(went * gap for went, gap in moved) / wanted if wanted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

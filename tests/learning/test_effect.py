@@ -25,7 +25,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
-from afterwit.version import Effect, way_to_teacher
+from afterwit.version import Effect
 from tests.fakes.judged_samples import HINTS, a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, Given, items_of, policy_of, quiet, read_only
@@ -140,17 +140,6 @@ def test_turns_with_hints_are_measured_first_and_few_of_a_large_update(renderer:
     assert LEAST_OF_EFFECTS < read <= SHARE_OF_EFFECTS * work(many)
     assert all(many[index].hints for index in chosen)
     assert to_measure([replace(items[0], turn=None)], 1) == []
-
-
-def test_the_way_to_the_teacher_is_the_share_of_its_wish_that_an_update_granted() -> None:
-    def effect(before: float, after: float | None, teacher: float | None) -> Effect:
-        return Effect(turn="t", before=before, after=after, hinted_before=teacher)
-
-    assert way_to_teacher([effect(-1.0, -1.25, -2.0), effect(-3.0, -2.75, -2.0)]) == 0.25
-    assert way_to_teacher([effect(-1.0, -1.5, -1.25)]) == 2.0, "beyond the teacher"
-    assert way_to_teacher([effect(-1.0, -0.5, -2.0)]) == -0.5, "away from it"
-    assert way_to_teacher([effect(-1.0, None, -2.0), effect(-1.0, -0.5, None)]) is None
-    assert way_to_teacher([effect(-1.0, -0.5, -1.0)]) is None, "the teacher wanted no change"
 
 
 def test_the_kl_of_plain_answers_is_that_of_whole_distributions_from_the_base_to_the_policy(

@@ -168,18 +168,16 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
     The new weights are read for the `measured` items among them, shared among the ranks.
     """
     read = [index for index in measured if index in indices and state.items[index].turn is not None]
-    chosen = [read[at] for at in state.ranks.share([len(state.items[index].student) for index in read])]
-    outputs = _response_logprobs(
-        state.policy,
-        [(state.items[index].student, state.samples[index].tau) for index in chosen],
-        state.limit,
-        state.packing,
-        state.ranks,
-        fused=state.fused,
-    )
-    means = {
-        index: _mean(each, state.samples[index].mask_T) for index, each in zip(chosen, outputs, strict=True)
-    }
+    if state.now is not None:
+        now = {index: state.now[index] for index in read if index in state.now}
+    else:
+        chosen = [read[at] for at in state.ranks.share([len(state.items[index].student) for index in read])]
+        rows = [(state.items[index].student, state.samples[index].tau) for index in chosen]
+        outputs = response_logprobs(
+            state.policy, rows, state.limit, state.packing, state.ranks, fused=state.fused
+        )
+        state.now = now = dict(zip(chosen, outputs, strict=True))
+    means = {index: _mean(each, state.samples[index].mask_T) for index, each in now.items()}
     after = state.ranks.gathered(means)
     own = {
         index: _effect(state, index, turn, after.get(index))
@@ -237,12 +235,12 @@ def item_logprobs(
     rows = [(Row(prompt=item.prompt_ids, response=item.ids), 1.0) for item in items]
     mine = ranks.share([len(row) for row, _ in rows])
     packing, limit = Packing.of(settings, policy.model), settings.micro_batch_tokens
-    read = _response_logprobs(policy, [rows[index] for index in mine], limit, packing, ranks, fused=False)
+    read = response_logprobs(policy, [rows[index] for index in mine], limit, packing, ranks, fused=False)
     found = ranks.gathered({index: each.tolist() for index, each in zip(mine, read, strict=True)})
     return [found[index] for index in range(len(items))]
 
 
-def _response_logprobs(
+def response_logprobs(
     policy: Policy,
     rows: Sequence[tuple[Row, float]],
     limit: int,

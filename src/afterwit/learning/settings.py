@@ -95,6 +95,12 @@ class LearnerSettings:
     turns by a version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts only above 1. 1 as published."""
+    target_share: float = 0.4
+    """Share of the way to the teacher that an update goes on its batch: up to four steps follow each other
+    until it is reached, and what goes beyond is taken back. 0, as published: `epochs` steps, wherever they
+    lead."""
+    target_kl: float = 0.15
+    """Nats: most mean KL of a batch's tokens between the policy before and after such an update."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. They keep what was learned: without
     them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
@@ -192,7 +198,8 @@ class LearnerSettings:
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         below(self, inf, "max_wait_s")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
-        above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
+        within(self, 0, 1, "target_share")
+        above(self, 0, "target_kl", "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         at_most(self, MOST_LR, "lr")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
@@ -265,8 +272,8 @@ class LearnerSettings:
         return self.lr
 
     def alike(self, other: LearnerSettings) -> bool:
-        """Whether they differ in nothing but the step size, which each update sets."""
-        return replace(self, lr=other.lr) == other
+        """Whether they differ in nothing but step size and aim, which each update sets."""
+        return replace(self, lr=other.lr, target_share=other.target_share) == other
 
     @property
     def checkpoints(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Probe, Version, way_to_teacher
+from afterwit.version import Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -189,8 +189,6 @@ class Trainer:
             found, effects = orders.updated(
                 policy, self.frozen, items, objective, settings, times, self.ranks, measured, self.epoch
             )
-            if (way := way_to_teacher(effects)) is not None:
-                found["way_to_teacher"] = way
             if (base := self._base_at_hand(policy, objective)) is not None and (
                 rows := plain_rows(self.rendering)
             ):

@@ -37,6 +37,7 @@ ALIKE: dict[str, Any] = {
     "learner.weight_decay": 0.1,
     "learner.clip": 1.0,
     "learner.epochs": 1,
+    "learner.target_share": 0.0,
     "learner.batches_per_update": 1,
     "learner.turns_per_session_per_update": 1,
     "learner.replay": 0,

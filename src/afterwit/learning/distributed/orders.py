@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.learning.aim import moved
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded, write_state
@@ -163,14 +164,16 @@ def updated(
     """
     batch = {"objective": objective, "settings": settings, "measured": measured, "epoch": epoch}
     leads = ranks.leading(run_update, items=items, **batch) if ranks.rank == 0 else nullcontext()
-    effects = list[Effect]()
+    effects, way = list[Effect](), dict[str, float]()
 
     def ended(state: UpdateState) -> None:
         effects.extend(measure(state, measured))
+        if (share := moved(state).share) is not None:
+            way["way_to_teacher"] = share
 
     with leads:
         found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
-    return found, tuple(effects)
+    return found | way, tuple(effects)
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
