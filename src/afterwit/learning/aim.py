@@ -106,7 +106,7 @@ def aimed(state: UpdateState, settings: LearnerSettings, step: Callable[[], None
         step()
         steps += 1
         at, part = _within(state, settings, at)
-    return {"steps": float(steps), "last_step": part, "kl_step": at.kl}
+    return {"steps": float(steps), "last_step": part, "update_kl": at.kl}
 
 
 def _has_room(at: Moved, steps: int, settings: LearnerSettings) -> bool:

@@ -94,7 +94,8 @@ class LearnerSettings:
     """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
     turns by a version. 1: always `batch` turns."""
     epochs: int = 1
-    """Optimiser steps over one batch; clipping acts only above 1. 1 as published."""
+    """Optimiser steps over one batch while `target_share` is 0; clipping acts only above 1. 1 as
+    published."""
     target_share: float = 0.4
     """Share of the way to the teacher that an update goes on its batch: up to four steps follow each other
     until it is reached, and what goes beyond is taken back. 0, as published: `epochs` steps, wherever they
@@ -203,6 +204,11 @@ class LearnerSettings:
         at_most(self, MOST_LR, "lr")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
+        if self.epochs > 1 and self.target_share:
+            raise ValueError(
+                f"epochs is {self.epochs}, but target_share is {self.target_share}, which decides how many steps"
+                " an update takes: set target_share = 0"
+            )
         if self.adapters != "shared" and not self.lora_rank:
             raise ValueError(
                 f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"

@@ -18,14 +18,15 @@ from afterwit.version import Origin
 from tests.fakes.judged_samples import store_judged
 from tests.learning.stage.learning import Place, fill
 
-WAYS = [{}, {"lora_rank": 4, "teacher": "ema"}]
+WAYS = [{}, {"lora_rank": 4, "teacher": "ema", "epochs": 1, "target_share": 0.4}]
 GONE = "gone"
 
 
 def busy(place: Place, way: dict[str, object]) -> Place:
-    """With everything that reads the past: epochs, replay, a running baseline."""
+    """With everything that reads the past: epochs or an aim, replay, a running baseline."""
     objective = ObjectiveSettings(baseline="running", beta=0.1)
-    return replace(place.but(epochs=2, replay=2, batch=2, keep_versions=20, **way), objective=objective)
+    settings = {"epochs": 2, "replay": 2, "batch": 2, "keep_versions": 20} | way
+    return replace(place.but(**settings), objective=objective)
 
 
 def of_session(samples: Sequence[JudgedTurn], session: str) -> list[JudgedTurn]:
