@@ -186,8 +186,8 @@ class Point:
     version: int
     way: float
     """Mean share of the way to the teacher that an update went since then."""
-    steps: float
-    """Mean steps of an update since then."""
+    length: float
+    """Mean length of an update's step since then, in steps of its rate."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -278,7 +278,7 @@ class Run:
             kl=round(kl_from_base(self.learner.policy.model, self.plain), 4),
             version=self.learner.policy.number,
             way=round(fmean([each.get("way_to_teacher", 0.0) for each in updates] or [0.0]), 3),
-            steps=round(fmean([each.get("steps", 1.0) for each in updates] or [0.0]), 2),
+            length=round(fmean([each.get("step_length", 1.0) for each in updates] or [0.0]), 2),
         )
 
 
@@ -348,7 +348,7 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
         "disliked",
         "bad",
         "way",
-        "steps",
+        "step",
     ]
     rows = [heads, ["---"] * len(heads)]
     for run in runs:
@@ -363,7 +363,7 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
                 ", ".join(str(point["complaints"]) for point in every),
                 str(sum(point["bad"] for point in every)),
                 f"{fmean(point['way'] for point in every):.2f}",
-                f"{fmean(point['steps'] for point in every):.1f}",
+                f"{fmean(point['length'] for point in every):.1f}",
             ]
         )
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -1,17 +1,18 @@
 """An update that aims at a share of the way to the teacher, within a bound on the KL to where it began.
 
-The size of a step of AdamW says little about what it achieves: with the same rate one update of SmolLM2-135M
-went a tenth of the way and the next one half. So each step is measured on the batch itself, in one forward
-pass: a step that falls short is followed by another one, and one that goes too far is taken back in part.
+The size of a step of AdamW says little about what it achieves: at one rate an update of SmolLM2-135M went a
+tenth of the way and the next one a third. So the step is measured on the batch itself, in one forward pass:
+one that falls short is made longer, and one that goes too far shorter. Its direction stays. A second step on
+the same batch would go further too, but taught less of it: at equal rates two steps reached .47 of a
+preference where one reached .58.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,14 +27,16 @@ from afterwit.objective.sample_loss import Target
 if TYPE_CHECKING:
     from afterwit.learning.update import UpdateState
 
-MOST_STEPS = 4
-"""Steps of an update at most: the later ones of a batch teach it by heart."""
 CLOSE = 0.1
-"""A share that is above the aim by no more than this part of it is let be."""
-LOOKS = 3
-"""Lengths that are tried of a step that was too long."""
+"""A share this part of the aim below or above it is at the aim."""
+LONGEST = 8.0
+"""The most by which a step is made longer."""
+REACH = 0.5
+"""A step is made longer up to this part of the bound on the KL: what it does there is foreseen only."""
 INSIDE = 0.9
 """A step that broke the bound is shortened to this part of it, so that it need not be shortened again."""
+LOOKS, LENGTHENED = 6, 2
+"""Times that a step gets another length, and a greater one. If it goes too far then, none of it is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,67 +87,41 @@ def _mean(values_T: Tensor, mask_T: Tensor) -> float:
     return float(values_T[mask_T].mean()) if mask_T.any() else 0.0
 
 
-def kept(before: Moved, after: Moved, *, share: float, kl: float) -> float:
-    """The part of a step, from `before` to `after`, that ends at the share and within the KL: 1 if all of it
-    does. The share grows with the step, the KL with its square."""
-    part, start = 1.0, before.share or 0.0
-    if after.share is not None and after.share > (1 + CLOSE) * share:
-        part = (share - start) / (after.share - start)
-    if after.kl > kl:
-        least = math.sqrt(before.kl)
-        part = min(part, (math.sqrt(INSIDE * kl) - least) / (math.sqrt(after.kl) - least))
-    return max(0.0, part)
+def factor(at: Moved, *, share: float, kl: float, longest: float = LONGEST) -> float:
+    """By how much to lengthen a step that leads there, so that it leads to the share: `longest` at most; 1 if
+    it is near, or if there is no way or no room. The share grows with the step, the KL with its square."""
+    if at.share is None or not 0 < at.share < (1 - CLOSE) * share or at.kl >= REACH * kl:
+        return 1.0
+    return max(1.0, min(share / at.share, longest, math.sqrt(REACH * kl / at.kl) if at.kl else longest))
 
 
-def aimed(state: UpdateState, settings: LearnerSettings, step: Callable[[], None]) -> dict[str, float]:
-    """Go on from the first step of an update, which has been taken, until the batch is at the aim.
+def kept(at: Moved, *, share: float, kl: float) -> float:
+    """The part of a step that leads there to keep, so that it leads no further than the share and the KL."""
+    part = 1.0
+    if at.share is not None and at.share > (1 + CLOSE) * share:
+        part = share / at.share
+    return min(part, math.sqrt(INSIDE * kl / at.kl)) if at.kl > kl else part
 
-    `step` takes one more. Returns the steps, and how far they went.
+
+def aimed(state: UpdateState, settings: LearnerSettings) -> dict[str, float]:
+    """Lengthen or shorten the step that was just taken until it is at the aim, and within the bound.
+
+    Returns how long it was made, and how far it went. Within the bound it is as measured, not as foreseen.
     """
-    at, part, steps = *_within(state, settings, Moved(share=None, kl=0.0)), 1
-    while part == 1.0 and steps < MOST_STEPS and _has_room(at, steps, settings):
-        step()
-        steps += 1
-        at, part = _within(state, settings, at)
-    return {"steps": float(steps), "last_step": part, "update_kl": at.kl}
-
-
-def _has_room(at: Moved, steps: int, settings: LearnerSettings) -> bool:
-    """Whether the aim is further on, and one more step like these would stay within the bound."""
-    fits = at.kl * ((steps + 1) / steps) ** 2 <= settings.target_kl
-    return at.share is not None and fits and not _near(at.share, settings)
-
-
-def _near(share: float | None, settings: LearnerSettings) -> bool:
-    """Whether a share is at the aim, or so little below that nothing is gained by another look."""
-    return share is not None and share >= (1 - CLOSE) * settings.target_share
-
-
-def _within(state: UpdateState, settings: LearnerSettings, before: Moved) -> tuple[Moved, float]:
-    """Take back as much of the last step as goes beyond the aim or the bound: where the policy is then, and
-    the part of the step that was kept.
-
-    By interpolation between a part of the step that goes beyond, and one that does not: at first none of it.
-    """
-    fits = partial(kept, share=settings.target_share, kl=settings.target_kl)
-    part, now = 1.0, read(state)
-    if fits(before, now) == 1.0:
-        return now, part
-    low, at_low, high, at_high = 0.0, before, part, now
-    for _ in range(LOOKS):
-        between = low + (high - low) * fits(at_low, at_high)
-        rescale(state, part, between)
-        part, now = between, read(state)
-        if fits(at_low, now) < 1.0:
-            high, at_high = part, now
-        elif now.kl >= settings.target_kl / 2 or _near(now.share, settings):
-            return now, part
-        else:
-            low, at_low = part, now
-    if part != low:
-        rescale(state, part, low)
-        part, now = low, read(state)
-    return now, part
+    share, kl = settings.target_share, settings.target_kl
+    length, now = 1.0, read(state)
+    for look in range(LOOKS):
+        change = kept(now, share=share, kl=kl)
+        if look < LENGTHENED:
+            change *= factor(now, share=share, kl=kl, longest=LONGEST / length)
+        if change == 1.0:
+            break
+        rescale(state, length, length * change)
+        length, now = length * change, read(state)
+    if kept(now, share=share, kl=kl) < 1.0:
+        rescale(state, length, 0.0)
+        length, now = 0.0, read(state)
+    return {"step_length": length, "update_kl": now.kl}
 
 
 @torch.no_grad()
@@ -157,14 +134,14 @@ def read(state: UpdateState) -> Moved:
     return moved(state)
 
 
-def rescale(state: UpdateState, was: float, part: float) -> None:
-    """Make AdamW's last step, of which this part `was` taken, this `part` of itself."""
-    _rescale(state.policy.optimizer, was, part)
+def rescale(state: UpdateState, was: float, length: float) -> None:
+    """Make AdamW's last step, which `was` so many times as long as its rate, this `length`."""
+    stretch(state.policy.optimizer, was, length)
     state.policy.masters.publish()
 
 
 @torch.no_grad()
-def _rescale(optimizer: AdamW, was: float, part: float) -> None:
+def stretch(optimizer: AdamW, was: float, length: float) -> None:
     """The step is `-rate (decay * weight + m / (sqrt(v) + eps))` with the weight before it, which follows
     from the one after it: no copy of the weights is needed."""
     for group in optimizer.param_groups:
@@ -177,4 +154,4 @@ def _rescale(optimizer: AdamW, was: float, part: float) -> None:
             mean = moments["exp_avg"] / (1 - beta1**count)
             scale = (moments["exp_avg_sq"] / (1 - beta2**count)).sqrt_().add_(group["eps"])
             step = mean.div_(scale).add_(parameter, alpha=decay).mul_(-rate / (1 - was * rate * decay))
-            parameter.add_(step, alpha=part - was)
+            parameter.add_(step, alpha=length - was)

@@ -94,14 +94,13 @@ class LearnerSettings:
     """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
     turns by a version. 1: always `batch` turns."""
     epochs: int = 1
-    """Optimiser steps over one batch while `target_share` is 0; clipping acts only above 1. 1 as
-    published."""
+    """Optimiser steps over one batch, above 1 only if `target_share` is 0; clipping acts from the second on.
+    1 as published."""
     target_share: float = 0.4
-    """Share of the way to the teacher that an update goes on its batch: up to four steps follow each other
-    until it is reached, and what goes beyond is taken back. 0, as published: `epochs` steps, wherever they
-    lead."""
+    """Share of the way to the teacher that an update goes on its batch: its step is made longer or shorter,
+    as measured. 0, as published: as long as `lr` says."""
     target_kl: float = 0.15
-    """Nats: most mean KL of a batch's tokens between the policy before and after such an update."""
+    """Nats: most mean KL of a batch's tokens between the policy before such an update and after it."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. They keep what was learned: without
     them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
@@ -206,8 +205,8 @@ class LearnerSettings:
         within(self, 0, 1, "ema_decay", "source_share")
         if self.epochs > 1 and self.target_share:
             raise ValueError(
-                f"epochs is {self.epochs}, but target_share is {self.target_share}, which decides how many steps"
-                " an update takes: set target_share = 0"
+                f"epochs is {self.epochs}, but target_share is {self.target_share}, which measures one step:"
+                " set target_share = 0"
             )
         if self.adapters != "shared" and not self.lora_rank:
             raise ValueError(

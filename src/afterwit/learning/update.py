@@ -107,15 +107,11 @@ def update(
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | figures(state)
-
-    def again() -> None:
-        terms, _ = step(state, settings, progress)
-        found.update({name: value for name, value in terms.items() if name.startswith("ratio_")})
-
     for _ in range(settings.epochs - 1):
-        again()
+        terms, _ = step(state, settings, progress)
+        found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     if settings.target_share and epoch is None:
-        found |= aimed(state, settings, again)
+        found |= aimed(state, settings)
     policy.reward_mean = state.reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
