@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,20 @@ from afterwit.learning.batch import Item
 from afterwit.learning.distributed.orders import updated
 from afterwit.learning.distributed.ranks import ALONE
 from afterwit.learning.policy import Policy
+from afterwit.learning.rerun import settings_of
 from afterwit.learning.score import response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import Target
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.version import Origin, Probe, Recipe, Version
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, Given, furthest, items_of, policy_of, quiet, read_only, weights
 
-DISTILLED = ObjectiveSettings(w_rl=0.0, beta=0.0)
+DISTILLED = ObjectiveSettings(objective="token_opd", beta=0.0)
+"""It moves the sampled ids, here noise that top-K OPD would not see, and so the way that is measured."""
 FAR = replace(EXACT, weight_decay=0.0, target_share=0.3, target_kl=10.0)
 
 
@@ -134,13 +137,14 @@ def test_a_step_at_the_aim_is_the_published_one_of_another_length(
 def test_rates_far_apart_go_the_same_way(student: Path, base: Path, renderer: Renderer) -> None:
     """A step that is too short is made longer, by no more than `LONGEST` times."""
     items = hinted(renderer)
-    _, short, usual = at_aim(student, base, items, FAR)
+    low = replace(FAR, lr=FAR.rate / 4)
+    _, short, usual = at_aim(student, base, items, low)
     assert 2.0 < short["step_length"] < LONGEST
-    for times in (2, 4):
-        _, metrics, found = at_aim(student, base, items, replace(FAR, lr=times * FAR.rate))
+    for times in (4, 16):
+        _, metrics, found = at_aim(student, base, items, replace(low, lr=times * low.rate))
         assert metrics["way_to_teacher"] == pytest.approx(FAR.target_share, rel=1.5 * CLOSE)
         assert times * metrics["step_length"] == pytest.approx(short["step_length"], rel=2 * CLOSE)
-        assert furthest(found, usual) < 2 * CLOSE * short["step_length"] * FAR.rate
+        assert furthest(found, usual) < 2 * CLOSE * short["step_length"] * low.rate
     _, metrics, _ = at_aim(student, base, items, replace(FAR, lr=1e-9))
     assert metrics["step_length"] == LONGEST
 
@@ -171,6 +175,20 @@ def test_neither_passes_nor_heads_change_the_outcome(
     _, of_other, other = at_aim(student, base, items, settings)
     assert furthest(found, other) < 1e-7
     assert of_other["way_to_teacher"] == pytest.approx(metrics["way_to_teacher"], rel=1e-6)
+
+
+def test_an_update_from_before_there_was_an_aim_had_none() -> None:
+    """So that it is run again as it was."""
+    known = {name: value for name, value in asdict(EXACT).items() if not name.startswith("target_")}
+    recipe = Recipe(learner=known, objective=asdict(ObjectiveSettings()), placement="last_user", digests={})
+    probe = Probe(ids=(1, 2), logprobs=(-1.0,))
+    version = Version(number=1, parent=0, origin=Origin.UPDATE, created=1.0, probe=probe, recipe=recipe)
+    assert settings_of(version)[0] == EXACT
+
+
+def test_several_steps_over_a_batch_and_an_aim_are_refused_together() -> None:
+    with pytest.raises(ValueError, match=r"epochs is 2, but target_share is 0\.3.*set target_share = 0"):
+        replace(FAR, epochs=2)
 
 
 @given(share=st.floats(-0.5, 3), kl=st.floats(0, 5))
