@@ -34,11 +34,9 @@ from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.distributed.orders import updated
 from afterwit.learning.distributed.ranks import ALONE
-from afterwit.learning.frozen import FrozenModels
 from afterwit.learning.models import load_model, use_threads
-from afterwit.learning.policy import Policy
-from afterwit.learning.rows import Row
-from afterwit.learning.score import response_logits
+from afterwit.learning.policy import FrozenModels, Policy
+from afterwit.learning.score import Row, response_logits
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from afterwit.verdict import JudgedTurn, Source, Verdict
 from experiments.published import TEMPERATURE, WORDS, Person, circles

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from afterwit.learning.rows import Row
 
 from afterwit.config import load
-from afterwit.learning.score import response_logits
+from afterwit.learning.score import Row, response_logits
 from experiments.long_run import AT_ONCE, CONTEXT, ROOM, Run, asked, begun, kl_from_base, table
 from experiments.published import TEMPERATURE, WORDS, Person
 from tests.fakes.models import tiny_qwen3
