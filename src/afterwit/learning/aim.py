@@ -33,8 +33,6 @@ LONGEST = 8.0
 """The most by which a step is made longer."""
 REACH = 0.5
 """A step is made longer up to this part of the bound on the KL: what it does there is foreseen only."""
-HALFWAY = 0.5
-"""The part of the aim that a step must reach within that, or it is not made longer."""
 INSIDE = 0.9
 """A step that broke the bound is shortened to this part of it, so that it need not be shortened again."""
 LOOKS, LENGTHENED = 6, 2
@@ -91,13 +89,10 @@ def _mean(values_T: Tensor, mask_T: Tensor) -> float:
 
 def factor(at: Moved, *, share: float, kl: float, longest: float = LONGEST) -> float:
     """By how much to lengthen a step that leads there, so that it leads to the share: `longest` at most; 1 if
-    it is near, or if there is no room, or too little to come half of the way to the share: such a step mostly
-    leads elsewhere. The share grows with the step, the KL with its square."""
+    it is near, or if there is no way or no room. The share grows with the step, the KL with its square."""
     if at.share is None or not 0 < at.share < (1 - CLOSE) * share:
         return 1.0
     room = math.sqrt(REACH * kl / at.kl) if at.kl else math.inf
-    if room * at.share < HALFWAY * share:
-        return 1.0
     return max(1.0, min(share / at.share, longest, room))
 
 
