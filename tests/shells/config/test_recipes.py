@@ -25,6 +25,8 @@ ALIKE: dict[str, Any] = {
     "judge.temperature": 0.6,
     "judge.accept": "any",
     "judge.verify": "off",
+    "judge.mode": "write",
+    "judge.follow_tries": 0,
     "judge.pay_repeats": True,
     "judge.max_candidates": 3,
     "judge.placement": "last_user",
@@ -102,7 +104,7 @@ MACHINERY = {
     "retry_base_s retry_max_s poll_s lease_s body_extra body_omit",
     "objective": "confident_above baseline_decay",
     "learner": "enabled adapters shared_keys teaches max_wait_s source_turns_a_day teacher_url "
-    "teacher_key_env target_kl teacher_device reference reference_device ema_decay micro_batch_tokens "
+    "hours teacher_key_env target_kl teacher_device reference reference_device ema_decay micro_batch_tokens "
     "packing loss_backend checkpointing device dtype threads measure_effects keep_versions "
     "mismatch_alarm poll_s processes shards patience_s lease_s retry_s max_attempts",
     "promotion": "may_lose hold_at per_kind per_source share_of_update may_end_badly alarm_at confirm_after "
