@@ -220,6 +220,7 @@ def _practice(
         renderer=renderer,
         settings=settings.practice,
         learner=settings.learner,
+        placement=settings.judge.placement,
         now=now,
         entropy=draws.randbytes,
     )

@@ -248,6 +248,7 @@ def practice_stage(
         renderer=renderer,
         settings=settings.practice,
         learner=settings.learner,
+        placement=settings.judge.placement,
         redaction=settings.redaction,
     )
 

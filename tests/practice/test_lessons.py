@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,8 @@ def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_be
     assert standing(lesson(*before)).progress is Progress.LEARNED
     again = lesson(*before, said=(said(), said(50.0)))
     assert standing(again).progress is Progress.PRACTISING
+    good = [replace(each, state=State.SKIPPED, reason=Reason.ALREADY_GOOD) for each in before]
+    assert standing(lesson(*good)).progress is Progress.LEARNED  # nothing to teach is nothing left to learn
     taken_back = [answer(1.0 + at, gap=0.1, state=State.SKIPPED) for at in range(WINDOW)]
     assert standing(lesson(*taken_back)) == (Progress.PRACTISING, None, None, None)
     assert standing(lesson(*before, dropped=60.0)).progress is Progress.DROPPED

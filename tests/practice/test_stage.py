@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from afterwit.chat_format.render import Renderer
+from afterwit.engines.port import Score, Scored, Weights
 from afterwit.errors import EngineUnavailable
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import DAY_S, PracticeSettings
+from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
 from afterwit.practice.stage import Practice, Round, next_round, with_lessons
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
@@ -166,13 +167,27 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
 
 
 class House:
-    """A practice stage over a store and a scripted engine that serves the base."""
+    """A practice stage over a store and a scripted engine that serves the base.
 
-    def __init__(self, store: Store, renderer: Renderer, words: str = "Short.", **settings: Any) -> None:
+    With a `gap`, the engine can score, and its teacher is so many nats from each answer.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        renderer: Renderer,
+        words: str = "Short.",
+        gap: float | None = None,
+        **settings: Any,
+    ) -> None:
         (end,) = [index for index, token in renderer.special_ids.items() if token == "<|im_end|>"]
         answer = renderer.encode(words)
         self.engine = FakeEngine(lambda request: answer, end_id=end, vocabulary=renderer.vocabulary)
-        self.engine.version = 0
+        self.engine.version, self.gap = 0, gap
+        if gap is None:
+            self.engine.capabilities = replace(FakeEngine.capabilities, scored_ids=0)  # type: ignore[misc]
+        self.engine.score = self.scores  # type: ignore[method-assign]
+        self.scored: list[tuple[Score, Weights]] = []
         self.now = NOW + 1
         self.stage = Practice(
             store=InlineStore(store),
@@ -182,6 +197,14 @@ class House:
             learner=LEARNER,
             now=lambda: self.now,
         )
+
+    async def scores(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        (row,) = rows
+        self.scored.append((row, weights))
+        ids = row.response_ids
+        sampled = sum(-0.25 * (place % 4) for place in range(len(ids)))
+        logprobs = (sampled - (self.gap or 0.0), *(0.0,) * (len(ids) - 1))
+        return [Scored(version=0, logprobs=logprobs, top_ids=(), top_logprobs=())]
 
     def step(self) -> bool:
         return asyncio.run(self.stage.step())
@@ -207,7 +230,7 @@ def test_a_step_stores_fresh_answers_without_the_hint_in_the_background(
         assert SHORT not in renderer.decode(request.prompt_ids)
         assert request.sampling.seed is None  # or every answer would be the recorded one
     temperatures = [request.sampling.temperature for request in house.engine.asked]
-    assert temperatures == [0.7, 1.0, 0.7]  # a greedy turn trains at 1
+    assert sorted(temperatures) == [0.7, 0.7, 1.0]  # a greedy turn trains at 1
 
 
 def test_a_round_fills_one_update_and_the_next_waits_for_it(store: Store, renderer: Renderer) -> None:
@@ -269,3 +292,40 @@ def test_an_answer_with_a_secret_never_trains(store: Store, renderer: Renderer) 
     assert House(store, renderer, words="the key is AKIA" + "IOSFODNN7EXAMINE").step()
     answers = list(store.turns(Filter(kind=Kind.PRACTICE)))
     assert {each.reason for each in answers} == {Reason.HOLDS_SECRET}
+
+
+def test_an_answer_that_the_teacher_would_give_too_does_not_train(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house = House(store, renderer, gap=CLOSE)
+    steps = 0
+    while house.step():
+        steps += 1
+        house.now += 1
+    (lesson,) = store.lessons()
+    assert {answer.gap for answer in lesson.answers} == {CLOSE}
+    assert {answer.reason for answer in lesson.answers} == {Reason.ALREADY_GOOD}
+    assert standing(lesson).progress is Progress.LEARNED  # without a single update
+    assert len(lesson.answers) == 3 * steps >= WINDOW  # no more than needed to tell
+    row, weights = house.scored[0]
+    assert weights is Weights.BASE
+    assert SHORT in renderer.decode(row.prompt_ids)
+
+
+def test_an_answer_that_the_teacher_would_not_give_trains_and_its_gap_is_kept(
+    store: Store, renderer: Renderer
+) -> None:
+    correct(store, "moon")
+    assert House(store, renderer, gap=CLOSE + 0.5).step()
+    (lesson,) = store.lessons()
+    assert [answer.gap for answer in lesson.answers] == pytest.approx([CLOSE + 0.5] * 3)
+    assert {answer.state for answer in lesson.answers} == {State.JUDGED}
+
+
+def test_a_temperature_that_the_engine_cannot_score_at_is_left_to_the_update(
+    store: Store, renderer: Renderer
+) -> None:
+    correct(store, "moon", sampling=Sampling(max_tokens=8, temperature=0.7))
+    house = House(store, renderer, gap=0.0)
+    assert house.step()
+    assert house.scored == []
+    assert {answer.state for answer in store.lessons()[0].answers} == {State.JUDGED}

@@ -14,7 +14,7 @@ from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import WINDOW, Progress
+from afterwit.practice.lessons import WINDOW, Fresh, Progress
 from afterwit.practice.table import accept, drop, edit, lessons, order_unlearning, said_since_learned
 from afterwit.store import Store
 from afterwit.teaching.redaction import Redaction
@@ -53,7 +53,7 @@ def practise(store: Store, number: int, *, gap: float | None, now: float) -> lis
         )
         for at in range(WINDOW)
     ]
-    assert store.practised(lesson, lesson.words, [(turn, prompt, None) for turn in turns], now=now)
+    assert store.practised(lesson, lesson.words, [Fresh(turn, prompt) for turn in turns], now=now)
     if gap is not None:
         effects = [Effect(turn=t.id, before=0.0, after=0.0, hinted_before=-gap / 2) for t in turns]
         version = a_version(len(store.versions()) + 1, [turn.id for turn in turns])

@@ -19,7 +19,7 @@ from afterwit.judging.personal import holds_value
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
 from afterwit.ranges import at_least
-from afterwit.turn import SHARED
+from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
 
 
@@ -48,7 +48,8 @@ DAY_S = 86_400.0
 WINDOW = 8
 """The newest answers whose mean gap decides: two updates of `learner.batch`."""
 CLOSE = 1.0
-"""Nats an answer: a teacher this near would have answered alike."""
+"""Nats an answer: a teacher this near would have answered alike. Such an answer is not trained on: an update
+has nothing to gain from it, and much to lose."""
 SHARE = 0.15
 """Of the first gap: the rest is not worth an update."""
 FALLS = 0.95
@@ -110,7 +111,7 @@ class Answer:
     state: State
     reason: Reason | None
     gap: float | None
-    """In nats, for the whole answer; None: no update has measured it."""
+    """In nats, for the whole answer; None: not measured yet."""
     version: int | None
     """The version that learned from it."""
 
@@ -148,6 +149,17 @@ class Lesson:
         return self.words if self.edited else said.words
 
 
+class Fresh(NamedTuple):
+    """An answer that was sampled for practice, before it is stored."""
+
+    turn: Turn
+    prompt: str
+    """The turn whose prompt it answers."""
+    reason: Reason | None = None
+    """Why it cannot train, or has nothing to teach."""
+    gap: float | None = None
+
+
 class Standing(NamedTuple):
     """How far a lesson is learned, from the gaps of its answers."""
 
@@ -162,12 +174,16 @@ class Standing(NamedTuple):
 
 def standing(lesson: Lesson) -> Standing:
     """Where a lesson stands. It is practised again from the beginning whenever it is said again."""
-    trained = [each for each in lesson.answers if each.gap is not None and each.state is State.TRAINED]
+    trained = [
+        each
+        for each in lesson.answers
+        if each.gap is not None and (each.state is State.TRAINED or each.reason is Reason.ALREADY_GOOD)
+    ]
     gaps = [each.gap for each in trained if each.gap is not None]
     first = fmean(gaps[:WINDOW]) if gaps else None
     since = [each.gap for each in trained if each.gap is not None and each.at > lesson.newest]
     progress, gap = progress_of(since, first=first)
-    version = trained[-1].version if trained else None
+    version = max((each.version for each in trained if each.version is not None), default=None)
     if lesson.dropped is not None:
         progress = Progress.DROPPED
     return Standing(progress, first, gap, version)

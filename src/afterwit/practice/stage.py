@@ -13,18 +13,22 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import fsum, isfinite
 from typing import Literal
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Engine
+from afterwit.engines.port import Engine, Score, Weights
 from afterwit.errors import RequestError, RequestRefused, TurnNotFound
 from afterwit.gateway.reply import respond
+from afterwit.judging.hinted_prompts import Placement, hinted_prompts
 from afterwit.judging.stage import AfterVerdict
 from afterwit.learning.schedule import NOW, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import (
+    CLOSE,
     DAY_S,
+    Fresh,
     Lesson,
     PracticeSettings,
     Progress,
@@ -80,12 +84,14 @@ class Practice:
         renderer: Renderer,
         settings: PracticeSettings,
         learner: LearnerSettings,
+        placement: Placement = Placement.LAST_USER,
         redaction: Redaction = Redaction(),
         now: Callable[[], float] = time.time,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._store, self._engine, self._renderer = store, engine, renderer
         self._settings, self._learner, self._redaction = settings, learner, redaction
+        self._placement = placement
         self._now, self._entropy = now, entropy
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
@@ -122,16 +128,15 @@ class Practice:
             self.doing = f"waits until version {newest} is served"
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
-        sampled = await asyncio.gather(*(self._answer(found, prompt) for prompt in found.prompts))
-        answers = [each for each in sampled if each is not None]
-        lesson, words, at = found.lesson, found.lesson.words_of(found.said), self._now()
+        lesson, words = found.lesson, found.lesson.words_of(found.said)
+        sampled = await asyncio.gather(*(self._answer(found, prompt, words) for prompt in found.prompts))
+        answers, at = [each for each in sampled if each is not None], self._now()
         return bool(answers) and await self._store.call(
             lambda store: store.practised(lesson, words, answers, now=at)
         )
 
-    async def _answer(self, found: Round, prompt: Turn) -> tuple[Turn, str, Reason | None] | None:
-        """A new turn that answers the prompt, the prompt's turn, and why the new one cannot train; None if
-        the prompt cannot be answered."""
+    async def _answer(self, found: Round, prompt: Turn, words: str) -> Fresh | None:
+        """A new turn that answers the prompt, measured; None if the prompt cannot be answered."""
         now = self._now()
         sampling = replace(
             prompt.sampling,
@@ -171,7 +176,28 @@ class Practice:
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET
-        return turn, prompt.id, reason
+        gap = await self._gap(turn, words) if reason is None else None
+        if gap is not None and gap <= CLOSE:
+            reason = Reason.ALREADY_GOOD
+        return Fresh(turn, prompt.id, reason, gap)
+
+    async def _gap(self, turn: Turn, words: str) -> float | None:
+        """The answer's gap to the teacher, if the engine serves it and can score as the answer was sampled;
+        None: an update measures it."""
+        can, tau = self._engine.capabilities, scoring_temperature(turn.sampling.temperature)
+        can_score = can.base_weights and can.scored_ids and (can.scored_tau or tau == 1.0)
+        if self._learner.teacher != "base" or not can_score:
+            return None
+        ids, room = turn.sampled.ids, self._engine.facts.context_length - len(turn.sampled.ids)
+        prompts, _ = await asyncio.to_thread(
+            hinted_prompts, turn, (words,), self._renderer, self._placement, room
+        )
+        if not prompts:
+            return None
+        row = Score(prompt_ids=prompts[0][1], response_ids=ids, tau=tau)
+        (scored,) = await self._engine.score([row], top=1, weights=Weights.BASE)
+        gap = fsum(turn.sampled.logprobs) - fsum(scored.logprobs)
+        return gap if isfinite(gap) else None
 
 
 def next_round(

@@ -9,9 +9,9 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Answer, Lesson, Said, alike
+from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, alike
 from afterwit.store.database import Row, marks
-from afterwit.store.reading import ACCEPTED
+from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.recording import Recording
 from afterwit.store.records import Record
 from afterwit.store.rows import content_columns, identity_columns, read, unpack_message
@@ -45,7 +45,7 @@ PROMPTS = f"""
 """
 
 
-class Lessons(Recording):
+class Lessons(Recording, Reading):
     """Written in the judge's transaction, by practice and by people."""
 
     def teach(self, turn: Turn, words: str, *, now: float) -> int:
@@ -132,12 +132,12 @@ class Lessons(Recording):
         self,
         lesson: Lesson,
         words: str,
-        answers: Sequence[tuple[Turn, str, Reason | None]],
+        answers: Sequence[Fresh],
         *,
         now: float,
     ) -> bool:
-        """Store answers, each with the turn whose prompt it answers and the reason why it cannot train, if
-        any; the others wait for the learner with the words as their hint. All or nothing.
+        """Store answers; those without a reason wait for the learner with the words as their hint. All or
+        nothing.
 
         False, and nothing is stored, if another process practised the lesson since it was read, or it was
         dropped, edited or forgotten.
@@ -149,14 +149,13 @@ class Lessons(Recording):
                 *(lesson.words, lesson.dropped, len(lesson.answers), lesson.newest),
             ):
                 return False
-            for turn, prompt, reason in answers:
-                self._practise(lesson.number, words, turn, prompt, reason, now=now)
+            for answer in answers:
+                self._practise(lesson.number, words, answer, now=now)
         return True
 
-    def _practise(
-        self, lesson: int, words: str, turn: Turn, prompt: str, reason: Reason | None, *, now: float
-    ) -> None:
+    def _practise(self, lesson: int, words: str, answer: Fresh, *, now: float) -> None:
         """No hash finds it: it is no one's parent."""
+        turn, prompt, reason, gap = answer
         columns = identity_columns(turn) | {
             "prompt_hash": b"",
             "full_hash": b"",
@@ -170,18 +169,25 @@ class Lessons(Recording):
         }
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
-        self._carry(seq, lesson, turn, words, prompt=prompt, now=now)
+        self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=now)
         verdict = {"reward": 0, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
         self._db.insert(
             "verdicts", {"seq": seq, **verdict, "rl": False, "opd": True, "revision": 0, "at": now}
         )
 
     def _carry(
-        self, seq: int, lesson: int, turn: Turn, words: str, *, prompt: str | None = None, now: float
+        self,
+        seq: int,
+        lesson: int,
+        turn: Turn,
+        words: str,
+        *,
+        prompt: str | None = None,
+        gap: float | None = None,
+        now: float,
     ) -> None:
-        tokens = turn.sampled.forced.count(False)
-        row = {"seq": seq, "lesson": lesson, "prompt": prompt, "words": words, "tokens": tokens, "at": now}
-        self._db.insert("taught", row)
+        row = {"seq": seq, "lesson": lesson, "prompt": prompt, "words": words, "gap": gap, "at": now}
+        self._db.insert("taught", row | {"tokens": turn.sampled.forced.count(False)})
 
 
 def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:

@@ -11,6 +11,7 @@ import pytest
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.practice.lessons import Fresh
 from afterwit.promotion.events import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -204,7 +205,7 @@ def practised(place: Place, samples: Callable[..., list[JudgedTurn]]) -> None:
     with place.store() as store:
         number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
         answers = [
-            (replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt, None)
+            Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt)
             for each, prompt in zip(samples(8, 9), ("turn0000", "turn0002"), strict=True)
         ]
         assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)

@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Lesson
+from afterwit.practice.lessons import Fresh, Lesson
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
@@ -41,7 +41,7 @@ def practised(
         )
         for id, prompt in answers
     ]
-    rows = [(turn, prompt, reason) for turn, (_, prompt) in zip(turns, answers, strict=True)]
+    rows = [Fresh(turn, prompt, reason) for turn, (_, prompt) in zip(turns, answers, strict=True)]
     return store.practised(lesson, lesson.words_of(said), rows, now=now)
 
 
