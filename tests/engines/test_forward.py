@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from afterwit.engines.embedded import load
@@ -185,6 +186,20 @@ def test_a_row_for_which_memory_ends_keeps_what_it_had() -> None:
     logits = prefill(module, row, [4])
     plain = module(input_ids=torch.tensor([[1, 2, 3, 4]]), use_cache=False).logits[0, -1]
     torch.testing.assert_close(small(logits[-1]), small(plain), **CLOSE)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_a_piece_in_half_precision_copies_no_head(keep: int) -> None:
+    """Torch multiplies a slice of a row with a copy of the weights: 20 times the work for one position."""
+    module = load_toy(vocab_size=20_000).bfloat16()
+    row = Row(context_length=64)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        logits = prefill(module, row, [5, 6, 7, 8], keep=keep)
+    head = module.get_output_embeddings().weight
+    assert max(event.self_cpu_memory_usage for event in profiled.events()) < head.nbytes
+    plain = module(input_ids=torch.tensor([[5, 6, 7, 8]]), use_cache=False).logits[0, 4 - keep :]
+    torch.testing.assert_close(logits, plain, atol=0.02, rtol=0.02)
 
 
 def test_storage_is_made_at_once_for_the_text_that_is_coming() -> None:

@@ -31,7 +31,7 @@ OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
 
 
 def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -> Tensor:
-    """Read `ids` after those that the row holds. Logits of the last `keep` positions (0: all), [keep, V]."""
+    """Read `ids` after those that the row holds. Logits of the last `keep` positions, [keep, V]."""
     weight = next(module.parameters())
     device, start, end = weight.device, len(row.ids), len(row.ids) + len(ids)
     row.aim(len(ids))
@@ -42,7 +42,8 @@ def prefill(module: nn.Module, row: Row, ids: Sequence[int], *, keep: int = 1) -
         attention_mask=mask_QL[None, None],
         past_key_values=row,
         use_cache=True,
-        logits_to_keep=keep,
+        # by index: torch copies the head's weights in half precision to multiply them with a slice
+        logits_to_keep=torch.arange(len(ids) - keep, len(ids), device=device),
     ).logits
     row.ids.extend(ids)
     return logits_1QV[0]
@@ -84,7 +85,7 @@ def score(module: nn.Module, ids: Sequence[int], *, chunk: int = 256) -> list[fl
     scored: list[float] = []
     for start in range(0, len(ids) - 1, chunk):
         part = ids[start : min(start + chunk, len(ids) - 1)]
-        logprobs_QV = prefill(module, row, part, keep=0).float().log_softmax(-1)
+        logprobs_QV = prefill(module, row, part, keep=len(part)).float().log_softmax(-1)
         targets_Q = torch.tensor(ids[start + 1 : start + 1 + len(part)], device=logprobs_QV.device)
         scored += logprobs_QV.gather(-1, targets_Q[:, None])[:, 0].tolist()
     return scored
@@ -116,9 +117,14 @@ def slot_attention(
         return tree_attention(
             module, query, key, value, attention_mask, tree=tree, scaling=scaling, **options
         )
+    rows, heads, queries, width = query.shape
+    if queries == 1:  # the heads of a group as queries: keys and values are read once for all of them
+        query = query.reshape(rows, key.shape[1], -1, width)
     out = scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
     )
+    if queries == 1:
+        return out.reshape(rows, 1, heads, -1), None
     return out.transpose(1, 2).contiguous(), None
 
 

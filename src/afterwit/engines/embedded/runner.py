@@ -293,7 +293,7 @@ class ModelRunner:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         try:
             with self._rows([sequence.served.factors]):
-                logits_1V = prefill(self.module, sequence.row, ids)
+                logits_1V = prefill(self.module, sequence.row, ids, keep=int(size == sequence.uncached))
             sequence.read += size
             sequence.extend_cache(size)
             if sequence.uncached:
