@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
-from afterwit.practice.stage import Practice, Round, next_round, with_lessons
+from afterwit.practice.stage import PER_PROMPT, Practice, Round, next_round, with_lessons
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
@@ -262,6 +263,7 @@ def test_it_waits_until_the_newest_version_is_served(store: Store, renderer: Ren
 
 
 def test_a_correction_is_practised_so_often_until_it_is_said_again(store: Store, renderer: Renderer) -> None:
+    recorded(store, "tea")
     correct(store, "moon")
     house, number = House(store, renderer, updates=2), 0
     while house.step():
@@ -275,6 +277,30 @@ def test_a_correction_is_practised_so_often_until_it_is_said_again(store: Store,
     correct(store, "sun", now=house.now)
     house.now += 1
     assert house.step()
+
+
+def test_no_prompt_is_learned_by_heart_and_a_new_one_goes_on(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon", "The moon belongs to Oscar.")
+    house, number = House(store, renderer, updates=99), 0
+
+    def practise() -> None:
+        nonlocal number
+        while house.step():
+            number += 1
+            waiting = [each.turn for each in store.waiting(now=house.now)]
+            store.commit_version(a_version(number, waiting), now=house.now)
+            house.engine.version = number
+            house.now += 1
+
+    practise()
+    assert PER_PROMPT <= len(store.lessons()[0].answers) < PER_PROMPT + LEARNER.batch
+    assert house.stage.doing == "1 lesson: practised on every prompt of its kind"
+    recorded(store, "tea")
+    store.change_lesson(store.lessons()[0].number, general=True)
+    practise()
+    often = Counter(answer.prompt for answer in store.lessons()[0].answers)
+    assert often["tea"] == PER_PROMPT
+    assert often["moon"] < PER_PROMPT + LEARNER.batch
 
 
 def test_a_prompt_that_does_not_fit_is_left_out(store: Store, renderer: Renderer) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,9 @@ PRACTISED_FOR_S = 30 * DAY_S
 """Since a lesson was said last: an older one waits until it is said again."""
 LOOKED_AT, SPREAD_OVER = 512, 40
 """The newest turns among which prompts are looked for, and the prompts over which a lesson is spread."""
+PER_PROMPT = 8
+"""Answers to one prompt since the lesson was said last: more would learn it by heart. New conversations
+bring new prompts."""
 WORDS_TOLD = 60
 """Characters of a lesson in a status."""
 IDLE = "no correction waits to be practised"
@@ -242,7 +246,7 @@ def next_round(
                 return "waits for the next update"
             if prompts := _prompts(store, lesson, usable, room, without):
                 return Round(lesson=lesson, said=usable[-1], prompts=prompts)
-            reason = "its prompt cannot be asked again"
+            reason = "practised on every prompt of its kind"
         why[reason] = why.get(reason, 0) + 1
     return "; ".join(f"{counted(number, 'lesson')}: {reason}" for reason, number in why.items())
 
@@ -287,7 +291,12 @@ def _prompts(
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
     if records and is_general(lesson, found.values(), [record.sampled_turn for record in records]):
         found |= {record.turn.id: record.sampled_turn for record in records}
-    asked = {id: turn for id, turn in found.items() if id not in without and not any(turn.sampled.forced)}
+    often = Counter(answer.prompt for answer in lesson.since(lesson.newest))
+    asked = {
+        id: turn
+        for id, turn in found.items()
+        if id not in without and often[id] < PER_PROMPT and not any(turn.sampled.forced)
+    }
     chosen = spread(list(asked), (answer.prompt for answer in lesson.answers), count)
     return tuple(asked[id] for id in chosen)
 
