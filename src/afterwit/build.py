@@ -415,6 +415,7 @@ def gateway_app(
         store=store,
         settings=settings.gateway,
         adapters=settings.learner.adapter_policy,
+        redaction=settings.redaction,
         token=token,
         wake_judge=wake_judge,
         servers=servers,

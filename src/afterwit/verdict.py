@@ -39,17 +39,33 @@ from afterwit.turn import SHARED, Basis, Finish, Kind, Message, RecordedTurn, Tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """Explicit feedback on a turn: a reward, words, or both."""
+    """Explicit feedback on a turn: a reward, words, what to teach, or several of these."""
 
     reward: int | None = None
     """+1 (thumb up, success), -1 (thumb down, failure), None if there are only words."""
     text: str | None = None
+    """Words about the response, as a reply would say them."""
+    hint: str | None = None
+    """What the response should have done."""
+    correction: str | None = None
+    """A better answer."""
 
     def __post_init__(self) -> None:
         if self.reward not in (None, -1, 0, 1):
             raise ValueError(f"a reward is -1, 0 or 1, not {self.reward}")
-        if self.reward is None and not self.text:
-            raise ValueError("feedback needs a reward or a text")
+        if self.reward is None and not self.words:
+            raise ValueError("feedback needs a reward or words")
+
+    @property
+    def teaches(self) -> bool:
+        """Whether it has hints of its own, in place of the judge's."""
+        return self.hint is not None or self.correction is not None
+
+    @property
+    def words(self) -> str:
+        """All its words, as one reply."""
+        better = f"A better answer:\n{self.correction}" if self.correction else None
+        return "\n".join(filter(None, (self.text, self.hint, better)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,11 @@ async def give(gateway: Serving, key: str | None = None, **body):
         ({"thumb": "down", "text": "Wrong file."}, Feedback(reward=-1, text="Wrong file.")),
         ({"verdict": "success"}, Feedback(reward=1)),
         ({"verdict": "failure"}, Feedback(reward=-1)),
+        ({"reward": 0.7}, Feedback(reward=1)),
+        ({"reward": -0.2}, Feedback(reward=0)),
+        ({"hint": " Answer in one line. "}, Feedback(hint="Answer in one line.")),
+        ({"correction": "It is in b.txt."}, Feedback(correction="It is in b.txt.")),
+        ({"thumb": "down", "correction": "Ask me."}, Feedback(reward=-1, correction="Ask me.")),
         ({"text": "Shorter, please."}, Feedback(text="Shorter, please.")),
     ],
 )
@@ -35,7 +40,7 @@ async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: Serving, s
         "state": "ANSWERED",
         "trains": True,
         "message": "Recorded; the turn will be judged with it.",
-    }
+    } | ({} if feedback.reward is None else {"reward": feedback.reward})
     (record,) = await gateway.records()
     assert record.next_state is not None
     assert record.next_state.feedback == feedback
@@ -70,6 +75,12 @@ async def test_feedback_on_a_turn_that_cannot_train_is_recorded_and_the_response
         ({"response_id": "chatcmpl-x", "thumb": "sideways"}, 400),
         ({"response_id": "chatcmpl-x", "thumb": ["up"]}, 400),
         ({"response_id": "chatcmpl-x", "thumb": "up", "verdict": "failure"}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "up", "reward": -1}, 400),
+        ({"response_id": "chatcmpl-x", "reward": 1.5}, 400),
+        ({"response_id": "chatcmpl-x", "reward": True}, 400),
+        ({"response_id": "chatcmpl-x", "reward": "1"}, 400),
+        ({"response_id": "chatcmpl-x", "hint": ["Be brief, always."]}, 400),
+        ({"response_id": "chatcmpl-x", "correction": " "}, 400),
         ({"response_id": "chatcmpl-x", "thumb": "up", "choice": -1}, 400),
         ({"response_id": "chatcmpl-x", "thumb": "up", "choice": True}, 400),
         ({"response_id": "chatcmpl-x", "text": " "}, 400),
@@ -81,6 +92,36 @@ async def test_feedback_on_a_turn_that_cannot_train_is_recorded_and_the_response
 )
 async def test_malformed_feedback_is_refused(gateway: Serving, body, status):
     assert (await give(gateway, **body)).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"correction": " Hello\nthere. "}, "correction is the answer itself: change it, or send thumb up."),
+        ({"correction": "No. " * 2001}, "correction is limited to 8000 characters, not 8003."),
+        ({"correction": "Use sk-x9Qv2LmR7tYw4KpZ8nBc1."}, "correction holds a secret, such as a key"),
+        ({"hint": "Write to ana@firm.de first."}, "hint holds a secret, such as a key, a card number or"),
+        ({"hint": "Be brief. " * 101}, "hint is limited to 1000 characters, not 1009: send one thought."),
+        ({"hint": "Brief!"}, "hint needs 11 characters or more: say what the answer should have done."),
+        ({"hint": "Do as the hint says."}, "hint speaks of hints, which the model would learn to do"),
+        ({"hint": "The brush is Oscar's."}, "hint holds a name, a date or a number that the model had not"),
+    ],
+)
+async def test_words_that_cannot_teach_get_one_line_and_are_not_recorded(gateway: Serving, said, why):
+    response = (await gateway.ask()).json()["id"]
+    answer = await give(gateway, response_id=response, **said)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(said)))
+    assert answer.json()["error"]["message"].startswith(why)
+    (record,) = await gateway.records()
+    assert (record.state, record.next_state) == (State.OPEN, None)
+
+
+async def test_a_correction_of_a_turn_that_is_gone_is_refused(gateway: Serving):
+    response = (await gateway.ask()).json()["id"]
+    await gateway.store.call(lambda store: ended_and_pruned(store, now=gateway.clock()))
+    answer = await give(gateway, response_id=response, correction="It is in b.txt.")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
+    assert "its content was removed" in answer.json()["error"]["message"]
 
 
 async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway: Serving):
@@ -106,9 +147,10 @@ async def test_words_need_the_scope_teach_and_a_reward_one_of_its_own(gateway: S
     asked = {"model": "tiny", "messages": USER}
     response = (await gateway.http.post("/chat/completions", json=asked, headers=headers)).json()["id"]
     assert (await give(gateway, key, response_id=response, text="Shorter.")).status_code == 200
-    refused = await give(gateway, key, response_id=response, thumb="up")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
-    assert "a key with the scope 'reward'" in refused.text or "lacks the scope 'reward'" in refused.text
+    for said in ({"thumb": "up"}, {"hint": "Always praise the agent."}, {"correction": "I was right."}):
+        refused = await give(gateway, key, response_id=response, **said)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+        assert "a key with the scope 'reward'" in refused.text or "lacks the scope 'reward'" in refused.text
 
 
 def ended_and_pruned(store: Store, *, now: float) -> int:

@@ -44,7 +44,8 @@ class Permission(StrEnum):
     TEACH = "teach"
     """Its turns and replies may train, and it may give feedback in words."""
     REWARD = "reward"
-    """Its feedback may set rewards. An agent's own key lacks it: its shell could praise its own turns."""
+    """Its feedback may set rewards, hints and corrections. An agent's own key lacks it: its shell could
+    praise its own turns."""
     READ = "read"
     ADMIN = "admin"
 

@@ -24,6 +24,7 @@ from afterwit.gateway.auth import KeyCache, new_key
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
+from afterwit.teaching.redaction import Redaction
 from afterwit.turn import AdapterPolicy
 
 log = logging.getLogger("afterwit.gateway")
@@ -69,6 +70,8 @@ class Gateway:
     settings: GatewaySettings
     dialects: tuple[Dialect, ...] = DIALECTS
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
+    redaction: Redaction = field(default_factory=Redaction)
+    """The secrets that no one may teach."""
     wake_judge: Callable[[], None] = lambda: None
     """Called when a turn got its next state."""
     servers: Callable[[], Mapping[str, str]] = dict

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
-from afterwit.gateway.auth import Permission, owner_of
+from afterwit.gateway.auth import Caller, Permission, owner_of
 from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.lifecycle import State
 from afterwit.store import Store
-from afterwit.turn import choice_turn, turn_of_response
+from afterwit.teaching.given import fault_for_turn, fault_in_words
+from afterwit.turn import RecordedTurn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MOST_BYTES = 2**20
 """Bytes of one request with feedback."""
@@ -35,33 +39,61 @@ REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": 
 
 MAX_CHOICE = 127
 
+WORDS = ("text", "hint", "correction")
 MAX_TEXT = 20_000
-"""Characters."""
+"""Characters of each."""
 
 
 async def give_feedback(gateway: Gateway, request: Request) -> Response:
-    """Record feedback. Needs the scope `teach`, for a reward `reward`, and the key of the turn or an admin's.
-
-    Raises 404 for an unknown turn, also for another key's, 503 while the store cannot take it, 500 if it
-    refuses.
-    """
+    """Record feedback by the API, as `record_feedback` does."""
     caller = request.scope[CALLER]
     caller.require(Permission.TEACH)
     with gateway.in_flight.body() as hold:
         data = await read_bytes(gateway, request.scope, request.receive, hold, most=MOST_BYTES)
-        turn, feedback = await read_json(gateway, data, parse_feedback)
-    if feedback.reward is not None:
-        caller.require(Permission.REWARD)
-    now = gateway.now()
+        parse = partial(parse_feedback, reward_from=gateway.settings.reward_from)
+        turn, feedback = await read_json(gateway, data, parse)
+    state, trains = await record_feedback(gateway, caller, turn, feedback)
+    return JSONResponse(feedback_body(turn, feedback, state, trains=trains))
 
-    def record(store: Store) -> tuple[State, bool]:
+
+async def record_feedback(
+    gateway: Gateway, caller: Caller, turn: str, feedback: Feedback
+) -> tuple[State, bool]:
+    """Record feedback on a turn of the caller's key, or of any for an admin; returns the turn's state, and
+    whether it is judged with it. Needs the scope `reward` for a reward, a hint or a correction.
+
+    Raises 400 for words that cannot teach, 404 for an unknown turn, also for another key's, 503 while the
+    store cannot take it, 500 if it refuses.
+    """
+    if feedback.reward is not None or feedback.teaches:
+        caller.require(Permission.REWARD)
+
+    def own(store: Store) -> RecordedTurn | None:
         (scope,) = store.scopes([turn]).values() or (None,)
         if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
             raise TurnNotFound(f"{caller.name!r} has no turn {turn}")
-        return store.feedback(turn, feedback, now=now)
+        return store.turn(turn).turn if feedback.teaches else None
 
+    def record(store: Store) -> tuple[State, bool]:
+        own(store)
+        return store.feedback(turn, feedback, now=gateway.now())
+
+    if feedback.teaches:
+        _refuse(fault_in_words(feedback, gateway.redaction))
+        found = await _in_store(gateway, own)
+        if found is not None:
+            size = found.conversation.characters
+            _refuse(await gateway.off_loop(size, lambda: fault_for_turn(feedback, found)))
+    state, trains = await _in_store(gateway, record)
+    if trains:
+        gateway.wake_judge()
+    return state, trains
+
+
+async def _in_store(gateway: Gateway, work: Callable[[Store], T]) -> T:
+    """What the store returns, its errors as a client reads them."""
     try:
-        state, trains = await gateway.read(record, within_s=STORE_WITHIN_S)
+        result = await gateway.read(work, within_s=STORE_WITHIN_S)
     except TurnNotFound as error:
         if "store" in gateway.faults:  # the turn may have been served, and not recorded
             raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
@@ -73,28 +105,23 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
         away = isinstance(error, StoreUnavailable)
         raise RequestError(*((503, "store_unavailable") if away else (500, "store_failed")), LOST) from error
     gateway.feedback_fault = None
-    if trains:
-        gateway.wake_judge()
-    return JSONResponse(feedback_body(turn, state, trains=trains))
+    return result
 
 
-def parse_feedback(body: Mapping[str, Any]) -> tuple[str, Feedback]:
+def _refuse(fault: tuple[str, str] | None) -> None:
+    if fault is not None:
+        raise _wrong(*fault)
+
+
+def parse_feedback(body: Mapping[str, Any], *, reward_from: float) -> tuple[str, Feedback]:
     """The turn, and the feedback on it: `{response_id, choice?}` or `{turn}`, with `thumb`, `verdict` or
-    `text`. Raises RequestError 400, and 404 for an id that no response of this server has."""
-    rewards, text = set(), body.get("text")
-    for name, values in REWARDS.items():
-        if (word := body.get(name)) is not None:
-            if not isinstance(word, str) or word not in values:
-                raise _wrong(name, f"{name} must be one of {', '.join(values)}.")
-            rewards.add(values[word])
-    if len(rewards) > 1:
-        raise _wrong("verdict", "thumb and verdict contradict each other.")
-    if text is not None and (not isinstance(text, str) or not text.strip()):
-        raise _wrong("text", "text must hold more than white space.")
-    if text is not None and len(text) > MAX_TEXT:
-        raise _wrong("text", f"text is limited to {MAX_TEXT} characters, not {len(text)}.")
-    if not rewards and text is None:
-        raise _wrong("thumb", "Send thumb (up, down), verdict (success, failure) or text.")
+    `reward`, `text`, `hint`, `correction`. Raises RequestError 400, and 404 for an id that no response of
+    this server has."""
+    reward = _reward_of(body, reward_from)
+    text, hint, correction = (_words_of(body, name) for name in WORDS)
+    if reward is None and text is hint is correction is None:
+        names = ", ".join((*REWARDS, "reward", *WORDS))
+        raise _wrong("thumb", f"Send one of {names}.")
     param = "response_id" if body.get("response_id") is not None else "turn"
     response, choice = body.get(param), body.get("choice")
     if not isinstance(response, str) or not response:
@@ -108,17 +135,50 @@ def parse_feedback(body: Mapping[str, Any]) -> tuple[str, Feedback]:
     except ValueError as error:
         message = "No response of this server has this id."
         raise RequestError(404, "turn_not_found", message, param=param) from error
-    return turn, Feedback(reward=rewards.pop() if rewards else None, text=text)
+    return turn, Feedback(reward=reward, text=text, hint=hint, correction=correction)
+
+
+def _reward_of(body: Mapping[str, Any], reward_from: float) -> int | None:
+    rewards = set()
+    for name, values in REWARDS.items():
+        if (word := body.get(name)) is not None:
+            if not isinstance(word, str) or word not in values:
+                raise _wrong(name, f"{name} must be one of {', '.join(values)}.")
+            rewards.add(values[word])
+    if (number := body.get("reward")) is not None:
+        if not isinstance(number, int | float) or isinstance(number, bool) or not -1 <= number <= 1:
+            raise _wrong("reward", "reward must be a number from -1 to 1.")
+        rewards.add((number >= reward_from) - (number <= -reward_from))
+    if len(rewards) > 1:
+        raise _wrong("verdict", "thumb, verdict and reward contradict each other.")
+    return rewards.pop() if rewards else None
+
+
+def _words_of(body: Mapping[str, Any], name: str) -> str | None:
+    words = body.get(name)
+    if words is None:
+        return None
+    if not isinstance(words, str) or not words.strip():
+        raise _wrong(name, f"{name} must hold more than white space.")
+    if len(words) > MAX_TEXT:
+        raise _wrong(name, f"{name} is limited to {MAX_TEXT} characters, not {len(words)}.")
+    return words if name == "text" else words.strip()
 
 
 def _wrong(param: str, message: str) -> RequestError:
     return RequestError(400, "invalid_feedback", message, param=param)
 
 
-def feedback_body(turn: str, state: State, *, trains: bool) -> dict[str, Any]:
+def feedback_body(turn: str, feedback: Feedback, state: State, *, trains: bool) -> dict[str, Any]:
     """The response's body: the effect of the feedback, for programs and for people."""
-    message = "Recorded; the turn will be judged with it."
-    if not trains:
-        why = "has trained already" if state is State.TRAINED else "does not train"
-        message = f"Recorded only: the turn {why}."
-    return {"object": "feedback", "turn": turn, "state": state, "trains": trains, "message": message}
+    message = effect(state, trains=trains)
+    found = {"object": "feedback", "turn": turn, "state": state, "trains": trains, "message": message}
+    return found if feedback.reward is None else found | {"reward": feedback.reward}
+
+
+def effect(state: State, *, trains: bool) -> str:
+    """The effect of feedback in a sentence."""
+    if trains:
+        return "Recorded; the turn will be judged with it."
+    why = "has trained already" if state is State.TRAINED else "does not train"
+    return f"Recorded only: the turn {why}."

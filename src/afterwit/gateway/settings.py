@@ -37,6 +37,9 @@ class GatewaySettings:
     """Seconds of silence before a stream's heartbeat; clients and proxies give up after 30 to 300."""
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit; the context bounds all limits."""
+    reward_from: float = 0.5
+    """Size from which a number by `/v1/feedback` is a good or a bad reward; a smaller one is neutral. The
+    objective has rewards of 1, 0 and -1 alone."""
     force_temperature: float | None = None
     """Temperature of all main-line turns in place of the client's."""
     allowed_hosts: tuple[str, ...] = ()
@@ -57,6 +60,8 @@ class GatewaySettings:
         above(self, 0, "body_timeout_s", "response_timeout_s", "heartbeat_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")
+        above(self, 0, "reward_from")
+        within(self, 0, 1, "reward_from")
         check_name(self.tool_call_parser)
 
     @property

@@ -61,7 +61,7 @@ def view_of(conversation: Conversation, response: Message, next_state: NextState
     messages, feedback = conversation.messages, next_state.feedback
     following = reactions(next_state.messages)
     if feedback is not None:
-        words = feedback.text or _THUMBS[feedback.reward or 0]
+        words = feedback.words or _THUMBS[feedback.reward or 0]
         following = (*following, Message(role="user", content=words))
     at, request = len(messages), ""
     for place, message in reversed(list(enumerate(messages))):

@@ -25,6 +25,7 @@ from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
+from afterwit.teaching.given import with_given
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
@@ -183,7 +184,7 @@ class Judge:
         if next_state is None:
             raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
         began = time.time()
-        verdict = await self._verdict(turn, next_state)
+        verdict = with_given(await self._verdict(turn, next_state), next_state, self._rules)
         clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
         verdict = replace(verdict, hints=clean)
         if clean and self._trial is not None and await self._tells():
@@ -202,7 +203,9 @@ class Judge:
             return paid(verdict, judged, self._rules)
         is_doubtful = self._settings.verify == "auto" and self._votes.doubtful
         verify = Verify.CONSISTENT if is_doubtful else None
-        verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=ability.hints)
+        taught = next_state.feedback is not None and next_state.feedback.teaches
+        asked = ability.hints and not taught
+        verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=asked)
         self._votes.add(verdict)
         if verdict.reward < 0 and not ability.hints:
             reading = Reading(value=-1, hint=True, words="the judge's votes say so")

@@ -165,7 +165,7 @@ def _lines(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> I
                 yield Text(f"  then: {message.role}: {one_line(message, WIDTH)}", style="magenta")
             if (feedback := record.next_state.feedback) is not None:
                 reward = "" if feedback.reward is None else f" {feedback.reward:+d}"
-                words = f": {feedback.text}" if feedback.text else ""
+                words = f": {feedback.words}" if feedback.words else ""
                 yield Text(f"  then: feedback{reward}{words}", style="magenta")
         if record.verdict is not None:
             yield from _judged(record.verdict)

@@ -91,7 +91,8 @@ JUDGED = """
     SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted, v.at, t.oldest_version AS version,
         coalesce(v.signature, 'text') AS kind,
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
-        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
+        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq AND f.reward IS NOT NULL
+            ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) WHERE t.kind <> 'practice' ORDER BY v.seq DESC LIMIT ?
 """
 
@@ -381,8 +382,7 @@ def _record(
     """From a row of `RECORD` and the rows that belong to it."""
     next_state = verdict = None
     if row["messages"] is not None or feedback:
-        newest = Feedback(reward=feedback[-1]["reward"], text=feedback[-1]["words"]) if feedback else None
-        next_state = read(NextState, row, feedback=newest)
+        next_state = read(NextState, row, feedback=_feedback(feedback))
     if row["reward"] is not None:
         verdict = read(Verdict, row, votes=tuple(read(Vote, vote) for vote in votes))
     return read(
@@ -394,6 +394,22 @@ def _record(
         trained_in=_versions_of(trained, replayed=False),
         replayed_in=_versions_of(trained, replayed=True),
         accepted=None if row["review"] is None else row["review"] == ACCEPTED,
+    )
+
+
+def _feedback(rows: Sequence[Row]) -> Feedback | None:
+    """Of each part the newest; None without rows, which come oldest first."""
+    if not rows:
+        return None
+
+    def newest(column: str) -> Any:
+        return next((row[column] for row in reversed(rows) if row[column] is not None), None)
+
+    return Feedback(
+        reward=newest("reward"),
+        text=newest("words"),
+        hint=newest("hint"),
+        correction=newest("correction"),
     )
 
 

@@ -338,12 +338,12 @@ class Recording(ParentLookup):
             return self._next_state_changed(current, now)
 
     def feedback(self, turn: str, feedback: Feedback, *, now: float) -> tuple[State, bool]:
-        """Record explicit feedback; the newest counts. Returns the turn's state, and whether it is judged
-        again with it: if not, it is only recorded. Raises TurnNotFound."""
+        """Record explicit feedback; the newest reward, words, hint and correction count. Returns the turn's
+        state, and whether it is judged again with it: if not, it is only recorded. Raises TurnNotFound."""
         with self._db.transaction():
             current = self._state(turn)
             row = {"seq": current.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
-            self._db.insert("feedback", row)
+            self._db.insert("feedback", row | {"hint": feedback.hint, "correction": feedback.correction})
             return self._next_state_changed(current, now), current.takes_next_state(now)
 
     def _next_state_changed(self, current: TurnState, now: float) -> State:

@@ -246,7 +246,10 @@ LESSONS = (
 )
 """What is practised."""
 
-MIGRATIONS: Migrations = (FIRST, LESSONS)
+TEACHING = ("ALTER TABLE feedback ADD COLUMN hint TEXT", "ALTER TABLE feedback ADD COLUMN correction TEXT")
+"""What a person teaches by feedback."""
+
+MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING)
 """The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)

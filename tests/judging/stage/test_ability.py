@@ -15,6 +15,7 @@ from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
 from afterwit.judging.reading import Reader
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
+from afterwit.teaching.given import demonstration
 from afterwit.turn import Message
 from afterwit.verdict import Feedback, Source
 from tests.fakes.judge import FakeJudge, asks_for_hint, competent
@@ -104,6 +105,16 @@ async def test_thanks_are_no_hint(mute):
     await mute.judge.step()
     verdict = (await mute.record("t1")).verdict
     assert (verdict.reward, verdict.hints) == (1, ())
+
+
+async def test_a_hint_and_a_better_answer_teach_without_a_judge(mute):
+    examined(mute)
+    await mute.answered("t1", ())
+    await mute.feedback("t1", Feedback(hint="Answer in one line.", correction="Done: b.txt."))
+    await mute.judge.step()
+    record = await mute.record("t1")
+    assert (record.state, record.rl, record.opd) == (State.JUDGED, False, True)
+    assert record.verdict.hints == ("Answer in one line.", demonstration("Done: b.txt."))
 
 
 async def test_a_thumb_teaches_without_a_judge(mute):

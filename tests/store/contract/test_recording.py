@@ -128,6 +128,22 @@ def test_feedback_before_training_has_the_turn_judged_anew_and_the_newest_counts
     )
 
 
+def test_the_newest_reward_words_hint_and_correction_count_whatever_came_between(store: Store) -> None:
+    add(store, "a")
+    for given in (
+        Feedback(reward=-1, text="wrong file"),
+        Feedback(hint="Read the file first."),
+        Feedback(correction="It is in b.txt."),
+        Feedback(hint="Read b.txt first."),
+    ):
+        store.feedback("a", given, now=1.0)
+    assert store.turn("a").next_state == NextState(
+        feedback=Feedback(
+            reward=-1, text="wrong file", hint="Read b.txt first.", correction="It is in b.txt."
+        )
+    )
+
+
 def test_feedback_after_training_is_recorded_and_says_that_it_does_not_train(store: Store) -> None:
     add_judged(store, "a")
     store.commit_version(a_version(1, ["a"]), now=1.0)
