@@ -351,7 +351,7 @@ class Trial:
             return await asyncio.gather(*(sampled(prompt, seed) for seed, prompt in enumerate(prompts)))
 
         made = self.system.wait(every())
-        texts = [
+        texts: list[dict[str, Any]] = [
             {"prompt_ids": list(prompt), "ids": ids} for prompt, ids in zip(prompts, made, strict=True) if ids
         ]
         for text, logprob in zip(texts, self._logprobs(texts), strict=True):
