@@ -49,6 +49,7 @@ def settings(model: Path, tmp_path: Path) -> Callable[..., Settings]:
             "serve": {"port": 0, "learner_restart_s": 0.2},
             "gateway": {"max_tokens": 24},
             "judge": {"poll_s": 0.05},
+            "practice": {"enabled": False},
             "learner": {
                 "batch": 2,
                 "min_batch": 1,

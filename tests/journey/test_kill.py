@@ -25,6 +25,7 @@ from tests.journey.conftest import client
 
 SETTINGS = (
     "learner.batch=2",
+    "practice.enabled=false",
     "learner.min_batch=1",
     "learner.max_wait_s=0.2",
     "learner.lr=1e-3",
