@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from textwrap import dedent
 
@@ -68,6 +69,20 @@ async def test_a_solution_that_ends_its_own_box_fails_and_takes_no_exam_with_it(
     found = await examine(ADDING, ending, find_isolation(unsafe=True), PATIENT)
     assert (found.passed, found.total) == (0, 2)
     assert found.failure == "add(2, 3) ended the solution or ran out of its limits"
+
+
+async def test_an_exam_that_is_cancelled_while_a_test_runs_ends_as_cancelled() -> None:
+    readings = itertools.count()
+
+    def clock() -> float:
+        if next(readings) == 1:  # the test begins: the cancellation meets it as it waits for its examiner
+            asyncio.get_running_loop().call_soon(exam.cancel)
+        return 0.0
+
+    adds = "def add(a, b): return a + b"
+    exam = asyncio.ensure_future(examine(ADDING, adds, find_isolation(unsafe=True), PATIENT, clock=clock))
+    with pytest.raises(asyncio.CancelledError):
+        await exam
 
 
 @isolated
