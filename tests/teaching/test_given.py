@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import VoteRules
+from afterwit.practice.lessons import names_a_case
 from afterwit.teaching.given import demonstration, is_demonstration, with_given
 from afterwit.verdict import Feedback, NextState, Question, Reads, Source, Verdict
 
@@ -42,3 +43,9 @@ def test_the_reward_stays_and_the_votes_show_whose_words_the_hints_are() -> None
     found = with_given(VERDICT, NextState(feedback=Feedback(hint="Answer in one line.")), RULES)
     assert (found.reward, found.source, found.own_words) == (-1, Source.VOTES, True)
     assert [vote.question for vote in found.votes] == [Question.OWN_WORDS]
+
+
+def test_a_better_answer_is_practised_on_its_own_prompt_alone() -> None:
+    requests = ("sort the files", "name the files", "count the files")
+    assert names_a_case(demonstration("Use a list."), "sort the files", requests)
+    assert not names_a_case("Always use a list.", "sort the files", requests)

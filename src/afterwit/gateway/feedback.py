@@ -117,11 +117,7 @@ def parse_feedback(body: Mapping[str, Any], *, reward_from: float) -> tuple[str,
     """The turn, and the feedback on it: `{response_id, choice?}` or `{turn}`, with `thumb`, `verdict` or
     `reward`, `text`, `hint`, `correction`. Raises RequestError 400, and 404 for an id that no response of
     this server has."""
-    reward = _reward_of(body, reward_from)
-    text, hint, correction = (_words_of(body, name) for name in WORDS)
-    if reward is None and text is hint is correction is None:
-        names = ", ".join((*REWARDS, "reward", *WORDS))
-        raise _wrong("thumb", f"Send one of {names}.")
+    feedback = feedback_in(body, reward_from=reward_from)
     param = "response_id" if body.get("response_id") is not None else "turn"
     response, choice = body.get(param), body.get("choice")
     if not isinstance(response, str) or not response:
@@ -135,7 +131,16 @@ def parse_feedback(body: Mapping[str, Any], *, reward_from: float) -> tuple[str,
     except ValueError as error:
         message = "No response of this server has this id."
         raise RequestError(404, "turn_not_found", message, param=param) from error
-    return turn, Feedback(reward=reward, text=text, hint=hint, correction=correction)
+    return turn, feedback
+
+
+def feedback_in(body: Mapping[str, Any], *, reward_from: float) -> Feedback:
+    """The feedback of a body, whatever turn it names. Raises RequestError 400."""
+    reward = _reward_of(body, reward_from)
+    text, hint, correction = (_words_of(body, name) for name in WORDS)
+    if reward is None and text is hint is correction is None:
+        raise _wrong("thumb", f"Send one of {', '.join((*REWARDS, 'reward', *WORDS))}.")
+    return Feedback(reward=reward, text=text, hint=hint, correction=correction)
 
 
 def _reward_of(body: Mapping[str, Any], reward_from: float) -> int | None:

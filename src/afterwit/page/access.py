@@ -21,7 +21,7 @@ from afterwit.page import html
 TOKEN = "token"
 """The parameter of an address that opens the page."""
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
-FORM_BYTES, FORM_FIELDS = 16 * 2**10, 32
+FORM_BYTES, FORM_FIELDS = 128 * 2**10, 32
 FORM_TYPE = "application/x-www-form-urlencoded"
 COOKIE = "afterwit-page"
 VISIT_S = 12 * 3600

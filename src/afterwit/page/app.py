@@ -17,6 +17,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
+from afterwit.gateway.feedback import feedback_in, record_feedback
 from afterwit.page import html, lists, overview
 from afterwit.page.access import Access, see
 from afterwit.page.lists import NotFound, View, number
@@ -43,6 +44,8 @@ PATIENCE_S = 5.0
 """Seconds that the page waits for the store."""
 LONGEST_REASON = 200
 """Characters of a reason for a pause."""
+TAUGHT = ("thumb", "hint", "correction")
+"""Fields of the forms that teach a turn."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 Fields = Mapping[str, str]
@@ -75,6 +78,7 @@ class UserPage:
             "/ui/learning/resume": self._resume,
             "/ui/versions/{version}/rollback": self._roll_back,
             "/ui/turns/{turn}/review": self._review,
+            "/ui/turns/{turn}/feedback": self._feedback,
             "/ui/sessions/{session:path}/exclude": self._exclude,
             "/ui/sessions/{session:path}/include": self._include,
         }
@@ -168,6 +172,17 @@ class UserPage:
         accept = fields.get("accept") == "yes"
         found = await self._gateway.store.call(lambda store: store.review([turn], accept=accept, now=now))
         return f"/ui/review?outcome={found[turn].value}"
+
+    async def _feedback(self, request: Request, fields: Fields) -> str:
+        """Back to the turn, or to the conversation in which it was taught."""
+        turn, session = request.path_params["turn"], fields.get("session")
+        said = {name: words.replace("\r\n", "\n") for name, words in fields.items() if name in TAUGHT}
+        feedback = feedback_in(said, reward_from=self._gateway.settings.reward_from)
+        caller = self._access.caller(request)
+        assert caller is not None  # `_done` admits no other
+        state, trains = await record_feedback(self._gateway, caller, turn, feedback)
+        place = f"/ui/sessions/{quote(session)}" if session else f"/ui/turns/{quote(turn)}"
+        return f"{place}?given={'judged' if trains else state.value.lower()}#turn-{quote(turn)}"
 
     async def _exclude(self, request: Request, fields: Fields) -> str:
         session, now = request.path_params["session"], self._gateway.now()

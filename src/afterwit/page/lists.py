@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from afterwit.gateway.context import Gateway
+from afterwit.gateway.feedback import effect
 from afterwit.judging.check_stage import report_of
 from afterwit.judging.checks import findings, warnings
 from afterwit.learning.schedule import with_note
@@ -19,9 +20,9 @@ from afterwit.lifecycle import Reason, State
 from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
-from afterwit.store import Filter, ReviewOutcome, Store, VersionRecord
+from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
 from afterwit.teaching.review import WHY, waiting_for_review
-from afterwit.turn import SHARED, Kind, Message, Sampled, Turn
+from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -31,8 +32,8 @@ Facts = Mapping[str, Any]
 View = Callable[[Request, Gateway, Store], Facts]
 """Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
 
-PAGE_ROWS = 40
-"""Rows of a page of a list."""
+PAGE_ROWS, SESSION_TURNS = 40, 12
+"""Rows of a page of a list, and turns of a conversation that are shown with their words."""
 SOURCE_TURNS, COUNTED_REQUESTS = 5_000, 2_000
 """Newest turns that are counted by source, and requests whose complaints are counted."""
 SHOWN_EVENTS = 12
@@ -84,13 +85,35 @@ def sessions(request: Request, gateway: Gateway, store: Store) -> Facts:
 
 
 def session(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """The turns of a session, the newest first."""
+    """A session as a conversation: the newest turns, oldest first, each with what was said before it."""
     name, start = request.path_params["session"], before(request)
-    found = store.turn_lines(Filter(session=name), before=start, limit=PAGE_ROWS + 1)
+    found = store.turn_lines(Filter(session=name), before=start, limit=SESSION_TURNS + 1)
     if not found and start is None:
         raise NotFound("There is no session of this name, or its content was removed.")
-    rows = _paged(request, "turns", found, lambda line: line.seq)
-    return {"session": name, **rows, "excluded": name in store.excluded()}
+    shown = [(line, store.turn(line.turn)) for line in reversed(found[:SESSION_TURNS])]
+    return {
+        "session": name,
+        "turns": [(line, _said(record), _cut(record.turn.message, whole=False)) for line, record in shown],
+        "older": found[SESSION_TURNS - 1].seq if len(found) > SESSION_TURNS else None,
+        "first_page": start is None,
+        "excluded": name in store.excluded(),
+        "given": given(request),
+    }
+
+
+def _said(record: Record) -> list[dict[str, Any]]:
+    """The messages of people and tools since the answer before."""
+    messages = record.turn.conversation.messages
+    after = [place for place, each in enumerate(messages, 1) if each.role == "assistant"]
+    new = messages[after[-1] if after else 0 :]
+    return [_cut(each, whole=False) for each in new if each.role not in SYSTEM]
+
+
+def given(request: Request) -> str | None:
+    """The effect of the feedback that this address reports; None: it reports none."""
+    named = request.query_params.get("given", "")
+    known = {state.value.lower(): state for state in State}
+    return effect(known[named], trains=named == "judged") if named in known else None
 
 
 def sources(request: Request, gateway: Gateway, store: Store) -> Facts:
@@ -215,6 +238,7 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
         "effects": effects,
         "whole": whole,
         "most": TABLE_TOKENS,
+        "given": given(request),
     }
 
 

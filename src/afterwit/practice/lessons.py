@@ -19,6 +19,7 @@ from afterwit.judging.personal import holds_value
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
 from afterwit.ranges import at_least
+from afterwit.teaching.given import is_demonstration
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
 
@@ -221,10 +222,10 @@ def alike(one: str, other: str) -> bool:
 def names_a_case(words: str, request: str, requests: Sequence[str]) -> bool:
     """Whether a hint belongs to its own conversation and must not be spread.
 
-    It names a value (a name, a number, an address), or a word of its own `request` that none of the other
-    `requests` has.
+    It shows an answer, or names a value (a name, a number, an address), or a word of its own `request` that
+    none of the other `requests` has.
     """
-    if holds_value(words[:MOST_COMPARED]):
+    if is_demonstration(words) or holds_value(words[:MOST_COMPARED]):
         return True
     if len(requests) < OTHERS:
         return False

@@ -33,6 +33,7 @@ function openDetails(region) {
 
 function replace(region, fresh) {
   if (region.contains(document.activeElement) && document.activeElement !== document.body) return false;
+  if ([...region.querySelectorAll("textarea")].some((each) => each.value !== each.defaultValue)) return false;
   const open = openDetails(region);
   const made = document.importNode(fresh, true);
   made.querySelectorAll("details").forEach((each, index) => { each.open = Boolean(open[index]); });
