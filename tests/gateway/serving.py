@@ -191,4 +191,5 @@ async def serving(
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0, verify=False) as http:
         yield Serving(app, listener.url, fake, store, http, clock, says, woken, servers)
     await listener.stop(drain_s=5.0)
+    await gateway.backlog.close(0.0)
     await store.close()

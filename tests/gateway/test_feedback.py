@@ -200,5 +200,5 @@ async def test_a_turn_that_a_full_store_could_not_take_is_not_said_to_be_unknown
     response = (await gateway.ask()).json()["id"]
     answer = await give(gateway, response_id=response, thumb="up")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
-    assert "not recorded" in answer.json()["error"]["message"]
+    assert "wait to be recorded" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0

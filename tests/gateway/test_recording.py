@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from time import perf_counter
 
 import httpx
 import pytest
 
-from afterwit.errors import StoreLost
+from afterwit.errors import StoreError, StoreLost, StoreUnavailable
 from afterwit.gateway.auth import KeyCache
-from afterwit.gateway.context import Fault
+from afterwit.gateway.context import Backlog, Fault, Metrics
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import Reason, State
 from afterwit.store import AsyncStore
@@ -174,35 +176,48 @@ async def test_a_key_is_one_source_whatever_its_clients_call_themselves(gateway:
     assert [record.turn.source for record in await gateway.records()] == ["local", *["eve"] * 4]
 
 
-async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_is_recorded(
+async def test_while_the_disk_is_full_turns_wait_and_readyz_counts_them_until_they_are_recorded(
     gateway: Serving,
 ):
-    def fill(store) -> None:
-        store._db.execute("PRAGMA max_page_count = 1")
+    root = gateway.url.removesuffix("/v1")
 
-    await gateway.store.call(fill)
+    async def store_stage() -> str | None:
+        stages = (await gateway.http.get(root + "/readyz", headers=gateway.owner)).json()["stages"]
+        return {stage["stage"]: stage["message"] for stage in stages}.get("store")
+
+    async def metrics() -> str:
+        return (await gateway.http.get(root + "/metrics", headers=gateway.owner)).text
+
+    await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 1"))
     gateway.says[:] = ["Hello there. " * 200]
-    answer = await gateway.ask()
-    assert answer.status_code == 200
+    answers = [await gateway.ask(), await gateway.ask(REPLIED)]
+    assert [answer.status_code for answer in answers] == [200, 200]
     assert await gateway.records() == []
-    ready = (
-        await gateway.http.get(gateway.url.removesuffix("/v1") + "/readyz", headers=gateway.owner)
-    ).json()
-    sentences = {stage["stage"]: stage["message"] for stage in ready["stages"] if not stage["ok"]}
-    assert sentences["store"].startswith("Turns are served but not recorded")
-    metrics = (
-        await gateway.http.get(gateway.url.removesuffix("/v1") + "/metrics", headers=gateway.owner)
-    ).text
-    assert "afterwit_unrecorded_turns_total 1.0" in metrics
+    said = await store_stage()
+    assert said is not None
+    assert said.startswith("Turns are served, and wait to be recorded")
+    assert said.endswith("(2 turns in memory)")
+    assert "afterwit_waiting_turns 2.0" in await metrics()
+    await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 100000"))
+    await gateway.app.gateway.backlog.empty()
+    assert len(await gateway.records()) == 2
+    assert await store_stage() is None
+    found = await metrics()
+    assert "afterwit_waiting_turns 0.0" in found
+    assert "afterwit_unrecorded_turns_total 0.0" in found
 
 
 class Losing:
-    """A store whose first calls lose the connection, `before` or `after` they are stored, or are silent."""
+    """A store whose first calls lose the connection, `before` or `after` they are stored, or are silent, and
+    that is `away` for as long as a test wants."""
 
     def __init__(self, store: AsyncStore, *losses: str | None) -> None:
         self._store, self._losses, self.along = store, list(losses), store.along
+        self.away = False
 
     async def call(self, work):
+        if self.away:
+            raise StoreUnavailable("the database does not answer")
         loss = self._losses.pop(0) if self._losses else None
         if loss == "silent":
             await asyncio.sleep(3600)
@@ -222,6 +237,114 @@ async def test_a_response_is_recorded_once_though_the_connection_to_the_store_is
     assert answer.status_code == 200
     assert [record.turn.id for record in await gateway.records()] == [answer.headers["x-afterwit-turn"]]
     assert "store" not in parts.faults
+
+
+async def test_a_session_that_went_on_while_the_store_was_away_is_recorded_as_if_it_had_not_been(
+    gateway: Serving, caplog
+):
+    """The first turn is bound before, two follow meanwhile, one is under way as the store comes back."""
+    parts = gateway.app.gateway
+    parts.store = away = Losing(gateway.store)
+    said = list(USER)
+
+    async def go_on(reply: str) -> None:
+        answer = await gateway.ask(said, seed=1)
+        assert answer.status_code == 200
+        said.extend([answer.json()["choices"][0]["message"], {"role": "user", "content": reply}])
+
+    gateway.says[:] = ["One.", "Two.", "Three.", "Four.", "Five."]
+    await go_on("No, two.")
+    away.away = True
+    await go_on("No, three.")
+    await go_on("No, four.")
+    away.away = False
+    await go_on("No, five.")
+    await go_on("Thanks.")
+    await parts.backlog.empty()
+    records = await gateway.records()
+    turns = [record.turn for record in records]
+    assert [turn.parent for turn in turns] == [None, *(turn.id for turn in turns[:-1])]
+    assert {(turn.session, turn.kind) for turn in turns} == {(turns[0].id, Kind.MAIN)}
+    replies = [record.next_state.messages[0].content for record in records if record.next_state]
+    assert replies == ["No, two.", "No, three.", "No, four.", "No, five."]
+    assert [record.state for record in records] == [*[State.ANSWERED] * 4, State.OPEN]
+    again = await gateway.ask(said[:3], seed=1)
+    assert again.status_code == 200  # its answer had arrived: no retry
+    assert (await gateway.records())[1].state is State.ANSWERED
+    assert "turns recorded that waited" in caplog.text
+    assert "store" not in parts.faults
+
+
+async def test_choices_of_a_response_that_waited_are_siblings_of_one_session(gateway: Serving):
+    parts = gateway.app.gateway
+    parts.store = away = Losing(gateway.store)
+    away.away = True
+    assert (await gateway.ask(n=3)).status_code == 200
+    away.away = False
+    await parts.backlog.empty()
+    records = await gateway.records()
+    assert len({record.turn.session for record in records}) == 1
+    assert [record.state for record in records] == [State.OPEN] * 3
+
+
+async def test_a_store_that_loses_each_connection_slowly_holds_a_request_for_one_deadline(gateway: Serving):
+    class Slow(Losing):
+        async def call(self, work):
+            await asyncio.sleep(0.1)
+            raise StoreLost("the connection is gone")
+
+    parts = gateway.app.gateway
+    parts.store = Slow(gateway.store)
+    began = perf_counter()
+    assert await parts.try_store(lambda store: True, within_s=0.3) is None
+    assert perf_counter() - began < 0.6
+
+
+async def test_turns_that_wait_are_bounded_in_bytes_and_the_oldest_go_first(caplog):
+    away, kept, failures = True, list[int](), list[StoreError]()
+
+    async def record(number: int) -> None:
+        if away:
+            raise StoreUnavailable("gone")
+        kept.append(number)
+
+    metrics = Metrics()
+    backlog = Backlog(failures.append, lambda: None, metrics, most_bytes=10)
+    for number in range(9):
+        backlog.add(partial(record, number), 4)
+    await asyncio.sleep(0)
+    assert str(backlog) == "2 turns in memory; 7 others had to be dropped"
+    away = False
+    await asyncio.wait_for(backlog.empty(), 10)
+    assert kept == [7, 8]
+    assert caplog.text.count("the oldest are dropped") == 1
+    assert "the store is back: 2 turns recorded that waited, 7 lost" in caplog.text
+
+
+async def test_a_turn_that_the_store_refuses_does_not_hold_up_the_others(caplog):
+    kept = list[int]()
+
+    async def record(number: int) -> None:
+        if number == 0:
+            raise StoreError("the id is taken")
+        kept.append(number)
+
+    backlog = Backlog(lambda error: None, lambda: None, Metrics())
+    for number in range(3):
+        backlog.add(partial(record, number), 1)
+    await asyncio.wait_for(backlog.empty(), 10)
+    assert kept == [1, 2]
+    assert "a turn cannot be recorded (StoreError)" in caplog.text
+
+
+async def test_a_stop_counts_the_turns_that_still_wait(caplog):
+    async def record() -> None:
+        raise StoreUnavailable("gone")
+
+    backlog = Backlog(lambda error: None, lambda: None, Metrics())
+    backlog.add(record, 1)
+    await backlog.close(0.01)
+    assert "the store did not come back: 1 turn lost" in caplog.text
 
 
 async def test_a_silent_store_that_is_known_to_fail_holds_a_request_for_a_second_and_not_longer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from afterwit.dialects.fields import omitted_kind, shown
 from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
-from afterwit.gateway.context import CALLER, HEADERS, STORE_WITHIN_S, Gateway
+from afterwit.gateway.context import CALLER, HEADERS, STILL_FAILING_S, STORE_WITHIN_S, Gateway
 from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import (
     PreparedRequest,
@@ -105,14 +106,16 @@ class ModelEndpoint:
         )
 
     async def _respond(self, request: PreparedRequest, receive: Receive, send: Send) -> None:
-        """Bind the request and answer it. If the store fails it stays unbound, and is not recorded."""
+        """Bind the request and answer it. If the store fails, it is bound when its turns are recorded."""
         gateway, incoming = self._gateway, request.incoming
         teaches, now = request.teaches, request.created
         work = partial(bind_request, incoming=incoming, teaches=teaches, now=now)
-        bound = await gateway.try_store(work)
+        began = perf_counter()
+        bound = await gateway.try_store(work, within_s=STORE_WITHIN_S - STILL_FAILING_S)
+        left_s = STORE_WITHIN_S - (perf_counter() - began)
         if bound is not None and bound.answered:
             gateway.wake_judge()
-        response = RunningResponse(gateway, request, bound, self._dialect, send)
+        response = RunningResponse(gateway, request, bound, self._dialect, send, store_s=left_s)
         try:
             if not await until_disconnect(response.run(), receive, finished=lambda: response.over):
                 await response.abandon()

@@ -30,7 +30,7 @@ MOST_BYTES = 2**20
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
 """Also for a response of another key, so that no one learns of it."""
 
-UNRECORDED = "Turns are served but not recorded at the moment; /readyz says why."
+UNRECORDED = "Turns wait to be recorded at the moment; send it again later. /readyz shows why."
 
 LOST = "The feedback was not recorded, because the store cannot take it; /readyz and the log say why."
 """Paths and database errors are for the operator, not for every key."""

@@ -1,6 +1,6 @@
 """A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves.
 
-If the store fails, serving goes on: such turns are not recorded and cannot train.
+If the store fails, serving goes on: such turns wait in memory, and are recorded when it is back.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from afterwit.dialects.dialect import (
 from afterwit.dialects.request import Field
 from afterwit.engines.port import Generate
 from afterwit.errors import ContextExceeded, EngineError, EngineUnavailable, RequestError, RequestRefused
-from afterwit.gateway.context import Fault, Gateway
+from afterwit.gateway.context import STORE_WITHIN_S, Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
-from afterwit.gateway.prepare import Bound, PreparedRequest, store_turn
+from afterwit.gateway.prepare import Bound, PreparedRequest, bind_request, store_turn
 from afterwit.gateway.reply import Reply
 from afterwit.store import Store
 from afterwit.turn import Finish, Kind, Sampling, Turn, call_id
@@ -43,6 +43,9 @@ STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")
 
 REFUSED_WITHIN_S = 0.2
 """Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
+
+TURN_BYTES, CHARACTER_BYTES, TOKEN_BYTES = 32_768, 8, 96
+"""Memory of a turn that waits for the store: in all, and for each character and token of it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,22 +61,29 @@ class Choice:
 
 
 class RunningResponse:
-    """Drives the engine for one request. `bound` is None if the store did not answer.
+    """Drives the engine for one request. `bound` is None if the store did not answer; it has `store_s` more
+    seconds.
 
     `over`: the last event was sent.
     """
 
     def __init__(
-        self, gateway: Gateway, request: PreparedRequest, bound: Bound | None, dialect: Dialect, send: Send
+        self,
+        gateway: Gateway,
+        request: PreparedRequest,
+        bound: Bound | None,
+        dialect: Dialect,
+        send: Send,
+        *,
+        store_s: float,
     ) -> None:
-        self._gateway, self._request, self._bound = gateway, request, bound
+        self._gateway, self._request, self._bound, self._store_s = gateway, request, bound, store_s
         self._started = perf_counter()
         self.over = False
         asked, prompt, turn = request.asked, request.prompt, request.incoming.turn
-        headers = []
-        if bound is not None:  # else it is not recorded
-            session = bound.binding.session
-            headers = [(b"x-afterwit-turn", turn.encode()), (b"x-afterwit-session", session.encode())]
+        headers = [(b"x-afterwit-turn", turn.encode())]
+        if bound is not None:
+            headers.append((b"x-afterwit-session", bound.binding.session.encode()))
         head = ResponseHead(
             turn=turn,
             created=int(request.created),
@@ -139,8 +149,7 @@ class RunningResponse:
         await self._writer.end(usage, self._version())
         self.over = True
         gateway.metrics.answered(usage, perf_counter() - self._started)
-        if self._bound is not None:
-            gateway.deliveries.add(choice.turn for choice in self._choices)
+        gateway.deliveries.add(choice.turn for choice in self._choices)
 
     async def abandon(self) -> None:
         """The client left: what was sampled is recorded, and does not train."""
@@ -187,39 +196,56 @@ class RunningResponse:
                 raise RequestError(504, "timeout", message) from error
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
-        """Record a choice, durable on return unless the store fails. Cancelling does not stop it."""
-        bound, gateway, request = self._bound, self._gateway, self._request
-        if bound is not None:
-            turn = Turn(
-                id=choice.turn,
-                scope=request.incoming.scope,
-                session=bound.binding.session,
-                parent=bound.binding.parent,
-                kind=bound.kind,
-                created=request.created,
-                model=gateway.engine.facts.model,
-                conversation=request.prompt.conversation,
-                prompt_ids=request.prompt.ids,
-                sampling=choice.sampling,
-                sampled=choice.reply.sampled(),
-                message=choice.reply.message(partial(call_id, choice.turn)),
-                finish=finish,
-                teaches=request.teaches,
-                adapter=request.adapter,
+        """Record a choice, durable on return. If the store fails, it waits in memory: binding too, so that
+        sessions go on in the order of their turns. Cancelling does not stop it."""
+        gateway, request = self._gateway, self._request
+        now, tried = gateway.now(), False
+
+        def write(store: Store) -> Bound:
+            nonlocal tried
+            bound = self._bound or bind_request(
+                store, request.incoming, teaches=request.teaches, now=request.created
             )
-            now, tried = gateway.now(), False
+            if not (tried and store.scopes([choice.turn])):  # a commit may have outlived its connection
+                tried = True
+                store_turn(store, bound, self._turn(choice, finish, bound), own=request.turns, now=now)
+            if self.over:  # it waited
+                store.delivered([choice.turn])
+            return bound
 
-            def write(store: Store) -> bool:
-                nonlocal tried
-                if not (tried and store.scopes([turn.id])):  # a commit may have outlived its connection
-                    tried = True
-                    store_turn(store, bound, turn, own=request.turns, now=now)
-                return True
+        async def record() -> None:
+            bound = await gateway.read(write, within_s=STORE_WITHIN_S)
+            if self._bound is None and bound.answered:
+                gateway.wake_judge()
+            self._bound = bound
 
-            if await gateway.try_store(write):
-                gateway.faults.pop("store", None)
-                return
-        gateway.metrics.unrecorded.inc()
+        can_try = self._bound is not None and not gateway.backlog
+        if can_try and await gateway.try_store(write, within_s=self._store_s) is not None:
+            gateway.faults.pop("store", None)
+            return
+        tokens = len(request.prompt.ids) + choice.reply.completion
+        size = TURN_BYTES + CHARACTER_BYTES * request.prompt.conversation.characters + TOKEN_BYTES * tokens
+        gateway.backlog.add(record, size)
+
+    def _turn(self, choice: Choice, finish: Finish, bound: Bound) -> Turn:
+        request = self._request
+        return Turn(
+            id=choice.turn,
+            scope=request.incoming.scope,
+            session=bound.binding.session,
+            parent=bound.binding.parent,
+            kind=bound.kind,
+            created=request.created,
+            model=self._gateway.engine.facts.model,
+            conversation=request.prompt.conversation,
+            prompt_ids=request.prompt.ids,
+            sampling=choice.sampling,
+            sampled=choice.reply.sampled(),
+            message=choice.reply.message(partial(call_id, choice.turn)),
+            finish=finish,
+            teaches=request.teaches,
+            adapter=request.adapter,
+        )
 
     def _reported(self, error: EngineError) -> RequestError:
         """The client's error: its own if the engine refused the request, else the engine's fault."""

@@ -171,6 +171,8 @@ def stages_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> list
     """The stages' reports and the gateway's own faults, by name."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
+    if gateway.backlog:
+        faults["store"] = f"{faults.get('store', 'Turns wait to be recorded')} ({gateway.backlog})"
     faults |= {f"{name} server": words for name, words in gateway.servers().items()}
     if (words := gateway.engine.fault or gateway.engine.reduced) is not None:
         faults["engine"] = words

@@ -33,6 +33,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError, VersionsRefused, VersionsUnavailable
 from afterwit.gateway.app import PAGE
 from afterwit.gateway.auth import is_loopback
+from afterwit.gateway.context import STORE_WITHIN_S
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
@@ -334,6 +335,7 @@ class Runtime:
             servers=self._servers,
         )
         listener = Listener(app, sock)
+        self._stack.push_async_callback(app.gateway.backlog.close, STORE_WITHIN_S)
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
         self.url = listener.url
