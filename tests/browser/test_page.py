@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.turn import Message
+from afterwit.lifecycle import State
+from afterwit.store import Filter
+from afterwit.turn import Kind, Message
+from afterwit.verdict import Feedback
 from tests.browser.world import World
 from tests.store.examples import add
 
@@ -19,6 +22,8 @@ VIEWS = (
     "/versions/3",
 )
 VIEWS += ("/review", "/sources", "/judge", "/curves", "/log", "/nothing")
+TAUGHT = Filter(state=State.JUDGED, kind=Kind.MAIN)
+"""The turns that a person may still teach."""
 RUN_AXE = """
     () => axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
         violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 120)).join(" | ")}`))
@@ -99,6 +104,32 @@ async def test_it_is_steered_by_keyboard_alone(browser, world: World):
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await page.get_by_role("status").filter(has_text="learning was taken back").wait_for()
+
+
+async def test_a_turn_is_taught_by_a_thumb_a_hint_and_a_better_answer(browser, world: World, axe: str):
+    (newest,) = await world.serving.store.call(lambda store: store.turn_lines(TAUGHT, limit=1))
+    page = await browser.new_page(bypass_csp=True)
+    await page.goto(world.entrance)
+    await page.goto(f"{world.url}/ui/sessions/{newest.session}")
+    answer = page.locator(f"#turn-{newest.turn}")
+    await answer.get_by_role("button", name="Bad answer").press("Enter")
+    await page.get_by_role("status").filter(has_text="Recorded").wait_for()
+    await answer.get_by_text("Say what it should have done").click()
+    await answer.get_by_label("What it should have done").fill("Look before you answer.")
+    await page.evaluate(axe)
+    assert await page.evaluate(RUN_AXE) == []
+    await answer.get_by_role("button", name="Teach this", exact=True).click()
+    await page.get_by_role("status").filter(has_text="Recorded").wait_for()
+    await answer.get_by_text("Edit this answer into a better one").click()
+    better = answer.get_by_label("A better answer")
+    assert await better.input_value() == (newest.message.content or "")
+    await better.fill("I looked: all is well.")
+    await answer.get_by_role("button", name="Teach this answer").click()
+    await page.get_by_role("status").filter(has_text="Recorded").wait_for()
+    record = await world.serving.store.call(lambda store: store.turn(newest.turn))
+    assert record.next_state.feedback == Feedback(
+        reward=-1, hint="Look before you answer.", correction="I looked: all is well."
+    )
 
 
 async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
