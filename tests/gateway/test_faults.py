@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from afterwit.errors import ContextExceeded, EngineUnavailable, RequestRefused
+from afterwit.gateway.app import MOST_LINES, FewLines
 from afterwit.gateway.settings import GatewaySettings
 from tests.gateway.serving import USER, Serving, serving
 
@@ -255,6 +256,24 @@ async def test_the_log_names_a_path_that_is_not_there_cut_and_without_control_ch
     assert named.startswith("POST /v1/assistants 404 ")
     assert escaped.startswith(r"GET /a\nb\x1b[31m\u6771 404 ")
     assert len(cut) < 200
+
+
+async def test_the_log_of_a_flood_of_bad_requests_is_bounded(gateway: Serving, caplog):
+    caplog.set_level("INFO", logger="afterwit.gateway")
+    for number in range(40):
+        await gateway.http.post("/chat/completions", content=b"{")
+        await gateway.http.post(root(gateway) + f"/v1/{number}", json={})
+    lines = [record.getMessage() for record in caplog.records]
+    assert [sum(f" {status} " in line for line in lines) for status in (400, 404)] == [MOST_LINES] * 2
+
+
+async def test_a_period_of_log_lines_ends_with_the_number_of_those_that_were_left_out(caplog):
+    lines = FewLines(0.01)
+    assert [lines.room("x") for _ in range(MOST_LINES + 7)] == [True] * MOST_LINES + [False] * 7
+    assert lines.room("y")
+    await asyncio.sleep(0.1)
+    assert [record.getMessage() for record in caplog.records] == ["x: 7 more in 0.01 seconds"]
+    assert lines.room("x")
 
 
 async def test_a_request_too_many_is_refused_before_its_body_is_read(tmp_path, renderer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,9 @@ PAGE = "/ui"
 LONGEST_SHOWN = 120
 """Characters of a client's path in the log and in errors."""
 
+MOST_LINES, PERIOD_S = 20, 10.0
+"""Log lines of one route and status that refuses, within so many seconds; then the number of the others."""
+
 
 class GatewayApp:
     """The gateway as an ASGI application. Without `roll_back` the page has no buttons.
@@ -71,6 +75,7 @@ class GatewayApp:
             *UserPage(gateway, roll_back).routes(),
         ]
         self._router = Router(routes, redirect_slashes=False)
+        self._lines = FewLines(PERIOD_S)
 
     @property
     def in_flight(self) -> InFlight:
@@ -106,7 +111,8 @@ class GatewayApp:
         self.gateway.metrics.request(route or "other", status)
         where, method = route or printable(scope["path"]), printable(scope["method"])
         millis = (perf_counter() - started) * 1000
-        log.info("%s %s %d %.1f ms %s", method, where, status, millis, request_id)
+        if status < 400 or self._lines.room(f"{route or 'other paths'} {status}"):
+            log.info("%s %s %d %.1f ms %s", method, where, status, millis, request_id)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
         """Serve the request. Returns the error to answer with, None if it was answered."""
@@ -128,8 +134,8 @@ class GatewayApp:
             return None
         except Exception as error:  # the boundary: our own fault, and the server goes on
             frames = "".join(traceback.format_tb(error.__traceback__))
-            # the exception's message may quote a conversation
-            log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
+            if self._lines.room(type(error).__name__):  # its message may quote a conversation
+                log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
             return INTERNAL
         return None
 
@@ -147,6 +153,26 @@ class GatewayApp:
         if scope[CALLER] is None and not (path in OPEN_PATHS or path == PAGE or path.startswith(PAGE + "/")):
             message = "Send an API key: Authorization: Bearer aw-..., or x-api-key: aw-..."
             raise RequestError(401, "invalid_api_key", message)
+
+
+class FewLines:
+    """Bounds the log lines of a kind in a period; its end logs the number of those that were left out."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._counts: dict[str, int] = {}
+
+    def room(self, kind: str) -> bool:
+        """Whether one more line of the kind may be logged in this period, which its first line began."""
+
+        def end() -> None:
+            if (more := self._counts.pop(kind) - MOST_LINES) > 0:
+                log.warning("%s: %d more in %g seconds", kind, more, self._period_s)
+
+        if kind not in self._counts:
+            asyncio.get_running_loop().call_later(self._period_s, end)
+        self._counts[kind] = count = self._counts.get(kind, 0) + 1
+        return count <= MOST_LINES
 
 
 def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
