@@ -21,11 +21,9 @@ _CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>"
 _BARE = re.compile(r"\Aanalysis(?![\s:.,;])(?:.*assistantfinal|.*)", re.DOTALL)
 """Harmony whose marks a server left out: `analysisThe person thanks.assistantfinal\boxed{1}`."""
 
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
-    re.DOTALL,
-)
-"""An escape in JSON text: a whole surrogate pair, half of one, or any other."""
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
+"""In JSON text without escaped backslashes: half of a surrogate pair."""
 
 _BREAKS = [(sign.encode(), b"\\u%04x" % ord(sign)) for sign in "\x85\u2028\u2029"]
 
@@ -140,8 +138,10 @@ def without_halves(json_text: str) -> str:
     `"\ud83d"` alone is valid JSON, but not a character: no tokenizer, hash or UTF-8 accepts it. Clients write
     it when they cut a text inside an emoji, and models can write it too.
     """
-    half = len(r"\ud800")
-    return _ESCAPE.sub(lambda escape: r"\ufffd" if len(escape[0]) == half else escape[0], json_text)
+    if "\0" in json_text:  # no JSON
+        return json_text
+    marked = json_text.replace(r"\\", "\0")  # each other backslash begins an escape
+    return _HALF.sub(r"\\ufffd", marked).replace("\0", r"\\")
 
 
 K = TypeVar("K", bound=Hashable)

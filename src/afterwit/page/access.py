@@ -23,7 +23,6 @@ TOKEN = "token"
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
 FORM_BYTES, FORM_FIELDS = 128 * 2**10, 32
 FORM_TYPE = "application/x-www-form-urlencoded"
-COOKIE = "afterwit-page"
 VISIT_S = 12 * 3600
 """Seconds that a visit lasts."""
 MOST_VISITS = 256
@@ -58,7 +57,7 @@ class Access:
 
     def form_token(self, request: Request) -> str:
         """The token of this visit's forms, which a page of another site cannot read."""
-        visit = request.cookies.get(COOKIE) or LOCAL_VISIT
+        visit = request.cookies.get(_cookie_name(request)) or LOCAL_VISIT
         return hmac.new(self._secret, visit.encode(), hashlib.sha256).hexdigest()
 
     async def form(self, request: Request) -> Mapping[str, str]:
@@ -93,7 +92,7 @@ class Access:
         cookie = secrets.token_urlsafe(32)
         self._visits[_hash(cookie)] = (key_hash, self._gateway.now() + VISIT_S)
         response = see("/ui")
-        response.set_cookie(COOKIE, cookie, max_age=VISIT_S, **_cookie_of(request))
+        response.set_cookie(_cookie_name(request), cookie, max_age=VISIT_S, **_cookie_of(request))
         return response
 
     async def sign_out(self, request: Request) -> Response:
@@ -104,12 +103,17 @@ class Access:
             return self.sign_in_page(request, problem=error.message, status=error.status)
         self._visits.pop(_visit(request), None)
         response = see("/ui")
-        response.delete_cookie(COOKIE, **_cookie_of(request))
+        response.delete_cookie(_cookie_name(request), **_cookie_of(request))
         return response
 
 
 def _visit(request: Request) -> str:
-    return _hash(request.cookies.get(COOKIE) or "")
+    return _hash(request.cookies.get(_cookie_name(request)) or "")
+
+
+def _cookie_name(request: Request) -> str:
+    """By port: browsers send a host's cookies to all its ports, where another gateway would replace it."""
+    return f"afterwit-page-{request.scope['server'][1]}"
 
 
 def _hash(cookie: str) -> str:
