@@ -29,7 +29,7 @@ from afterwit.turn import Conversation, Finish, Message, Sampling, turn_of_call
 
 TURN = "0" * 26
 HEAD = ResponseHead(turn=TURN, created=12, model="tiny", prompt_tokens=3)
-USAGE = Usage(prompt=3, completion=4)
+USAGE = Usage(prompt=3, completion=4, cached=2)
 READ = ParsedCall(index=0, name="read", arguments='{"path": "notes/' + "x" * 100 + '"}')
 WROTE = ParsedCall(index=1, name="write", arguments="{}")
 
@@ -157,9 +157,9 @@ def test_a_body_has_a_block_for_each_thing_that_was_said():
     assert called["id"].startswith("toolu")
     assert turn_of_call(called["id"]) == TURN
     assert body["usage"] == {
-        "input_tokens": 3,
+        "input_tokens": 1,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": 2,
         "output_tokens": 4,
     }
 

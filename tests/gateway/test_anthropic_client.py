@@ -59,7 +59,9 @@ async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World, 
     assert (two.turn.parent, three.turn.parent) == (one.turn.id, two.turn.id)
     assert (one.state, two.state, three.state) == (State.ANSWERED, State.ANSWERED, State.OPEN)
     assert [said.content for record in (one, two) for said in next_state(record)] == ["milk", "Eggs?"]
-    assert third.usage.input_tokens == len(three.turn.prompt_ids)
+    cached = third.usage.cache_read_input_tokens
+    assert cached
+    assert third.usage.input_tokens + cached == len(three.turn.prompt_ids)
     assert third.usage.output_tokens == len(three.turn.sampled.ids)
 
 

@@ -463,11 +463,11 @@ def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, us
 
 
 def _usage(usage: Usage) -> JsonObject:
-    """The counts. No tokens are reported as cached: the sum of all inputs is the prompt."""
+    """The counts: the sum of all inputs is the prompt."""
     return {
-        "input_tokens": usage.prompt,
+        "input_tokens": usage.prompt - usage.cached,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.completion,
     }
 
