@@ -50,7 +50,7 @@ class Parrot(nn.Module):
         self.forwards: list[tuple[int, int]] = []
         """Rows and new positions of each forward."""
 
-    def forward(self, *, input_ids: Tensor, logits_to_keep: int, **_: Any) -> SimpleNamespace:
+    def forward(self, *, input_ids: Tensor, logits_to_keep: int | Tensor, **_: Any) -> SimpleNamespace:
         assert self.wait(), "the test never opened the gate"
         if (input_ids == POISON).any():
             raise RuntimeError("out of memory")
@@ -58,7 +58,8 @@ class Parrot(nn.Module):
         logits_BQV = torch.zeros(*input_ids.shape, VOCABULARY)
         logits_BQV[..., self.word] = 50.0
         logits_BQV[input_ids == NAN] = torch.nan
-        return SimpleNamespace(logits=logits_BQV[:, -logits_to_keep:])
+        at = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        return SimpleNamespace(logits=logits_BQV[:, at])
 
 
 def parrot_engine(

@@ -40,7 +40,7 @@ def drop(
     """Never practise a lesson again. What was corrected in its words still teaches once.
 
     afterwit lessons drop 3
-    afterwit lessons drop 3 --undo    # the weights become as if it had not been practised
+    afterwit lessons drop 3 --undo    # the weights forget it too
     """
     from afterwit.practice import table
 

@@ -110,6 +110,7 @@ def test_a_home_is_shown_as_it_is_called() -> None:
         url="http://[::1]:1/v1",
         page="http://[::1]:1/ui",
         engine=SimpleNamespace(facts=SimpleNamespace(model=HOSTILE), version=3),
+        practises=False,
     )
     console = Terminal()
     console.file = StringIO()
