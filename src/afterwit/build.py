@@ -416,6 +416,7 @@ def gateway_app(
         settings=settings.gateway,
         adapters=settings.learner.adapter_policy,
         redaction=settings.redaction,
+        practises=settings.practice.enabled and settings.learner.enabled,
         token=token,
         wake_judge=wake_judge,
         servers=servers,

@@ -6,8 +6,10 @@ import pytest
 
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
-from afterwit.verdict import Feedback
+from afterwit.turn import turn_id
+from afterwit.verdict import Feedback, Source, Verdict
 from tests.gateway.serving import USER, Serving
+from tests.store.examples import a_version, add_judged
 
 
 async def give(gateway: Serving, key: str | None = None, **body):
@@ -63,6 +65,28 @@ async def test_feedback_on_a_turn_that_cannot_train_is_recorded_and_the_response
     (record,) = await gateway.records()
     assert record.reason is Reason.PENALTIES
     assert gateway.woken == []
+
+
+@pytest.mark.parametrize("practises", [True, False])
+async def test_a_hint_for_a_turn_that_has_trained_is_a_lesson_if_lessons_are_practised(
+    gateway: Serving, practises: bool
+):
+    early = turn_id(1.0, bytes(10))
+
+    def trained(store: Store) -> None:
+        add_judged(store, early, Verdict(reward=1, source=Source.VOTES))
+        store.commit_version(a_version(1, [early]), now=2.0)
+
+    await gateway.store.call(trained)
+    gateway.app.gateway.practises = practises
+    answer = (await give(gateway, turn=early, hint="Keep the answer short.")).json()
+    assert (answer.get("state"), answer.get("trains")) == ("TRAINED", practises), answer
+    assert ("practised as a lesson" in answer["message"]) == practises
+    lessons = await gateway.store.call(lambda store: store.lessons())
+    assert [lesson.words for lesson in lessons] == ["Keep the answer short."] * practises
+    # what says nothing of how to answer makes no lesson
+    late = (await give(gateway, turn=early, thumb="down")).json()
+    assert late["trains"] is False
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ class Gateway:
     dialects: tuple[Dialect, ...] = DIALECTS
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     redaction: Redaction = field(default_factory=Redaction)
+    practises: bool = False
+    """Whether a lesson on a turn that has trained is practised."""
     """The secrets that no one may teach."""
     wake_judge: Callable[[], None] = lambda: None
     """Called when a turn got its next state."""

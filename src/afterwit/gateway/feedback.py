@@ -16,8 +16,8 @@ from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.lifecycle import State
 from afterwit.store import Store
-from afterwit.teaching.given import fault_for_turn, fault_in_words
-from afterwit.turn import RecordedTurn, choice_turn, turn_of_response
+from afterwit.teaching.given import fault_for_turn, fault_in_words, taught
+from afterwit.turn import RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ async def record_feedback(
     gateway: Gateway, caller: Caller, turn: str, feedback: Feedback
 ) -> tuple[State, bool]:
     """Record feedback on a turn of the caller's key, or of any for an admin; returns the turn's state, and
-    whether it is judged with it. Needs the scope `reward` for a reward, a hint or a correction.
+    whether it learns from it: it is judged with it, or practised if it has trained already. Needs the scope
+    `reward` for a reward, a hint or a correction.
 
     Raises 400 for words that cannot teach, 404 for an unknown turn, also for another key's, 503 while the
     store cannot take it, 500 if it refuses.
@@ -75,8 +76,13 @@ async def record_feedback(
         return store.turn(turn).turn if feedback.teaches else None
 
     def record(store: Store) -> tuple[State, bool]:
-        own(store)
-        return store.feedback(turn, feedback, now=gateway.now())
+        found, now = own(store), gateway.now()
+        with store.transaction():
+            state, trains = store.feedback(turn, feedback, now=now)
+            if state is State.TRAINED and gateway.practises and isinstance(found, Turn):
+                store.teach(found, taught(feedback)[0], now=now)
+                trains = True
+        return state, trains
 
     if feedback.teaches:
         _refuse(fault_in_words(feedback, gateway.redaction))
@@ -183,6 +189,8 @@ def feedback_body(turn: str, feedback: Feedback, state: State, *, trains: bool) 
 
 def effect(state: State, *, trains: bool) -> str:
     """The effect of feedback in a sentence."""
+    if trains and state is State.TRAINED:
+        return "Recorded; the turn has trained already, so this is practised as a lesson."
     if trains:
         return "Recorded; the turn will be judged with it."
     why = "has trained already" if state is State.TRAINED else "does not train"

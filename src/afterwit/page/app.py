@@ -18,6 +18,7 @@ from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFoun
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.feedback import feedback_in, record_feedback
+from afterwit.lifecycle import State
 from afterwit.page import html, lists, overview
 from afterwit.page.access import Access, see
 from afterwit.page.lists import NotFound, View, number
@@ -182,7 +183,10 @@ class UserPage:
         assert caller is not None  # `_done` admits no other
         state, trains = await record_feedback(self._gateway, caller, turn, feedback)
         place = f"/ui/sessions/{quote(session)}" if session else f"/ui/turns/{quote(turn)}"
-        return f"{place}?given={'judged' if trains else state.value.lower()}#turn-{quote(turn)}"
+        named = state.value.lower()
+        if trains:
+            named = "practised" if state is State.TRAINED else "judged"
+        return f"{place}?given={named}#turn-{quote(turn)}"
 
     async def _exclude(self, request: Request, fields: Fields) -> str:
         session, now = request.path_params["session"], self._gateway.now()

@@ -112,8 +112,8 @@ def _said(record: Record) -> list[dict[str, Any]]:
 def given(request: Request) -> str | None:
     """The effect of the feedback that this address reports; None: it reports none."""
     named = request.query_params.get("given", "")
-    known = {state.value.lower(): state for state in State}
-    return effect(known[named], trains=named == "judged") if named in known else None
+    known = {state.value.lower(): state for state in State} | {"practised": State.TRAINED}
+    return effect(known[named], trains=named in ("judged", "practised")) if named in known else None
 
 
 def sources(request: Request, gateway: Gateway, store: Store) -> Facts:

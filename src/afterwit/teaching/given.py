@@ -62,13 +62,18 @@ def fault_for_turn(feedback: Feedback, turn: RecordedTurn) -> tuple[str, str] | 
     return None
 
 
+def taught(feedback: Feedback) -> list[str]:
+    """The hints that a person gave: their own, and their better answer as a demonstration."""
+    shown = None if feedback.correction is None else demonstration(feedback.correction)
+    return [hint for hint in (feedback.hint, shown) if hint is not None]
+
+
 def with_given(verdict: Verdict, next_state: NextState, rules: VoteRules) -> Verdict:
     """The verdict with what a person taught as its hints, if they did, and a vote for each."""
     feedback = next_state.feedback
     if feedback is None or not feedback.teaches:
         return verdict
-    shown = None if feedback.correction is None else demonstration(feedback.correction)
-    given = [hint for hint in (feedback.hint, shown) if hint is not None]
+    given = taught(feedback)
     longest, most = rules.reads.keeps_longest, rules.max_candidates
     votes = [Vote(question=Question.OWN_WORDS, words="", value=0, hint=hint) for hint in given]
     hints = select_candidates(given, max_candidates=most, longest=longest)
