@@ -182,7 +182,8 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     console.print(where, soft_wrap=True)
     console.print(Text.assemble("the page is at ", (str(runtime.page), "bold")), soft_wrap=True)
     if runtime.practises:
-        console.print("corrections are practised while nothing else waits: `afterwit lessons` lists them")
+        words = "corrections are practised while nothing else waits: `afterwit lessons` lists them"
+        console.print(words, soft_wrap=True)
 
 
 class Runtime:
