@@ -37,9 +37,10 @@ from afterwit.learning.distributed.ranks import ALONE
 from afterwit.learning.models import load_model, use_threads
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.score import Row, response_logits
+from afterwit.trial.people import is_bad
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from afterwit.verdict import JudgedTurn, Source, Verdict
-from experiments.published import TEMPERATURE, WORDS, Person, circles
+from experiments.published import TEMPERATURE, WORDS, Person
 from experiments.study.page import filled
 
 MARK = "long run"
@@ -228,7 +229,7 @@ class Run:
         for (name, conversation), answer in zip(again, second, strict=True):
             if self.person.content(answer.text):
                 self._wait(conversation, answer, name)
-        return len(again), sum(circles(answer.text) for answer in (*answers, *second))
+        return len(again), sum(is_bad(answer.text) for answer in (*answers, *second))
 
     def _answers(self, conversations: Sequence[Conversation]) -> list[Answer]:
         prompts = [self.learner.renderer.prompt_ids(each) for each in conversations]
@@ -272,7 +273,7 @@ class Run:
             conversations=conversations,
             share=round(fmean(map(self.person.content, answers)), 3),
             complaints=complaints,
-            bad=bad + sum(map(circles, answers)),
+            bad=bad + sum(map(is_bad, answers)),
             kl=round(kl_from_base(self.learner.policy.model, self.plain), 4),
             version=self.learner.policy.number,
             way=round(fmean([each.get("way_to_teacher", 0.0) for each in updates] or [0.0]), 3),

@@ -17,8 +17,7 @@ import json
 import re
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,19 +48,12 @@ AT_ONCE = 16
 TEMPERATURE = 0.7
 ROOM = 100
 """Tokens of an answer at most."""
-SHORT = 25
-"""Words that the person with the preference `short` reads at most."""
 HELD_OUT = 32
 """Questions of a measurement, which the person never asks."""
 PATIENCE_S = 1800.0
 """Longest wait for the learner to come to rest."""
-GREETING = re.compile(r"\W*(hi|hello|hey|greetings|good (morning|day|evening))\b", re.IGNORECASE)
-
-PREFERENCES: Mapping[str, Callable[[str], bool]] = {
-    "short": lambda answer: 0 < len(answer.split()) <= SHORT,
-    "greeting": lambda answer: GREETING.match(answer) is not None,
-}
-"""Whether an answer has the form that the person likes."""
+PREFERENCES = ("short", "greeting")
+"""Those of the trial's people that were studied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +75,7 @@ class Person:
 
     def content(self, answer: str) -> bool:
         """Whether they like it."""
-        return PREFERENCES[self.preference](answer)
+        return people.CHECKS[self.preference](people.Said(answer))
 
     def reaction(self, answer: str, turn: str) -> str:
         """Thanks, or a complaint; `turn` chooses the wording."""
@@ -188,13 +180,6 @@ class Asker:
         return made.choices[0].message.content or ""
 
 
-def circles(answer: str) -> bool:
-    """Whether an answer is empty, or says some four words more than four times."""
-    words = answer.lower().split()
-    runs = Counter(zip(words, words[1:], words[2:], words[3:], strict=False))
-    return not words or max(runs.values(), default=0) > 4
-
-
 @torch.no_grad()
 def kl_to_base(folder: Path, version: Path, pairs: Sequence[tuple[str, str]]) -> float:
     """Mean KL(version || base) a token over the answers of (request, answer) pairs, exact over the
@@ -250,7 +235,7 @@ class Run:
             complaints=complaints,
             version=version,
             kl=round(kl_to_base(self.model, folder, untouched), 4) if version else 0.0,
-            bad=sum(map(circles, [*held_out, *(answer for _, answer in untouched)])),
+            bad=sum(map(people.is_bad, [*held_out, *(answer for _, answer in untouched)])),
             words=round(fmean(len(answer.split()) for _, answer in untouched), 1),
         )
 

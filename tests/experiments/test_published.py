@@ -11,9 +11,10 @@ import pytest
 from afterwit.judging.polarity import REPLIES
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import JudgeView
+from afterwit.trial.people import is_bad
 from afterwit.turn import Message
 from afterwit.verdict import Question
-from experiments.published import HELD_OUT, PREFERENCES, WORDS, CompetentJudge, Person, circles, table
+from experiments.published import HELD_OUT, PREFERENCES, WORDS, CompetentJudge, Person, table
 from tests.fakes.judge import parse_evaluation, parse_hint
 
 LIKED = {"short": "Five minutes in boiling water.", "greeting": "Hello! Five minutes in boiling water."}
@@ -76,7 +77,7 @@ def test_no_wording_of_a_hint_quotes_a_complaint(preference: str) -> None:
     [("", True), ("  ", True), ("one two three four " * 6, True), ("one two three four " * 3, False)],
 )
 def test_an_empty_answer_and_one_that_goes_round_are_bad(answer: str, found: bool) -> None:
-    assert circles(answer) == found
+    assert is_bad(answer) == found
 
 
 def test_the_table_has_a_row_for_each_run() -> None:
