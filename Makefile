@@ -73,7 +73,7 @@ demo-atropos: $(VENV)/.installed-atropos
 
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
-	@$(PYTEST) -m "not slow and not gpu and not browser and not cluster"
+	@$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster"
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
