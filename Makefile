@@ -160,7 +160,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow and not gpu and not browser and not cluster" --cov --cov-report=term
+	$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 ## Writes constraints.txt: the newest versions of all that the extras bring, for every platform. torch has its own rule above.
