@@ -10,11 +10,10 @@ from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients, LowRank
 from afterwit.fused_head.loss import FusedLoss, Reference, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.objective.logprobs import TokenTargets, with_tail
+from afterwit.objective.logprobs import Kept, TokenTargets, with_tail
 from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.sample_loss import Target, prepare, sample_loss
 from afterwit.objective.settings import TERMS, ObjectiveSettings
-from afterwit.objective.terms import Bins, Kept
 
 WIDTH = 5
 
@@ -86,7 +85,7 @@ class Pass:
         for sample, states_TD, target in zip(
             self.samples, self.states, self.targets or self.plain_targets(), strict=True
         ):
-            if isinstance(bins := target.tokens.kept, Bins):
+            if (bins := target.tokens.kept) is not None and bins.old_TS is None:
                 logprobs_TV = torch.log_softmax(plain_logits(self.head, states_TD) / sample.tau, dim=-1)
                 tail_T = with_tail(logprobs_TV.gather(-1, bins.ids_TK))[:, -1]
                 ratios.append((tail_T - bins.teacher_TS[:, -1]).exp().max().item())
@@ -236,7 +235,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | LowRank | Sample | Target | TokenTargets | Kept | Bins):
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | TokenTargets | Kept):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

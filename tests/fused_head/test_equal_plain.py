@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
 from afterwit.objective.evaluation import settings_named
-from afterwit.objective.logprobs import KeptIds
+from afterwit.objective.logprobs import Kept
 from afterwit.objective.sample_loss import Target
 from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
-from afterwit.objective.terms import Bins, Kept
+from afterwit.objective.terms import kept_advantages
 from tests.objective import reference
 from tests.objective.batches import SUBSETS, batches
 from tests.objective.batches import settings as objective_settings
@@ -65,18 +65,19 @@ def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int)
     assert made.fused(chunk).apart(made.plainly()) < tolerance(made)
 
 
-def taught(target: Target) -> torch.Tensor:
+def taught(target: Target, settings: ObjectiveSettings) -> torch.Tensor:
     """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
     targets = target.tokens
     if targets.kept is None:
         return targets.gap_N
-    return targets.kept.teacher_TS if isinstance(targets.kept, Bins) else targets.kept.advantage_TS
+    kept = targets.kept
+    return kept.teacher_TS if kept.old_TS is None else kept_advantages(kept, settings)
 
 
-def largest(targets: Sequence[Target]) -> float:
+def largest(targets: Sequence[Target], settings: ObjectiveSettings) -> float:
     """The largest log-prob or gap of log-probs, nats."""
     found = [target.tokens.old_N for target in targets]
-    found += [taught(target) for target in targets if target.hint_T is not None]
+    found += [taught(target, settings) for target in targets if target.hint_T is not None]
     return max((values.abs().max().item() for values in found if values.numel()), default=0.0)
 
 
@@ -91,7 +92,7 @@ def test_single_precision_agrees_to_5e_6(made: Pass, chunk: int) -> None:
     made.targets = None
     made.targets = made.plain_targets()
     exact = cast(made, torch.float64)
-    bound = 5e-6 * max(1.0, largest(made.targets) / 16) + 1e-6 * made.tail_ratio()
+    bound = 5e-6 * max(1.0, largest(made.targets, made.settings) / 16) + 1e-6 * made.tail_ratio()
     allowed = max(bound, 2 * made.plainly().apart(exact.plainly()))
     assert made.fused(chunk).apart(exact.plainly()) < allowed
 
@@ -108,21 +109,22 @@ def test_targets_are_the_plain_ones(made: Pass) -> None:
         assert torch.equal(fused.hint_T, plain.hint_T)
         assert torch.equal(fused.overlap_T, plain.overlap_T)
         assert apart(fused.tokens.gap_N, plain.tokens.gap_N) < 1e-12
-        assert_same_kept(fused.tokens.kept, plain.tokens.kept)
+        assert_same_kept(fused.tokens.kept, plain.tokens.kept, made.settings)
 
 
-def assert_same_kept(one: KeptIds | None, other: KeptIds | None) -> None:
+def assert_same_kept(one: Kept | None, other: Kept | None, settings: ObjectiveSettings) -> None:
     """Bit for bit the same ids, and what is said of them but for rounding."""
     assert type(one) is type(other)
     if one is None or other is None:
         return
     assert torch.equal(one.ids_TK, other.ids_TK)
-    if isinstance(one, Bins) and isinstance(other, Bins):
+    assert torch.equal(one.valid_TK, other.valid_TK)
+    if one.old_TS is None or other.old_TS is None:
+        assert one.old_TS is other.old_TS
         # the log of a difference, which rounding moves by its error over it
         assert ((one.teacher_TS - other.teacher_TS).abs() * other.teacher_TS.exp()).max() < 1e-14
-    if isinstance(one, Kept) and isinstance(other, Kept):
-        assert torch.equal(one.valid_TK, other.valid_TK)
-        assert apart(one.advantage_TS, other.advantage_TS) < 1e-11
+        return
+    assert apart(kept_advantages(one, settings), kept_advantages(other, settings)) < 1e-11
 
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -53,7 +53,7 @@ def evaluate(samples, settings, running_mean=0.0):
         s["K"] = 50 if s["objective"] == "topk_distill" else 4
     batch = [Turn(sample, s) for sample in samples]
     for turn, advantage in zip(batch, _advantages(batch, s, running_mean), strict=True):
-        turn.advantage = advantage
+        turn.advantage, turn.rl = advantage, advantage is not None
     by_turn = [turn.terms() for turn in batch]
     signs = {
         "rl": s["w_RL"],
@@ -107,7 +107,7 @@ def _z_score(turn, company):
         return turn.reward
     middle = math.fsum(company) / len(company)
     spread = math.sqrt(math.fsum((r - middle) ** 2 for r in company) / (len(company) - 1))
-    return (turn.reward - middle) / spread if spread > 0 else 0.0
+    return (turn.reward - middle) / spread if spread > 0 else None
 
 
 class Turn:

@@ -6,7 +6,6 @@ Axes here: T tokens of a response, V vocabulary, K kept ids, S the same and perh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -93,12 +92,17 @@ def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
     return torch.cat([logprobs_TK, tail_T1], dim=-1)
 
 
-class KeptIds(Protocol):
-    """Scores of the chosen teacher that a term keeps, without gradient: a data class of tensors [N, ...]."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The chosen teacher at the ids that a term reads, without gradient; S is K, or K + 1 with the tail."""
 
-    @property
-    def ids_TK(self) -> Tensor:
-        """The ids that learn."""
+    ids_TK: Tensor
+    valid_TK: Tensor
+    """False for an id that does not count: padding, outside the subset, or impossible under pi_old."""
+    teacher_TS: Tensor
+    """log pi_T."""
+    old_TS: Tensor | None = None
+    """log pi_old, for a term that reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ class TokenTargets:
     """The RL advantage, 0 without one."""
     gap_N: Tensor
     """log pi_T - log pi_old of the sampled ids, 0 without a hint."""
-    kept: KeptIds | None
+    kept: Kept | None
     """`None`: no token is distilled at kept ids."""
 
     @property

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from afterwit import plugins
-from afterwit.objective.logprobs import KeptIds, TokenTargets, expected, with_tail
+from afterwit.objective.logprobs import Kept, TokenTargets, expected, with_tail
 from afterwit.objective.settings import SUBSETS, ObjectiveSettings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Term:
     """(targets, settings) -> ids [N, J] and the advantage [N, J] that pushes each up or down."""
     loss: Callable[[Tensor, TokenTargets, ObjectiveSettings], Tensor]
     """(log pi [N, 1 + K] at the sampled id and the kept ids, targets, settings) -> loss [N]."""
-    keep: Callable[[Candidates, Tensor, ObjectiveSettings], KeptIds] | None = None
+    keep: Callable[[Candidates, Tensor, ObjectiveSettings], Kept] | None = None
     """(candidates, chosen hint [T], settings) -> what is kept of that hint's teacher; `None`: nothing."""
 
 
@@ -80,36 +80,28 @@ COMBINE = _surrogate(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """The ids that learn and their advantages, without gradient; S is K, or K + 1 with the tail."""
-
-    ids_TK: Tensor
-    valid_TK: Tensor
-    """False for an id that is not in the subset, or that pi_old gives no probability: its advantage is 0."""
-    old_TS: Tensor
-    """log pi_old."""
-    advantage_TS: Tensor
-    """clip(log pi_T - log pi_old, -C, C) * w."""
-
-
 def kept_ids(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept:
-    """The targets of the chosen hint: the subset S, its weights w and its advantages."""
+    """The chosen hint's teacher on the subset S."""
     ids_TK, old_TK, teacher_TK, member_TK = SUBSETS[settings.subset](found, hint_T)
     valid_TK = old_TK > -torch.inf
     if member_TK is not None:
         valid_TK = valid_TK & member_TK
     old_TS, teacher_TS = (known_TK.masked_fill(~valid_TK, 0.0) for known_TK in (old_TK, teacher_TK))
-    present_TS = valid_TK
     if settings.tail_bucket:
         old_TS, teacher_TS = with_tail(old_TS, valid_TK), with_tail(teacher_TS, valid_TK)
-        present_TS = torch.nn.functional.pad(valid_TK, (0, 1), value=True)
-    difference_TS = teacher_TS - old_TS
+    return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, teacher_TS=teacher_TS)
+
+
+def kept_advantages(kept: Kept, settings: ObjectiveSettings) -> Tensor:
+    """clip(log pi_T - log pi_old, -C, C) * w [T, S], w = softmax(log pi_old) over S; 0 at an invalid id."""
+    old_TS = _old(kept)
+    difference_TS = kept.teacher_TS - old_TS
     if settings.logprob_diff_clip > 0:
         difference_TS = difference_TS.clamp(-settings.logprob_diff_clip, settings.logprob_diff_clip)
-    weights_TS = torch.softmax(old_TS.masked_fill(~present_TS, -torch.inf), dim=-1)
-    advantage_TS = difference_TS * weights_TS.masked_fill(~present_TS, 0.0)  # 0 where none is present
-    return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, advantage_TS=advantage_TS)
+    tail = old_TS.shape[-1] - kept.valid_TK.shape[-1]
+    absent_TS = ~torch.nn.functional.pad(kept.valid_TK, (0, tail), value=True)
+    weights_TS = torch.softmax(old_TS.masked_fill(absent_TS, -torch.inf), dim=-1)
+    return difference_TS * weights_TS.masked_fill(absent_TS, 0.0)  # 0 where none is present
 
 
 def _topk_opd(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
@@ -118,45 +110,40 @@ def _topk_opd(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings
     now_NS = now_NJ[:, 1:].masked_fill(~kept.valid_TK, 0.0)
     if settings.tail_bucket:
         now_NS = with_tail(now_NS, kept.valid_TK)
+    advantage_NS = kept_advantages(kept, settings)
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
-    return ppo(kept.advantage_TS, now_NS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
+    return ppo(advantage_NS, now_NS, _old(kept), eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
 
 
 def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
     """Of the kept ids. The tail has none."""
     kept = _kept(targets)
-    return kept.ids_TK, kept.advantage_TS[:, : kept.ids_TK.shape[-1]]
+    return kept.ids_TK, kept_advantages(kept, settings)[:, : kept.ids_TK.shape[-1]]
 
 
 def _kept(targets: TokenTargets) -> Kept:
-    if not isinstance(targets.kept, Kept):
-        raise ValueError("top-K OPD needs the ids that learn and their advantages")
+    if targets.kept is None:
+        raise ValueError("a top-K term needs the teacher's log-probs at kept ids")
     return targets.kept
+
+
+def _old(kept: Kept) -> Tensor:
+    if kept.old_TS is None:
+        raise ValueError("top-K OPD needs log pi_old at the kept ids")
+    return kept.old_TS
 
 
 TOPK_OPD = Term(loss=_topk_opd, advantages=_advantages, keep=kept_ids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bins:
-    """The bins and what the teacher puts into them, without gradient; S is K + 1."""
-
-    ids_TK: Tensor
-    """The ids that have a bin of their own: the teacher's likeliest."""
-    valid_TK: Tensor
-    """False where the teacher's ids are padded: such an id has no bin."""
-    teacher_TS: Tensor
-    """log pi_T of each bin, the tail last."""
-
-
-def bins(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Bins:
-    """The bins of the chosen hint's teacher."""
+def bins(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept:
+    """The chosen hint's teacher on its own likeliest ids, each a bin, and the tail."""
     ids_TK = found.pick(found.native_ids_HTK, hint_T)
     valid_TK = torch.ones_like(ids_TK, dtype=torch.bool)
     if found.native_valid_HTK is not None:
         valid_TK = found.pick(found.native_valid_HTK, hint_T)
     teacher_TS = with_tail(found.pick(found.native_teacher_HTK, hint_T), valid_TK)
-    return Bins(ids_TK=ids_TK, valid_TK=valid_TK, teacher_TS=teacher_TS)
+    return Kept(ids_TK=ids_TK, valid_TK=valid_TK, teacher_TS=teacher_TS)
 
 
 def _topk_distill(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
@@ -166,10 +153,9 @@ def _topk_distill(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSett
     divergence of distributions, at least 0, and 0 only if both agree. Over the K ids alone, cut off or
     renormalised, the minimum would be a policy that gives them no probability.
     """
-    if not isinstance(targets.kept, Bins):
-        raise ValueError("top-K distillation needs the teacher's bins")
-    now_NS = with_tail(now_NJ[:, 1:].masked_fill(~targets.kept.valid_TK, -torch.inf))
-    return expected(now_NS.exp(), now_NS - targets.kept.teacher_TS)
+    kept = _kept(targets)
+    now_NS = with_tail(now_NJ[:, 1:].masked_fill(~kept.valid_TK, -torch.inf))
+    return expected(now_NS.exp(), now_NS - kept.teacher_TS)
 
 
 TOPK_DISTILL = Term(
@@ -202,7 +188,7 @@ def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) ->
     return TERMS[settings.terms[name]].advantages(targets, settings)
 
 
-def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> KeptIds | None:
+def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept | None:
     """The ids kept of the chosen hint's teacher; `None`: the objective reads the sampled ids alone."""
     keeps = (TERMS[term].keep for term in settings.terms.values())
     first = next((each for each in keeps if each is not None), None)
