@@ -92,7 +92,7 @@ def _to_logits(row, tau, by_logprob, by_logit):
 
 
 def _advantages(turns, s, mean):
-    """The reward less its baseline of each turn that has an RL part, else None."""
+    """The reward less its baseline of each turn that has an RL part, else None: so in a group that agrees."""
     if s["baseline"] == "running":
         return [turn.reward - mean if turn.rl else None for turn in turns]
     if s["baseline"] == "none":

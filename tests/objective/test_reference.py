@@ -105,8 +105,11 @@ def test_every_pair_of_settings_meets_with_each_objective_and_with_each_rule():
 def test_the_cells_of_the_settings(objective, selection):
     rng = np.random.default_rng(7)
     samples = [
-        sample(rng, hints=hints, vocabulary=9, tau=0.6, reward=reward, group="p")
-        for hints, reward in ((3, -1.0), (0, 1.0), (2, 1.0), (1, 0.0), (0, 0.0))
+        sample(rng, hints=hints, vocabulary=9, tau=0.6, reward=reward, group=group)
+        for hints, reward, group in (
+            *((3, -1.0, "p"), (0, 1.0, "p"), (2, 1.0, "p"), (1, 0.0, "p"), (0, 0.0, "p")),
+            *((1, 1.0, "agrees"), (0, 1.0, "agrees")),
+        )
     ]
     for subset, aggregation, baseline, routing, tail_bucket in cells_of(objective, selection):
         settings = {
