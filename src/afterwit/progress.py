@@ -114,11 +114,17 @@ class Progress:
 
     @property
     def answer(self) -> str:
-        """The trend in words, the same wherever a person reads it; `why` are its numbers."""
+        """The trend in words."""
         return ANSWERS[self.trend]
 
     @property
+    def sentence(self) -> str:
+        """The answer and why, the same wherever a person reads it."""
+        return f"{self.answer}: {self.why}."
+
+    @property
     def why(self) -> str:
+        """The numbers of the answer."""
         if not self.first[1]:
             ended = sum(period.sessions for period in self.periods)
             return f"a person replied in {ended} of the {FIRST_LOOK} sessions that the first test needs"

@@ -21,6 +21,7 @@ from afterwit.practice.lessons import (
     Said,
     alike,
     in_turn,
+    learned_at,
     names_a_case,
     progress_of,
     rests,
@@ -126,6 +127,23 @@ def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_be
     taken_back = [answer(1.0 + at, gap=0.1, state=State.SKIPPED) for at in range(WINDOW)]
     assert standing(lesson(*taken_back)) == (Progress.PRACTISING, None, None, None)
     assert standing(lesson(*before, dropped=60.0)).progress is Progress.DROPPED
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.sampled_from([0.2, 3.0, 9.0])), max_size=40),
+    st.sets(st.integers(0, 60), max_size=3),
+)
+def test_a_lesson_was_learned_at_the_first_moment_at_which_it_stood_as_learned(answered, said_again) -> None:
+    answers = [answer(float(at), gap) for at, gap in sorted(answered, key=lambda each: each[0])]
+    said_at = [0.0, *sorted(map(float, said_again - {0}))]
+
+    def stood(at: float) -> Progress:
+        known = [each for each in answers if each.at <= at]
+        return standing(lesson(*known, said=tuple(said(each) for each in said_at if each < at))).progress
+
+    moments = sorted({each.at for each in answers})
+    first = next((at for at in moments if stood(at) in (Progress.LEARNED, Progress.SETTLED)), None)
+    assert learned_at(lesson(*answers, said=tuple(map(said, said_at)))) == first
 
 
 def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_held() -> None:

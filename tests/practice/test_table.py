@@ -15,7 +15,9 @@ from afterwit.cli.app import app
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import WINDOW, Fresh, Progress
-from afterwit.practice.table import accept, drop, edit, lessons, order_unlearning, said_since_learned
+from afterwit.practice.table import accept, drop, edit, learned_from, lessons, order_unlearning
+from afterwit.progress import PersonRequest, progress
+from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Conversation, Kind, Message
@@ -69,16 +71,53 @@ def test_a_row_tells_how_often_it_was_said_and_how_far_it_is_learned(store: Stor
     (row,) = lessons(store)
     assert (row.number, row.words, row.source, row.said) == (number, SHORT, "key", 2)
     assert (row.progress, row.first_gap, row.gap, row.version) == (Progress.LEARNED, 9.0, 0.5, 2)
-    assert (row.answers, row.since, row.turns) == (2 * WINDOW, 2 * WINDOW, ("moon", "sun"))
+    assert (row.answers, row.since, row.sessions) == (2 * WINDOW, 2 * WINDOW, ("moon", "sun"))
+    assert (row.learned, row.said_since_learned) == (4.0, 0)
+    assert row.how_far == "learned since version 2: it answers as a model that reads it"
+    assert row.how_often == "said 2 times in 2 requests before it was learned; no such request since"
     assert (row.request, row.before) == ("Explain moon.", "A long talk about moon.")
     assert row.after == f"Short {2 * WINDOW - 1}."
+
+
+def test_requests_of_its_source_and_kinds_are_counted_before_and_after_it_was_learned(store: Store) -> None:
+    number = correct(store, "moon")
+    practise(store, number, gap=0.5, now=3.0)
+    known = {"source": "key", "kind": "text", "complaint": False}
+    asked = [
+        PersonRequest(**known | {"session": "moon", "complaint": True}, at=1.0),
+        PersonRequest(**known, session="sun", at=2.0),
+        PersonRequest(**known, session="star", at=4.0),
+        PersonRequest(**known, session="sea", at=5.0),
+        PersonRequest(**known | {"kind": "edit"}, session="file", at=6.0),
+        PersonRequest(**known | {"source": "other"}, session="theirs", at=6.0),
+    ]
+    (row,) = lessons(store, asked=asked)
+    assert (row.requests, row.requests_since_learned) == (4, 2)
+    assert row.how_often == "said once in 2 requests before it was learned, never in 2 requests since"
+
+
+def test_an_example_is_of_a_practised_prompt(store: Store) -> None:
+    number = correct(store, "moon")
+    correct(store, "sun", now=2.0)
+    lesson = store.lesson(number)
+    fresh = replace(
+        store.turn("sun").sampled_turn,
+        id="p",
+        kind=Kind.PRACTICE,
+        message=Message(role="assistant", content="Short."),
+    )
+    assert store.practised(lesson, SHORT, [Fresh(fresh, "sun")], now=3.0)
+    (row,) = lessons(store)
+    assert (row.request, row.before, row.after) == ("Explain sun.", "A long talk about sun.", "Short.")
+    assert learned_from(store, ["moon", "sun", "p", "none"]) == [(number, SHORT, 3)]
 
 
 def test_what_is_said_after_it_was_learned_is_counted(store: Store) -> None:
     number = correct(store, "moon")
     correct(store, "sun", now=2.0)
     practise(store, number, gap=0.5, now=3.0)
-    assert said_since_learned(store.lesson(number)) == 0
+    (row,) = lessons(store)
+    assert (row.said_since_learned, row.requests_since_learned) == (0, 0)
     correct(store, "star", now=4.0)
     (row,) = lessons(store)
     assert (row.said_since_learned, row.progress, row.since) == (1, Progress.PRACTISING, 0)
@@ -118,7 +157,12 @@ def test_unlearning_orders_that_what_practised_it_is_forgotten(store: Store) -> 
     practise(store, number, gap=5.0, now=3.0)
     assert order_unlearning(store, number, now=4.0) == f"lesson:{number}"
     assert [order.session for order in store.forget_orders()] == [f"lesson:{number}"]
-    assert lessons(store)[0].progress is Progress.DROPPED
+    (row,) = lessons(store)
+    assert (row.progress, row.how_far) == (Progress.DROPPED, "dropped: it is being unlearned")
+    store.forgetting_failed(f"lesson:{number}", "version 1 is gone")
+    assert lessons(store)[0].how_far == "dropped: it is not unlearned: version 1 is gone"
+    accept(store, number)
+    assert (lessons(store)[0].unlearning, store.forget_orders()) == (None, [])
 
 
 def test_the_command_lists_drops_edits_and_accepts(tmp_path: Path) -> None:
@@ -130,6 +174,11 @@ def test_the_command_lists_drops_edits_and_accepts(tmp_path: Path) -> None:
     assert SHORT in shown
     assert "practising" in shown
     assert "Explain sun." in shown
+    with store_of_home(tmp_path) as store:
+        assert progress(requests_asked(store)).sentence in " ".join(shown.split())
+        for row in lessons(store):
+            assert row.how_far in shown
+            assert row.how_often in shown
     assert run.invoke(app, ["lessons", "edit", str(number), "Be brief.", *home]).exit_code == 0
     assert run.invoke(app, ["lessons", "drop", str(number), *home]).exit_code == 0
     lines = run.invoke(app, ["lessons", "--json", *home]).stdout.splitlines()

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
@@ -175,19 +176,38 @@ class Standing(NamedTuple):
 
 def standing(lesson: Lesson) -> Standing:
     """Where a lesson stands. It is practised again from the beginning whenever it is said again."""
-    trained = [
-        each
-        for each in lesson.answers
-        if each.gap is not None and (each.state is State.TRAINED or each.reason is Reason.ALREADY_GOOD)
-    ]
-    gaps = [each.gap for each in trained if each.gap is not None]
+    known = _known(lesson)
+    gaps = [gap for _, gap in known]
     first = fmean(gaps[:WINDOW]) if gaps else None
-    since = [each.gap for each in trained if each.gap is not None and each.at > lesson.newest]
-    progress, gap = progress_of(since, first=first)
-    version = max((each.version for each in trained if each.version is not None), default=None)
+    progress, gap = progress_of([gap for each, gap in known if each.at > lesson.newest], first=first)
+    version = max((each.version for each, _ in known if each.version is not None), default=None)
     if lesson.dropped is not None:
         progress = Progress.DROPPED
     return Standing(progress, first, gap, version)
+
+
+def learned_at(lesson: Lesson) -> float | None:
+    """When a lesson was learned for the first time, or its gap first no longer fell; None: not yet."""
+    known, said, place = _known(lesson), [each.at for each in lesson.said], 0
+    gaps, first = list[float](), list[float]()
+    for (answer, gap), following in zip_longest(known, known[1:]):
+        while place < len(said) and said[place] < answer.at:
+            place, gaps = place + 1, []
+        gaps.append(gap)
+        first = [*first, gap][:WINDOW]
+        whole = following is None or following[0].at > answer.at  # those of one update come together
+        if whole and progress_of(gaps, first=fmean(first))[0] is not Progress.PRACTISING:
+            return answer.at
+    return None
+
+
+def _known(lesson: Lesson) -> list[tuple[Answer, float]]:
+    """The answers that were learned from, or were good already, with their gaps."""
+    return [
+        (each, each.gap)
+        for each in lesson.answers
+        if each.gap is not None and (each.state is State.TRAINED or each.reason is Reason.ALREADY_GOOD)
+    ]
 
 
 def progress_of(gaps: Sequence[float], *, first: float | None) -> tuple[Progress, float | None]:

@@ -1,16 +1,21 @@
-"""The lessons as people read them: a row each, for command, page and programs."""
+"""The lessons as people read them, in the same words on command and page; and orders about one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Lesson, Progress, standing
+from afterwit.practice.lessons import CLOSE, Lesson, Progress, Said, learned_at, standing
 from afterwit.practice.stage import may_teach
+from afterwit.progress import PersonRequest
+from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.review import Rule
+from afterwit.text import counted
 from afterwit.turn import Message, one_line
 
 MOST_WORDS = 1000
@@ -29,13 +34,17 @@ class LessonRow:
     """The key whose person said it."""
     adapter: str
     progress: Progress
+    corrections: tuple[Said, ...]
+    """The turns that were corrected in these words, oldest first."""
+    learned: float | None
+    """When it was learned first, or no longer got nearer; None: not yet."""
     said: int
     """How often it was said."""
     said_since_learned: int
-    """How often it was said after it had been learned."""
-    first: float
-    last: float
-    """When it was said first and last."""
+    """Of that, after it had been learned."""
+    requests: int
+    """What its source asked, of the kinds of task in which it was said, of the requests that are counted."""
+    requests_since_learned: int
     answers: int
     """Answers that practised it."""
     since: int
@@ -48,41 +57,124 @@ class LessonRow:
     general: bool | None
     """Whether a person accepted it for other prompts; None: its words decide."""
     edited: bool
-    turns: tuple[str, ...]
-    """The turns that were corrected in these words."""
-    sessions: tuple[str, ...]
-    """Their sessions."""
+    unlearning: str | None
+    """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
     request: str | None
-    """The person's words before the first corrected answer; None: its content was removed."""
+    """The person's words before the example's answers; None: their content was removed."""
     before: str | None
-    """The corrected answer."""
+    """The answer that was given then: a corrected one, if its prompt was practised."""
     after: str | None
     """The newest practised answer to that prompt; None: there is none yet."""
 
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The conversations in which it was said, oldest first."""
+        return tuple(dict.fromkeys(said.session for said in self.corrections))
 
-def lessons(store: Store, rule: Rule | None = None) -> list[LessonRow]:
-    """Every lesson, the one that was said last first. `rule` decides what may teach; None: the defaults."""
-    found = sorted(store.lessons(), key=lambda each: -each.newest)
-    return [_row(store, each, rule or Rule()) for each in found]
+    @property
+    def how_far(self) -> str:
+        """How surely it is learned, and by which version."""
+        answers = f"{counted(self.answers, 'answer')} so far" if self.answers else "no answer so far"
+        near, since = self._near, "" if self.version is None else f" since version {self.version}"
+        match self.progress:
+            case Progress.PRACTISING:
+                return f"practising: {answers}" + (f", {near}" if near else "")
+            case Progress.LEARNED:
+                return f"learned{since}: {near}"
+            case Progress.SETTLED:
+                return f"settled{since}: {near}, and more practice brings it no nearer"
+            case Progress.WAITING:
+                return "waiting: its answers wait for your review, or were taken back"
+            case Progress.DROPPED:
+                return f"dropped: {self._what_stays}"
+
+    @property
+    def _near(self) -> str:
+        """How near its answers are to those of a model that reads it; empty if that was not measured."""
+        if self.gap is None or self.first_gap is None:
+            return ""
+        if self.gap <= CLOSE:
+            return "it answers as a model that reads it"
+        if self.first_gap <= CLOSE:
+            return "further from a model that reads it than at first"
+        return f"{max(0.0, 1 - self.gap / self.first_gap):.0%} of the way to a model that reads it"
+
+    @property
+    def _what_stays(self) -> str:
+        if self.unlearning is not None:
+            return f"it is not unlearned: {self.unlearning}" if self.unlearning else "it is being unlearned"
+        if self.answers:
+            return f"it is not practised any more; {counted(self.answers, 'answer')} practised it before"
+        return "it is not practised"
+
+    @property
+    def how_often(self) -> str:
+        """How often it had to be said, before it was learned and since."""
+        said, asked = self.said - self.said_since_learned, self.requests - self.requests_since_learned
+        before = f"said {_times(said)} in {counted(max(said, asked), 'request')}"
+        if self.learned is None:
+            return before
+        again = self.said_since_learned
+        since = max(again, self.requests_since_learned)
+        if not since:
+            return f"{before} before it was learned; no such request since"
+        return f"{before} before it was learned, {_times(again)} in {counted(since, 'request')} since"
 
 
-def _row(store: Store, lesson: Lesson, rule: Rule) -> LessonRow:
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
+def lessons(
+    store: Store,
+    rule: Rule | None = None,
+    asked: Sequence[PersonRequest] | None = None,
+    *,
+    of: Sequence[Lesson] | None = None,
+) -> list[LessonRow]:
+    """The rows of these lessons; without `of`, every lesson's, the one that was said last first.
+
+    `rule` decides what may teach; None: the defaults. `asked` are the requests that are counted.
+    """
+    found = said_last_first(store) if of is None else of
+    asked = requests_asked(store) if asked is None else asked
+    unlearning = {order.session: order.error or "" for order in store.forget_orders()}
+    return [
+        _row(store, each, rule or Rule(), asked, unlearning.get(practice_of(each.number))) for each in found
+    ]
+
+
+def said_last_first(store: Store) -> list[Lesson]:
+    """Every lesson."""
+    return sorted(store.lessons(), key=lambda each: -each.newest)
+
+
+def practice_of(number: int) -> str:
+    """The name under which what practised a lesson is forgotten."""
+    return f"lesson:{number}"
+
+
+def _row(
+    store: Store, lesson: Lesson, rule: Rule, asked: Sequence[PersonRequest], unlearning: str | None
+) -> LessonRow:
     progress, first_gap, gap, version = standing(lesson)
     if progress is Progress.PRACTISING and not any(may_teach(said, rule) for said in lesson.said):
         progress = Progress.WAITING
-    first = lesson.said[0]
-    practised = [answer.turn for answer in lesson.answers if answer.prompt == first.turn]
-    messages = store.messages_of([first.turn, *practised[-1:]])
+    learned = learned_at(lesson)
+    counted = _of_its_kind(lesson, asked)
+    request, before, after = _example(store, lesson)
     return LessonRow(
         number=lesson.number,
         words=lesson.words,
         source=lesson.source,
         adapter=lesson.adapter,
         progress=progress,
+        corrections=lesson.said,
+        learned=learned,
         said=len(lesson.said),
-        said_since_learned=said_since_learned(lesson),
-        first=first.at,
-        last=lesson.newest,
+        said_since_learned=sum(learned is not None and said.at > learned for said in lesson.said),
+        requests=len(counted),
+        requests_since_learned=sum(learned is not None and each.at > learned for each in counted),
         answers=len(lesson.answers),
         since=len(lesson.since(lesson.newest)),
         first_gap=first_gap,
@@ -90,24 +182,31 @@ def _row(store: Store, lesson: Lesson, rule: Rule) -> LessonRow:
         version=version,
         general=lesson.general,
         edited=lesson.edited,
-        turns=tuple(said.turn for said in lesson.said),
-        sessions=tuple(dict.fromkeys(said.session for said in lesson.said)),
-        request=_request(store, first.turn),
-        before=_shown(messages.get(first.turn)),
-        after=_shown(messages.get(practised[-1])) if practised else None,
+        unlearning=unlearning,
+        request=request,
+        before=before,
+        after=after,
     )
 
 
-def said_since_learned(lesson: Lesson) -> int:
-    """How often a lesson was said after the first time that it was learned or no longer got nearer."""
-    for at, said in enumerate(lesson.said):
-        known = tuple(answer for answer in lesson.answers if answer.at < said.at)
-        if at and standing(replace(lesson, said=lesson.said[:at], answers=known, dropped=None)).progress in (
-            Progress.LEARNED,
-            Progress.SETTLED,
-        ):
-            return len(lesson.said) - at
-    return 0
+def _of_its_kind(lesson: Lesson, asked: Sequence[PersonRequest]) -> list[PersonRequest]:
+    """The requests of its source, of the kinds of task whose complaints it came from."""
+    own, sessions = [each for each in asked if each.source == lesson.source], set[str]()
+    sessions.update(said.session for said in lesson.said)
+    kinds = {each.kind for each in own if each.complaint and each.session in sessions}
+    return [each for each in own if each.kind in kinds] if kinds else own
+
+
+def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str | None]:
+    """A request, the answer that was recorded, and the newest one that practised it: of a corrected turn if
+    one of them was practised."""
+    corrected = {said.turn for said in lesson.said}
+    newest = next((each for each in reversed(lesson.answers) if each.prompt in corrected), None)
+    newest = newest or next(reversed(lesson.answers), None)
+    turn = lesson.said[0].turn if newest is None else newest.prompt
+    messages = store.messages_of([turn] if newest is None else [turn, newest.turn])
+    after = None if newest is None else _shown(messages.get(newest.turn))
+    return _request(store, turn), _shown(messages.get(turn)), after
 
 
 def _request(store: Store, turn: str) -> str | None:
@@ -120,6 +219,12 @@ def _request(store: Store, turn: str) -> str | None:
 
 def _shown(message: Message | None) -> str | None:
     return None if message is None else one_line(message, EXAMPLE)
+
+
+def learned_from(store: Store, turns: Sequence[str]) -> list[tuple[int, str, int]]:
+    """The lessons of these turns: number, words and how many of the turns, those with most first."""
+    found = Counter(store.lessons_on(turns).values())
+    return [(number, words, count) for (number, words), count in found.most_common()]
 
 
 def edit(store: Store, number: int, words: str, redaction: Redaction, *, now: float) -> None:
@@ -148,14 +253,16 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str) ->
 
 
 def accept(store: Store, number: int) -> None:
-    """Practise a lesson on other prompts too, and one that was dropped again."""
-    store.change_lesson(number, general=1, dropped=None)
+    """Practise a lesson on other prompts too, and one that was dropped again; an order to unlearn it ends."""
+    with store.transaction():
+        store.change_lesson(number, general=1, dropped=None)
+        store.cancel_forgetting(practice_of(number))
 
 
 def order_unlearning(store: Store, number: int, *, now: float) -> str | None:
     """Drop a lesson and order that what practised it is forgotten; the order's name, for the learner that
     carries it out. None: nothing practised it."""
-    name = f"lesson:{number}"
+    name = practice_of(number)
     with store.transaction():
         drop(store, number, now=now)
         if not store.turn_ids(name):

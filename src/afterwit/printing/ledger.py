@@ -15,6 +15,7 @@ from afterwit import build
 from afterwit.config import Settings, load
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.home.model import model_folder
+from afterwit.practice.table import learned_from
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.promotion.events import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
@@ -90,6 +91,8 @@ def print_ledger(
             if not json:
                 served = {store.latest_published(chosen.adapter)}
                 console.print(version_table([chosen], served, width=console.width))
+                for number, words, count in learned_from(store, [entry.turn for entry in listed]):
+                    console.print(Text(f"lesson {number}: {words} ({counted(count, 'turn')})", style="bold"))
         fates = _fates(store, listed)
     for entry in listed:
         if json:

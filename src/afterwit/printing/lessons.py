@@ -1,10 +1,10 @@
-"""The screen of `afterwit lessons`."""
+"""The screen of `afterwit lessons`: the rows that the page shows, and the same verdict above them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from afterwit.build import store_of_home
@@ -13,6 +13,8 @@ from afterwit.learning.schedule import with_note
 from afterwit.practice.lessons import Progress
 from afterwit.practice.table import LessonRow, lessons
 from afterwit.printing.terminal import Terminal, moment, write_json
+from afterwit.progress import progress
+from afterwit.promotion.watch import requests_asked
 from afterwit.text import counted
 
 COLOUR = {
@@ -29,45 +31,30 @@ def print_lessons(home: Path, *, json: bool) -> None:
     """`afterwit lessons`: those said last first."""
     learner = load(home=home).learner
     with store_of_home(home) as store:
-        found = lessons(store, with_note(learner, store.note("learn")).teaching)
+        asked = requests_asked(store)
+        found = lessons(store, with_note(learner, store.note("learn")).teaching, asked)
     if json:
         for row in found:
             write_json(row)
         return
     console = Terminal()
+    console.print(Text(progress(asked).sentence, style="bold"))
     if not found:
         console.print(NONE_YET)
-        return
-    console.print(_table(found))
-    newest = found[0]
-    for name, words in (("asked", newest.request), ("before", newest.before), ("practised", newest.after)):
-        if words is not None:
-            console.say(f"{name:<10} {words}", style="dim")
-
-
-def _table(found: list[LessonRow]) -> Table:
-    table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("no.", "said", "last", "state"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("lesson", ratio=1)
     for row in found:
-        times = f"{row.said}×" + (f", {row.said_since_learned} since learned" * bool(row.said_since_learned))
-        words = Text(row.words)
-        words.append(f"  {_why(row)}", style="dim")
-        state = Text(row.progress.value, style=COLOUR[row.progress])
-        table.add_row(str(row.number), times, moment(row.last, year=False), state, words)
-    return table
+        for line in _lines(row):
+            console.print(line)
 
 
-def _why(row: LessonRow) -> str:
-    """How far it is, in brackets."""
-    parts = [f"from {row.source}"] if row.source else []
-    if row.answers:
-        parts.append(counted(row.answers, "answer"))
-    if row.gap is not None and row.first_gap is not None:
-        parts.append(f"gap {row.first_gap:.2g} to {row.gap:.2g} nats")
-    if row.version is not None:
-        parts.append(f"version {row.version}")
-    if row.general is True:
-        parts.append("accepted for other prompts")
-    return f"({', '.join(parts)})" if parts else ""
+def _lines(row: LessonRow) -> Iterator[Text]:
+    """A lesson in words; an example's answers are cut, not wrapped."""
+    first, last = row.corrections[0], row.corrections[-1]
+    again = f", {counted(row.said - 1, 'time')} since, last {moment(last.at)}" if row.said > 1 else ""
+    yield Text(f"\n{row.number:>3}  {row.words}", style="bold")
+    yield Text(f"     first said by {first.scope}, {moment(first.at)}{again}")
+    yield Text(f"     {row.how_far}", style=COLOUR[row.progress])
+    accepted = "; accepted for other prompts" if row.general else ""
+    yield Text(f"     {row.how_often}{accepted}")
+    for name, words in (("asked", row.request), ("before", row.before), ("now", row.after)):
+        if words is not None:
+            yield Text(f"     {name:<7} {words}", style="dim", no_wrap=True, overflow="ellipsis")

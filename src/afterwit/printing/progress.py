@@ -52,7 +52,7 @@ def _facts(whole: Progress) -> dict[str, Any]:
 def _shown(parts: Parts) -> Iterator[Text | Table]:
     """The answer, and a table of all periods, of each source and of each kind of task."""
     whole = parts["all"]["all"]
-    yield Text(f"{whole.answer}: {whole.why}.", style="bold")
+    yield Text(whole.sentence, style="bold")
     if not whole.periods:
         return
     tables = {"since": [(moment(each.since, year=False), each) for each in whole.periods]}

@@ -113,7 +113,7 @@ def overview(
         next=choice,
         next_words=next_update(choice, settings),
         stages=tuple(store.statuses()),
-        helping=f"{whole.answer}: {whole.why}",
+        helping=whole.sentence,
         own=len({each.adapter for each in versions} - {SHARED}),
         paused_adapters=paused,
     )

@@ -97,6 +97,17 @@ class Lessons(Recording, Reading):
             raise SettingError(f"there is no lesson {number}: `afterwit lessons` lists them")
         return found[0]
 
+    def lessons_on(self, turns: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Number and words of the lesson that each of these turns carries or practised; others are left
+        out."""
+        rows = self._db.rows(
+            "SELECT t.id, k.lesson, coalesce(l.words, k.words) AS words"
+            " FROM turns t JOIN taught k USING (seq) JOIN lessons l ON l.number = k.lesson"
+            f" WHERE t.id IN ({marks(len(turns))})",
+            turns,
+        )
+        return {row["id"]: (row["lesson"], row["words"]) for row in rows}
+
     def change_lesson(self, number: int, **columns: Any) -> None:
         """A person's word on a lesson: `words`, `general` or `dropped`. SettingError if there is none."""
         with self._db.transaction():

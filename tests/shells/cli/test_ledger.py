@@ -56,6 +56,12 @@ def test_a_version_names_its_turns_their_votes_hints_and_its_effect(taught: Path
     assert "learned again in version 2" in found
 
 
+def test_a_version_names_the_lessons_that_it_learned_from(taught: Path) -> None:
+    with store_of_home(taught) as store:
+        number = store.teach(store.turn("eeffect").sampled_turn, "Open what was named.", now=3.0)
+    assert f"lesson {number}: Open what was named. (1 turn)" in text("ledger", home=taught)
+
+
 def test_the_ledger_for_programs_has_the_same(taught: Path) -> None:
     new, again = lines("ledger", "2", home=taught)
     assert (new["turn"], new["verdict"]["reward"], new["verdict"]["hints"]) == (
