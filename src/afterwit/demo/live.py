@@ -22,12 +22,12 @@ from afterwit.demo.judge import Judge, accuracy
 from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, evaluate, interaction, play
 from afterwit.demo.world import Task, World
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.judging.prompts import ShortPrompts
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.promotion.events import Event
-from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import Runtime
 from afterwit.store import Store
 from afterwit.turn import Message

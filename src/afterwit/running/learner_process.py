@@ -17,7 +17,7 @@ from pathlib import Path
 
 from afterwit.config import Settings
 from afterwit.errors import AfterwitError, RankLost
-from afterwit.running.parent import end_with, is_gone
+from afterwit.parent import LONGEST_PAUSE_S, end_with, is_gone, pause
 from afterwit.running.ranks import KILLED, launch, starts_ranks
 from afterwit.worker import WORKING, Report
 
@@ -27,8 +27,6 @@ LOST = 4
 """Exit code of a learner of several processes that lost one."""
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
-LONGEST_PAUSE_S = 10.0
-"""After a kill: loading included, the learner is back within a minute, however often it is killed."""
 LONGEST_PAUSE_REFUSED_S = 300.0
 """A learner that cannot start only takes memory and cores from serving: a person has to do something."""
 BEAT_S = 1.0
@@ -64,11 +62,6 @@ async def keep_alive(
         if cause is not None:
             await tell(False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
-
-
-def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
-    return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
 async def _life(settings: Settings, home: Path, stop_s: float, tell: Report) -> int | None:

@@ -15,7 +15,7 @@ from afterwit.config import Settings
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.learning.distributed import Placed
-from afterwit.running.parent import end_with, is_gone
+from afterwit.parent import end_with, is_gone
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group

@@ -29,6 +29,7 @@ from afterwit.config import Settings
 from afterwit.doctor.finding import require
 from afterwit.doctor.model import check_model
 from afterwit.engines.port import Engine
+from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError, VersionsRefused, VersionsUnavailable
 from afterwit.gateway.app import PAGE
@@ -45,7 +46,6 @@ from afterwit.page.access import TOKEN
 from afterwit.practice.stage import STAGE as PRACTICE
 from afterwit.printing.terminal import Terminal, end_at_signals, working
 from afterwit.running import housekeeping, learner_process
-from afterwit.running.engine_process import EngineProcess
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import make_home
@@ -21,7 +22,6 @@ from afterwit.planning.gpus import first_gpu, gpus_here, visible
 from afterwit.planning.plan import mismatched_swap, models_of, plan
 from afterwit.planning.servers import address, lone_flags, own_gpus, servers_of
 from afterwit.running import serve
-from afterwit.running.engine_process import EngineProcess
 from afterwit.running.serve import STAGES
 
 SERVER = {"engine": {"kind": "vllm"}}

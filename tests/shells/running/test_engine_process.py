@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 
 from afterwit.config import load
+from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.server import ServerCommand
 from afterwit.errors import SettingError
 from afterwit.running import up
-from afterwit.running.engine_process import EngineProcess
 from tests.fakes.models import tiny_qwen3
 
 HERE = Path(__file__).parent

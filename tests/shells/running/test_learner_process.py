@@ -17,6 +17,7 @@ import pytest
 
 from afterwit.config import load
 from afterwit.errors import StoreError
+from afterwit.parent import pause
 from afterwit.running import learner_process
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
@@ -84,9 +85,9 @@ async def kill_learners() -> None:
 
 
 def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_the_longest() -> None:
-    pauses = [learner_process.pause(deaths, 5.0, 300.0) for deaths in (1, 2, 3, 7, 1000)]
+    pauses = [pause(deaths, 5.0, 300.0) for deaths in (1, 2, 3, 7, 1000)]
     assert pauses == [5.0, 10.0, 20.0, 300.0, 300.0]
-    assert learner_process.pause(3, 60.0, 20.0) == 60.0
+    assert pause(3, 60.0, 20.0) == 60.0
 
 
 PARENT = """

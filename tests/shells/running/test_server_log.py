@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.running.engine_process import LAST_LINES, cause_of, end_of, step_of
+from afterwit.engines.server.process import LAST_LINES, cause_of, end_of, step_of
 
 CORE = "(EngineCore pid=11030) ERROR 11-26 01:12:50 [core.py:1510] "
 WORKER = "(VllmWorker-0 pid=12123) ERROR 11-26 01:12:44 [multiproc_executor.py:953] "

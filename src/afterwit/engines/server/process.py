@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from afterwit import parent
 from afterwit.engines.server.server import ServerCommand
 from afterwit.errors import SettingError
-from afterwit.running import parent
-from afterwit.running.learner_process import pause
+from afterwit.parent import pause
 
 LOOK_S = 1.0
 LOOKS = 10
@@ -79,10 +79,11 @@ class EngineProcess:
         name: str = "engine",
         first_pause_s: float = FIRST_PAUSE_S,
         look_s: float = LOOK_S,
+        once: bool = False,
     ) -> None:
-        """`url` will be its address; its log is in `home`, by its name."""
+        """`url` will be its address; its log is in `home`, by its name. `once`: it is not started again."""
         self.command, self._url = command, url.rstrip("/")
-        self._first_pause_s, self._look_s = first_pause_s, look_s
+        self._first_pause_s, self._look_s, self._once = first_pause_s, look_s, once
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
@@ -120,7 +121,13 @@ class EngineProcess:
             raise SettingError(
                 f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). {why()}"
             ) from error
-        self._watching = asyncio.create_task(self._keep_alive(process))
+        if not self._once:
+            self._watching = asyncio.create_task(self._keep_alive(process))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no process runs now."""
+        return self._process is None or self._process.returncode is not None
 
     async def stop(self) -> None:
         """End it with all that it started, and nothing else."""
