@@ -399,12 +399,14 @@ def gateway_app(
     renderer: Renderer,
     store: AsyncStore,
     *,
+    home: Path,
     versions: Versions,
     token: str,
     wake_judge: Callable[[], None],
     servers: Callable[[], Mapping[str, str]],
 ) -> GatewayApp:
     """The gateway's application, with the buttons of its page."""
+    from afterwit.gateway import backlog
     from afterwit.gateway.app import GatewayApp
     from afterwit.gateway.context import Gateway
     from afterwit.page.app import roll_back
@@ -417,6 +419,7 @@ def gateway_app(
         adapters=settings.learner.adapter_policy,
         redaction=settings.redaction,
         practises=settings.practice.enabled and settings.learner.enabled,
+        unrecorded=home / backlog.FILE,
         token=token,
         wake_judge=wake_judge,
         servers=servers,

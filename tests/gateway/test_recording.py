@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import httpx
 import pytest
 
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable
 from afterwit.gateway.auth import KeyCache
-from afterwit.gateway.context import Backlog, Fault, Metrics
+from afterwit.gateway.backlog import Backlog, UnrecordedTurn
+from afterwit.gateway.context import Fault, Metrics
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import Reason, State
 from afterwit.store import AsyncStore
@@ -196,7 +202,7 @@ async def test_while_the_disk_is_full_turns_wait_and_readyz_counts_them_until_th
     said = await store_stage()
     assert said is not None
     assert said.startswith("Turns are served, and wait to be recorded")
-    assert said.endswith("(2 turns in memory)")
+    assert said.endswith("(2 turns in memory alone)")
     assert "afterwit_waiting_turns 2.0" in await metrics()
     await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 100000"))
     await gateway.app.gateway.backlog.empty()
@@ -300,51 +306,140 @@ async def test_a_store_that_loses_each_connection_slowly_holds_a_request_for_one
     assert perf_counter() - began < 0.6
 
 
-async def test_turns_that_wait_are_bounded_in_bytes_and_the_oldest_go_first(caplog):
-    away, kept, failures = True, list[int](), list[StoreError]()
+class Waiting:
+    """A backlog whose store is a list, and `away` for as long as a test wants."""
 
-    async def record(number: int) -> None:
-        if away:
+    def __init__(self, path: Path | None = None, *, most_bytes: int = 2**20) -> None:
+        self.away, self.kept, self.metrics = True, list[tuple[bytes, bool]](), Metrics()
+        self.backlog = Backlog(
+            self.record,
+            path=path,
+            failed=lambda error: None,
+            works=lambda: None,
+            waiting=self.metrics.waiting,
+            lost=self.metrics.unrecorded,
+            most_bytes=most_bytes,
+        )
+
+    async def record(self, line: bytes, delivered: Callable[[], bool]) -> None:
+        if self.away:
             raise StoreUnavailable("gone")
-        kept.append(number)
+        if line == b"bad\n":
+            raise StoreError("the id is taken")
+        self.kept.append((line, delivered()))
 
-    metrics = Metrics()
-    backlog = Backlog(failures.append, lambda: None, metrics, most_bytes=10)
-    for number in range(9):
-        backlog.add(partial(record, number), 4)
-    await asyncio.sleep(0)
-    assert str(backlog) == "2 turns in memory; 7 others had to be dropped"
-    away = False
-    await asyncio.wait_for(backlog.empty(), 10)
-    assert kept == [7, 8]
-    assert caplog.text.count("the oldest are dropped") == 1
-    assert "the store is back: 2 turns recorded that waited, 7 lost" in caplog.text
+    async def comes(self, *texts: str) -> None:
+        for text in texts:
+            await self.backlog.add(f"{text}\n".encode(), lambda: False)
+
+    async def returns(self) -> list[bytes]:
+        """What the store has after it came back."""
+        self.away = False
+        await asyncio.wait_for(self.backlog.empty(), 10)
+        return [line for line, _ in self.kept]
+
+
+async def test_turns_that_wait_are_bounded_in_bytes_and_the_first_are_kept(tmp_path, caplog):
+    waiting = Waiting(file := tmp_path / "turns", most_bytes=10)
+    await waiting.comes(*"0123456789")
+    assert str(waiting.backlog) == f"5 turns in {file}; 5 others had to be dropped"
+    assert file.stat().st_size == 10
+    assert await waiting.returns() == [b"0\n", b"1\n", b"2\n", b"3\n", b"4\n"]
+    assert caplog.text.count("no more room") == 1
+    assert "the store is back: 5 turns recorded that waited, 5 lost" in caplog.text
+    await waiting.comes("x")
+    assert (await waiting.returns())[-1] == b"x\n"
 
 
 async def test_a_turn_that_the_store_refuses_does_not_hold_up_the_others(caplog):
-    kept = list[int]()
-
-    async def record(number: int) -> None:
-        if number == 0:
-            raise StoreError("the id is taken")
-        kept.append(number)
-
-    backlog = Backlog(lambda error: None, lambda: None, Metrics())
-    for number in range(3):
-        backlog.add(partial(record, number), 1)
-    await asyncio.wait_for(backlog.empty(), 10)
-    assert kept == [1, 2]
+    waiting = Waiting()
+    await waiting.comes("bad", "1", "2")
+    assert await waiting.returns() == [b"1\n", b"2\n"]
     assert "a turn cannot be recorded (StoreError)" in caplog.text
 
 
-async def test_a_stop_counts_the_turns_that_still_wait(caplog):
-    async def record() -> None:
-        raise StoreUnavailable("gone")
+async def test_a_stop_counts_the_turns_that_still_wait(tmp_path, caplog):
+    for path, fate in ((None, "1 turn lost"), (tmp_path / "turns", "the next start records 1 turn in")):
+        waiting = Waiting(path)
+        await waiting.comes("1")
+        await waiting.backlog.close(0.01)
+        assert f"the store did not come back: {fate}" in caplog.text
 
-    backlog = Backlog(lambda error: None, lambda: None, Metrics())
-    backlog.add(record, 1)
-    await backlog.close(0.01)
-    assert "the store did not come back: 1 turn lost" in caplog.text
+
+async def test_turns_of_a_killed_process_are_recorded_by_the_next_one_and_a_cut_one_is_dropped(
+    tmp_path, caplog
+):
+    killed = Waiting(file := tmp_path / "turns")
+    await killed.comes("1", "2", "3")
+    await killed.backlog.close(0.0)
+    assert file.stat().st_mode & 0o777 == 0o600
+    os.truncate(file, 5)
+    for attempt in range(2):  # killed again before the store is back
+        after = Waiting(file)
+        after.backlog.open()
+        await after.comes(f"new {attempt}")
+        await after.backlog.close(0.0)
+    last = Waiting(file)
+    last.backlog.open()
+    assert await last.returns() == [b"1\n", b"2\n", b"new 0\n", b"new 1\n"]
+    assert all(delivered for _, delivered in last.kept)
+    assert not file.exists()
+    assert caplog.text.count("is cut, and dropped") == 1
+
+
+async def test_while_the_file_cannot_be_written_turns_are_in_memory_and_nothing_is_left_of_half_a_line(
+    tmp_path, caplog
+):
+    waiting = Waiting(file := tmp_path / "turns")
+    await waiting.comes("1")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, unlimited[1]))
+    try:
+        await waiting.comes("22", "33")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        signal.signal(signal.SIGXFSZ, handled)
+    assert file.read_bytes() == b"1\n22\n"[:5]
+    assert str(waiting.backlog) == "3 turns in memory alone"
+    assert caplog.text.count("in memory alone, where a killed process loses them") == 1
+    await waiting.comes("4")
+    assert file.read_bytes() == b"1\n22\n33\n4\n"
+    assert str(waiting.backlog) == f"4 turns in {file}"
+
+
+async def test_turns_that_outlive_their_process_are_stored_once_and_as_if_it_had_not_died(tmp_path, renderer):
+    """The first response is stored before the outage. Of the second, one choice is before the kill."""
+
+    async def converse(gateway: Serving, *, killed: bool) -> list[tuple[Any, ...]]:
+        parts, file = gateway.app.gateway, tmp_path / "turns"
+        parts.store = away = Losing(gateway.store)
+        said = [*USER, (await gateway.ask(n=2, seed=1)).json()["choices"][1]["message"]]
+        if killed:
+            parts.backlog = Waiting(file).backlog
+            away.away = True
+        said.append({"role": "user", "content": "No, again."})
+        await gateway.ask(said, n=3, seed=2, logit_bias={"7": 0.5})
+        said += [{"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "Good."}]
+        await gateway.ask(said)
+        if killed:
+            await parts.backlog.close(0.0)
+            away.away = False
+            first = UnrecordedTurn.read(file.read_bytes().splitlines()[0])
+            await gateway.store.call(lambda store: first.record(store, delivered=False))
+            parts.backlog = Waiting(file).backlog
+            parts.backlog._record = parts._record
+            parts.backlog.open()
+            await parts.backlog.empty()
+        return [(each.turn, each.state, each.delivered, each.next_state) for each in await gateway.records()]
+
+    found = []
+    for killed in (False, True):
+        async with serving(tmp_path / str(killed), renderer) as gateway:
+            found.append(await converse(gateway, killed=killed))
+    without, with_kill = found
+    assert len(without) == 6
+    assert with_kill == without
 
 
 async def test_a_silent_store_that_is_known_to_fail_holds_a_request_for_a_second_and_not_longer(

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -23,11 +23,11 @@ from afterwit.dialects.table import DIALECTS
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable
 from afterwit.gateway.auth import KeyCache, new_key
+from afterwit.gateway.backlog import TRY_AGAIN_S, Backlog, UnrecordedTurn
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
 from afterwit.teaching.redaction import Redaction
-from afterwit.text import counted
 from afterwit.turn import AdapterPolicy
 
 log = logging.getLogger("afterwit.gateway")
@@ -47,15 +47,11 @@ WITHIN_S = 0.01
 """Seconds that a delivery waits for another call of the store. A process that is killed meanwhile forgets it:
 if the client asks again, its new turn supersedes the first, as if the first had not arrived."""
 
-STORE_WITHIN_S, LOST_TRIES, TRY_AGAIN_S = 15.0, 12, 0.25
+STORE_WITHIN_S, LOST_TRIES = 15.0, 12
 """Seconds in all that a request waits for the store, which itself waits ten for another process; tries at a
-store whose connection is lost, and the seconds between them."""
+store whose connection is lost."""
 STILL_FAILING_S = 1.0
 """Seconds that a request waits, once, for a store that is known to fail."""
-BACKLOG_BYTES = 256 * 2**20
-"""Memory of the turns that wait for the store, as a request's text and tokens let it be estimated."""
-REMIND_S = 60.0
-"""Seconds between two log lines about turns that wait."""
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -78,9 +74,11 @@ class Gateway:
     dialects: tuple[Dialect, ...] = DIALECTS
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     redaction: Redaction = field(default_factory=Redaction)
+    """The secrets that no one may teach."""
     practises: bool = False
     """Whether a lesson on a turn that has trained is practised."""
-    """The secrets that no one may teach."""
+    unrecorded: Path | None = None
+    """The file of the turns that wait for the store; None: they wait in memory."""
     wake_judge: Callable[[], None] = lambda: None
     """Called when a turn got its next state."""
     servers: Callable[[], Mapping[str, str]] = dict
@@ -121,7 +119,14 @@ class Gateway:
         self.in_flight = InFlight(settings.max_requests, settings.max_pending_bytes)
         self.deliveries = Deliveries(store, self._store_failed)
         self.metrics = Metrics()
-        self.backlog = Backlog(self._store_failed, self._store_works, self.metrics)
+        self.backlog = Backlog(
+            self._record,
+            path=self.unrecorded,
+            failed=self._store_failed,
+            works=self._store_works,
+            waiting=self.metrics.waiting,
+            lost=self.metrics.unrecorded,
+        )
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="afterwit-read")
 
     @property
@@ -177,6 +182,13 @@ class Gateway:
     def _store_works(self) -> None:
         self.faults.pop("store", None)
 
+    async def _record(self, line: bytes, delivered: Callable[[], bool]) -> None:
+        def record(store: Store) -> bool:
+            return UnrecordedTurn.read(line).record(store, delivered=delivered())
+
+        if await self.read(record, within_s=STORE_WITHIN_S):
+            self.wake_judge()
+
 
 class Deliveries:
     """Marks turns as delivered in the store's next call, so that no request waits for a call of its own.
@@ -218,105 +230,6 @@ class Deliveries:
             self._call.add_done_callback(done)
 
 
-class Backlog:
-    """Turns that were served while the store was away: recorded in order as soon as it is back.
-
-    They are in memory alone. What the store refuses is lost, and the oldest are when they become too many.
-    """
-
-    def __init__(
-        self,
-        failed: Callable[[StoreError], None],
-        works: Callable[[], None],
-        metrics: Metrics,
-        *,
-        most_bytes: int = BACKLOG_BYTES,
-    ) -> None:
-        """`failed` gets each error of the store, `works` is called when a turn was recorded."""
-        self._failed, self._works, self._metrics, self._most_bytes = failed, works, metrics, most_bytes
-        self._turns: deque[tuple[Callable[[], Awaitable[None]], int]] = deque()
-        self._bytes = self._lost = 0
-        self.stuck = False
-        """The last attempt to record one failed."""
-        self._recording: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def __str__(self) -> str:
-        lost = f"; {counted(self._lost, 'other')} had to be dropped" if self._lost else ""
-        return f"{counted(len(self), 'turn')} in memory{lost}"
-
-    def add(self, record: Callable[[], Awaitable[None]], size: int) -> None:
-        """A turn of about `size` bytes waits. `record` raises StoreUnavailable if it has to wait on, and may
-        be called again though it was recorded."""
-        self._turns.append((record, size))
-        self._bytes += size
-        while self._bytes > self._most_bytes and len(self) > 1:
-            self._lose("there is no more room for turns that wait for the store: the oldest are dropped")
-        self._metrics.waiting.set(len(self))
-        if self._recording is None:
-            self._recording = asyncio.create_task(self._record())
-
-    async def empty(self) -> None:
-        """Return when no turn waits."""
-        if self._recording is not None:
-            await asyncio.wait({self._recording})
-
-    async def close(self, within_s: float) -> None:
-        """Give the store so many seconds to come back, then log how many turns are lost."""
-        if self._recording is None:
-            return
-        log.warning("the store has %g seconds to come back: %s", within_s, self)
-        await asyncio.wait({self._recording}, timeout=within_s)
-        self._recording.cancel()
-        if self._turns:
-            log.error("the store did not come back: %s lost", counted(len(self), "turn"))
-
-    async def _record(self) -> None:
-        now = asyncio.get_running_loop().time
-        recorded, remind_at = 0, now() + TRY_AGAIN_S
-        while self._turns:
-            first = self._turns[0]
-            try:
-                await first[0]()
-            except StoreUnavailable as error:
-                self.stuck = True
-                self._failed(error)
-                if now() >= remind_at:
-                    remind_at = now() + REMIND_S
-                    log.warning("%s: %s", self, error)
-                await asyncio.sleep(TRY_AGAIN_S)
-            except Exception as error:  # the turn's own, and the others go on
-                if isinstance(error, StoreError):
-                    self._failed(error)
-                if self._turns[0] is first:
-                    self._lose(f"a turn cannot be recorded ({type(error).__name__})")
-            else:
-                self.stuck = False
-                self._works()
-                recorded += 1
-                if self._turns[0] is first:
-                    self._remove()
-            self._metrics.waiting.set(len(self))
-        self._recording, self.stuck = None, False
-        if recorded:
-            lost = f", {self._lost} lost" if self._lost else ""
-            log.warning("the store is back: %s recorded that waited%s", counted(recorded, "turn"), lost)
-        self._lost = 0
-
-    def _lose(self, why: str) -> None:
-        """Drop the oldest."""
-        if not self._lost:
-            log.error("%s", why)
-        self._lost += 1
-        self._metrics.unrecorded.inc()
-        self._remove()
-
-    def _remove(self) -> None:
-        self._bytes -= self._turns.popleft()[1]
-
-
 class Metrics:
     """Counters of one gateway: several may run in one process."""
 
@@ -327,7 +240,7 @@ class Metrics:
         tokens = counter("afterwit_tokens", "Tokens served.", ("kind",))
         self._prompt, self._completion = tokens.labels("prompt"), tokens.labels("completion")
         self.unrecorded = counter("afterwit_unrecorded_turns", "Turns served and never recorded.")
-        text = "Turns served that wait in memory for the store."
+        text = "Turns served that wait for the store."
         self.waiting = Gauge("afterwit_waiting_turns", text, registry=self.registry)
         self.client_left = counter("afterwit_clients_left", "Responses whose client went away.")
         histogram = partial(Histogram, buckets=SECONDS, registry=self.registry)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from afterwit.binding.bind import Binding, Resolution, added_messages, bind, resolve
-from afterwit.binding.evidence import continued_sessions, resumed, with_replies
+from afterwit.binding.evidence import Candidate, continued_sessions, resumed, with_replies
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import auxiliary_session, earlier_auxiliaries, may_be_auxiliary
 from afterwit.chat_format.families import Convention, Thought
@@ -219,11 +219,15 @@ class Bound:
     """Whether it holds the next state of an earlier turn."""
 
 
-def bind_request(store: Store, incoming: IncomingRequest, *, teaches: bool, now: float) -> Bound:
-    """Bind a request. If its key teaches, record the next states that it holds."""
+def bind_request(
+    store: Store, incoming: IncomingRequest, *, teaches: bool, now: float, own: Collection[str] = ()
+) -> Bound:
+    """Bind a request. If its key teaches, record the next states that it holds. `own`: turns of its response
+    that may be stored already."""
+    own = (incoming.turn, *own)
     with store.binding(incoming.scope):
-        binding = look_up(store, incoming)
-        resolved = _resolved(store, binding, own=(incoming.turn,))
+        binding = look_up(store, incoming, own)
+        resolved = _resolved(store, binding, own=own)
         answers = binding.answers
         if binding.parent is not None and not binding.rejects and not resolved.answers:
             answers = None
@@ -238,23 +242,28 @@ def bind_request(store: Store, incoming: IncomingRequest, *, teaches: bool, now:
     return Bound(incoming=incoming, binding=binding, kind=resolved.kind, answered=answered)
 
 
-def look_up(store: ParentLookup, incoming: IncomingRequest) -> Binding:
-    """Bind a request to what the store holds.
+def look_up(store: ParentLookup, incoming: IncomingRequest, own: Collection[str] = ()) -> Binding:
+    """Bind a request to what the store holds, apart from its `own` turns.
 
     A session's turns are looked up only if the request is known to go on in it. Recent conversations are
     looked up only if the request has no parent, or one that seemed to be beside a conversation: it may be
     about one, or go on from its end.
     """
     scope, session = incoming.scope, incoming.client_session_hash
+
+    def replies(sessions: Collection[str]) -> list[Candidate]:
+        return [one for one in store.replies(scope, sessions) if one.turn not in own]
+
     found = store.candidates(scope, incoming.hashes, incoming.named, client_session=session)
+    found = [one for one in found if one.turn not in own]
     if sessions := continued_sessions(incoming, found):
-        found = with_replies(found, store.replies(scope, sessions))
+        found = with_replies(found, replies(sessions))
     binding = bind(incoming, found) if found else None
     if binding is not None and (binding.parent or binding.reason) and not binding.confirms:
         return binding
-    recent = store.recent(scope)
+    recent = [one for one in store.recent(scope) if one.turn not in own]
     if sessions := resumed(incoming, recent):
-        found = with_replies(found, store.replies(scope, sessions))
+        found = with_replies(found, replies(sessions))
     return bind(incoming, found, recent)
 
 

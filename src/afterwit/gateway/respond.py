@@ -1,6 +1,6 @@
 """A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves.
 
-If the store fails, serving goes on: such turns wait in memory, and are recorded when it is back.
+If the store fails, serving goes on: such turns wait in a file, and are recorded when it is back.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from afterwit.dialects.dialect import (
 from afterwit.dialects.request import Field
 from afterwit.engines.port import Generate
 from afterwit.errors import ContextExceeded, EngineError, EngineUnavailable, RequestError, RequestRefused
-from afterwit.gateway.context import STORE_WITHIN_S, Fault, Gateway
+from afterwit.gateway.backlog import UnrecordedTurn
+from afterwit.gateway.context import Fault, Gateway
 from afterwit.gateway.limits import INTERNAL, RawHeaders
-from afterwit.gateway.prepare import Bound, PreparedRequest, bind_request, store_turn
+from afterwit.gateway.prepare import Bound, PreparedRequest, store_turn
 from afterwit.gateway.reply import Reply
 from afterwit.store import Store
 from afterwit.turn import Finish, Kind, Sampling, Turn, call_id
@@ -43,9 +44,6 @@ STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")
 
 REFUSED_WITHIN_S = 0.2
 """Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
-
-TURN_BYTES, CHARACTER_BYTES, TOKEN_BYTES = 32_768, 8, 96
-"""Memory of a turn that waits for the store: in all, and for each character and token of it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -196,45 +194,44 @@ class RunningResponse:
                 raise RequestError(504, "timeout", message) from error
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
-        """Record a choice, durable on return. If the store fails, it waits in memory: binding too, so that
-        sessions go on in the order of their turns. Cancelling does not stop it."""
-        gateway, request = self._gateway, self._request
-        now, tried = gateway.now(), False
+        """Record a choice, durable on return. If the store fails, it waits, unbound if its request is, so
+        that sessions go on in the order of their turns. Cancelling does not stop it."""
+        gateway, request, bound = self._gateway, self._request, self._bound
+        turn, now, tried = self._turn(choice, finish), gateway.now(), False
 
-        def write(store: Store) -> Bound:
+        def write(store: Store) -> bool:
             nonlocal tried
-            bound = self._bound or bind_request(
-                store, request.incoming, teaches=request.teaches, now=request.created
-            )
-            if not (tried and store.scopes([choice.turn])):  # a commit may have outlived its connection
-                tried = True
-                store_turn(store, bound, self._turn(choice, finish, bound), own=request.turns, now=now)
-            if self.over:  # it waited
-                store.delivered([choice.turn])
-            return bound
+            if bound is not None and not (tried and store.scopes([turn.id])):  # a commit may have outlived
+                tried = True  # its connection
+                store_turn(store, bound, turn, own=request.turns, now=now)
+            return True
 
-        async def record() -> None:
-            bound = await gateway.read(write, within_s=STORE_WITHIN_S)
-            if self._bound is None and bound.answered:
-                gateway.wake_judge()
-            self._bound = bound
-
-        can_try = self._bound is not None and not gateway.backlog
+        can_try = bound is not None and not gateway.backlog
         if can_try and await gateway.try_store(write, within_s=self._store_s) is not None:
             gateway.faults.pop("store", None)
             return
-        tokens = len(request.prompt.ids) + choice.reply.completion
-        size = TURN_BYTES + CHARACTER_BYTES * request.prompt.conversation.characters + TOKEN_BYTES * tokens
-        gateway.backlog.add(record, size)
+        asked, incoming = request.asked, request.incoming
+        unrecorded = UnrecordedTurn(
+            turn=turn,
+            own=request.turns,
+            asked=None if asked.conversation == turn.conversation else asked.conversation,
+            client=incoming.client,
+            streamed=asked.stream,
+            follows=incoming.follows,
+            binding=None if bound is None else bound.binding,
+            now=now,
+        )
+        await gateway.backlog.add(unrecorded.line(), lambda: self.over)
 
-    def _turn(self, choice: Choice, finish: Finish, bound: Bound) -> Turn:
-        request = self._request
+    def _turn(self, choice: Choice, finish: Finish) -> Turn:
+        """Its session, parent and kind stand for nothing if the request is not bound."""
+        request, bound = self._request, self._bound
         return Turn(
             id=choice.turn,
             scope=request.incoming.scope,
-            session=bound.binding.session,
-            parent=bound.binding.parent,
-            kind=bound.kind,
+            session=choice.turn if bound is None else bound.binding.session,
+            parent=None if bound is None else bound.binding.parent,
+            kind=Kind.MAIN if bound is None else bound.kind,
             created=request.created,
             model=self._gateway.engine.facts.model,
             conversation=request.prompt.conversation,

@@ -330,12 +330,14 @@ class Runtime:
             engine,
             renderer,
             self.store,
+            home=self._home,
             versions=versions,
             token=page_token(self._home),
             wake_judge=self._signals.wake.set,
             servers=self._servers,
         )
         listener = Listener(app, sock)
+        app.gateway.backlog.open()
         self._stack.push_async_callback(app.gateway.backlog.close, STORE_WITHIN_S)
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
