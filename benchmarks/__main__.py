@@ -35,6 +35,7 @@ QUESTIONS = (
     "lora",
     "adapters",
     "engine",
+    "published",
     "prompts",
     "agents",
     "gateway",
@@ -45,7 +46,7 @@ QUESTIONS = (
     "postgresql",
     "scale",
 )
-INSTALLING = ("peers", "hindsight_vllm", "proxy")
+INSTALLING = ("peers", "hindsight_vllm", "proxy", "published")
 """Questions that need what the tests do not. `--quick` leaves them out unless they are named."""
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
