@@ -8,13 +8,41 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.practice.lessons import Progress
+from afterwit.practice.table import LessonRow
 from afterwit.trial.people import Person
 from afterwit.trial.play import Lesson, Played, Point, Talk, satisfied_after
 from afterwit.trial.report import Learning, conclusion, write
+from afterwit.turn import SHARED
 
 PERSON = Person(preference="short", seed=0)
 LEARNING = Learning(versions=4, seconds=80.0, tokens=4000, memory_mib=900.0, way=0.4)
 LESSON = Lesson(preference="short", wants=PERSON.wants, alone=0, told=12, of=16)
+
+PRACTISED = LessonRow(
+    number=1,
+    words="Answer in <one> sentence",
+    source="trial",
+    adapter=SHARED,
+    progress=Progress.LEARNED,
+    corrections=(),
+    learned=5.0,
+    said=2,
+    said_since_learned=0,
+    requests=9,
+    requests_since_learned=0,
+    answers=12,
+    since=12,
+    first_gap=9.0,
+    gap=0.5,
+    version=3,
+    general=None,
+    edited=False,
+    unlearning=None,
+    request="Why?",
+    before="Because. And more.",
+    after="Because.",
+)
 
 
 def point(conversations: int, kept: int, **more: object) -> Point:
@@ -50,7 +78,11 @@ def test_a_share_that_may_be_chance_is_not_learned(before: int, after: int) -> N
 def test_harm_is_named_next_to_what_was_learned() -> None:
     found = conclusion(played(point(0, 1), point(16, 30, kl=0.3, worse=2, bad=1)), PERSON, LEARNING)
     assert found.learned
-    for words in ("1 answer of 32 are empty", "2 answers to other requests became worse", "0.30 nats"):
+    for words in (
+        "1 of 32 held-out answers were empty",
+        "2 answers to other requests became worse",
+        "0.30 nats",
+    ):
         assert words in found.sentence
 
 
@@ -96,10 +128,12 @@ def test_what_was_found_survives_the_file(tmp_path: Path) -> None:
 def test_the_page_shows_answers_as_text_and_the_teacher_as_a_line(tmp_path: Path) -> None:
     found = played(point(0, 1), point(16, 19))
     found.talks = [talk(0, liked=False)]
-    write(found, PERSON, LEARNING, {}, tmp_path)
+    write(found, PERSON, LEARNING, [PRACTISED], {}, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;16&lt;/b&gt; 0" in page
     assert "<b>16</b>" not in page
+    assert "Answer in &lt;one&gt; sentence" in page
+    assert "learned since version 3: it answers as a model that reads it; said 2 times in 9 requests" in page
     assert page.count("<polyline") == 2
     facts = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert facts["learned"]
@@ -108,7 +142,7 @@ def test_the_page_shows_answers_as_text_and_the_teacher_as_a_line(tmp_path: Path
 
 
 def test_a_model_that_cannot_be_taught_gets_a_page_without_pictures(tmp_path: Path) -> None:
-    write(played(lessons=(replace(LESSON, told=0),)), None, LEARNING, {}, tmp_path)
+    write(played(lessons=(replace(LESSON, told=0),)), None, LEARNING, [], {}, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "It cannot be taught here" in page
     assert "<svg" not in page

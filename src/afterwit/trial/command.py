@@ -23,6 +23,7 @@ from afterwit.demo.settings import changed, config_text
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
+from afterwit.practice.table import lessons
 from afterwit.printing.terminal import Terminal, end_at_signals, working
 from afterwit.running.logs import set_up
 from afterwit.running.up import engine_process
@@ -124,13 +125,13 @@ def run(
                 step=line.step,
             )
             person = _play(trial, asked, console, judging)
-            learning = _learning(system)
+            learning, practised = _learning(system), system.store(lessons)
     learning = _with_memory(learning)
-    found = write(played, person, learning, changed(settings), out)
+    found = write(played, person, learning, practised, changed(settings), out)
     console.print(measurements(played.points))
     console.say(found.sentence, style="bold green" if found.learned else "bold red")
     console.say(
-        f"report: {out / 'report.html'}; what it learned, from which words: `afterwit ledger --home {home}`"
+        f"report: {out / 'report.html'}; what it learned, from which words: `afterwit lessons --home {home}`"
     )
     return found.learned
 

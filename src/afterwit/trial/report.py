@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from afterwit.demo.report import STYLE, chart, template
+from afterwit.practice.table import LessonRow
 from afterwit.progress import difference_interval
 from afterwit.text import counted
 from afterwit.trial.people import Person
@@ -72,7 +73,7 @@ def conclusion(played: Played, person: Person | None, learning: Learning) -> Con
 def _harm(last: Point) -> list[str]:
     found = []
     if last.bad:
-        found.append(f"{counted(last.bad, 'answer')} of {last.of} are empty or go round in circles.")
+        found.append(f"{last.bad} of {last.of} held-out answers were empty or went round in circles.")
     if last.worse:
         found.append(f"{counted(last.worse, 'answer')} to other requests became worse.")
     if last.kl is not None and last.kl > MOST_KL:
@@ -97,9 +98,14 @@ def _why(last: Point, learning: Learning) -> str:
 
 
 def write(
-    played: Played, person: Person | None, learning: Learning, settings: Mapping[str, Any], out: Path
+    played: Played,
+    person: Person | None,
+    learning: Learning,
+    lessons: Sequence[LessonRow],
+    settings: Mapping[str, Any],
+    out: Path,
 ) -> Conclusion:
-    """Write the files into `out`. The pictures need at least two measurements."""
+    """Write the files into `out`. The pictures need at least two measurements. `lessons` were practised."""
     found, points = conclusion(played, person, learning), played.points
     facts: dict[str, Any] = {
         **played.identity,
@@ -113,6 +119,7 @@ def write(
         "satisfied_after": satisfied_after(played.talks),
         "talks": [asdict(talk) for talk in played.talks],
         "learning": asdict(learning),
+        "practised": [_shown(each) for each in lessons],
         "seconds": played.seconds,
         "examples": _examples(person, points),
     }
@@ -134,6 +141,17 @@ def _picture(facts: Mapping[str, Any]) -> str:
     label = f"share of held-out answers with {facts['wants']}, over {kept[-1][0]} conversations"
     curves = [("by itself", "preference", kept), ("told in its prompt", "success", told)]
     return chart(curves, width=560, height=230, label=label)
+
+
+def _shown(lesson: LessonRow) -> dict[str, Any]:
+    return {
+        "words": lesson.words,
+        "how_often": lesson.how_often,
+        "how_far": lesson.how_far,
+        "request": lesson.request,
+        "before": lesson.before,
+        "after": lesson.after,
+    }
 
 
 def _examples(person: Person | None, points: Sequence[Point]) -> list[dict[str, Any]]:
