@@ -24,6 +24,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow  # a learner process, as `test_turn` has one
 async def test_each_person_teaches_an_adapter_that_serves_nobody_else(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.lifecycle import State
+from afterwit.practice.lessons import Lesson
+from afterwit.practice.table import lessons
 from afterwit.running.serve import Runtime
 from afterwit.store import Record
 from tests.journey.conftest import HINT, PlainJudge, client, until
@@ -18,7 +20,18 @@ ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}
 REPLY = {"role": "user", "content": "No: you never read the file. Please read it first."}
 
 
-async def whole_loop(settings: Settings, model: Path, home: Path, *, weights: str) -> None:
+async def nothing(runtime: Runtime, turn: str) -> None:
+    """Leave it at that."""
+
+
+async def whole_loop(
+    settings: Settings,
+    model: Path,
+    home: Path,
+    *,
+    weights: str,
+    then: Callable[[Runtime, str], Awaitable[None]] = nothing,
+) -> None:
     """A turn is served, judged and trained, and the new weights, in a file of this name, are served."""
     async with Runtime(settings, home, judge=PlainJudge()) as runtime:
         assert runtime.url is not None
@@ -49,21 +62,55 @@ async def whole_loop(settings: Settings, model: Path, home: Path, *, weights: st
             again = await agent.chat.completions.create(model="afterwit", messages=[ASKED], max_tokens=4)
             return again.system_fingerprint if again.system_fingerprint != "v0" else None
 
-        assert await until(served) == "v1"
+        await until(served)
+        await then(runtime, turn)
     versions = Versions(root=home / "versions", base=model)
-    assert [version.turns for version in versions.all()] == [(), (turn,)]
+    assert [version.turns for version in versions.all()][:2] == [(), (turn,)]
     assert (versions.weights(1) / weights).exists()
 
 
-async def test_what_an_adapter_learned_from_a_turn_is_served_after_a_restart_too(
+async def practised(runtime: Runtime, turn: str) -> None:
+    """The correction of the turn is answered and learned without another request until its updates are used
+    up."""
+    assert runtime.practises
+
+    async def over() -> Lesson | None:
+        (lesson,) = await runtime.store.call(lambda store: store.lessons()) or (None,)
+        done = lesson is not None and len(lesson.answers) >= 4
+        return lesson if done and all(each.state is not State.JUDGED for each in lesson.answers) else None
+
+    lesson = await until(over)
+    assert (lesson.words, [each.turn for each in lesson.said]) == (HINT, [turn])
+    assert turn in {each.prompt for each in lesson.answers}
+    assert all(each.gap is not None for each in lesson.answers)
+    (row,) = await runtime.store.call(lessons)
+    assert row.after is not None
+    session = (await runtime.store.call(lambda store: store.turn(turn))).turn.session
+    recorded = await runtime.store.call(lambda store: store.session_lines())
+    assert [line.turns for line in recorded if line.session == session] == [2], "the person's requests alone"
+
+    async def told() -> bool | None:
+        statuses = await runtime.store.call(lambda store: store.statuses())
+        found = {each.stage: each.message for each in statuses}
+        return found.get("practice", "").startswith("1 lesson") or None
+
+    assert await until(told)
+
+
+async def test_what_an_adapter_learned_from_a_turn_and_in_practice_is_served_after_a_restart_too(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
-    learner = {"teacher": "ema"}
-    await whole_loop(settings({"learner": learner}), model, tmp_path, weights="adapter_model.safetensors")
+    below = {
+        "learner": {"teacher": "ema"},
+        "practice": {"enabled": True, "updates": 2, "max_tokens": 8},
+    }
+    await whole_loop(settings(below), model, tmp_path, weights="adapter_model.safetensors", then=practised)
+    newest = Versions(root=tmp_path / "versions", base=model).newest()
+    assert newest > 1, "practice is learned"
     async with Runtime(settings(), tmp_path, ("gateway",)) as again:
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
-        assert answer.system_fingerprint == "v1"
+        assert answer.system_fingerprint == f"v{newest}"
 
 
 @pytest.mark.slow  # a second learner process; the adapter's goes the same way

@@ -232,13 +232,15 @@ def _create(path: Path, migrations: Migrations) -> None:
     """Build the file next to its place, then link it in: never half a store; of two creators one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    os.close(handle)
     draft = Path(name)
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        with open(handle, "rb") as file, closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")  # the whole draft is synced once
+            connection.execute("PRAGMA journal_mode = MEMORY")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(SqliteDatabase(connection, path), migrations)
             connection.execute("PRAGMA journal_mode = WAL")
+            os.fsync(file.fileno())
         with suppress(FileExistsError):
             os.link(draft, path)
     finally:
