@@ -18,7 +18,8 @@ from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
-from afterwit.practice.stage import PER_PROMPT, Practice, Round, next_round, with_lessons
+from afterwit.practice.rounds import PER_PROMPT, Round, Test, next_round
+from afterwit.practice.stage import Practice, with_lessons
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
@@ -159,7 +160,7 @@ def test_it_waits_for_updates_pauses_hours_and_alarms(store: Store) -> None:
 def test_real_turns_that_make_an_update_go_first(store: Store) -> None:
     for number in range(LEARNER.batch):
         correct(store, f"moon{number}")
-    assert due(store) == "waits for the next update"
+    assert due(store) == "1 lesson: waits for the next update"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from afterwit.judging.personal import holds_value
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
-from afterwit.ranges import at_least
+from afterwit.ranges import at_least, below, within
 from afterwit.teaching.given import is_demonstration
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
@@ -41,9 +41,14 @@ class PracticeSettings:
     """Updates within 24 hours of all lessons together: each costs what any update costs."""
     max_tokens: int = 1024
     """Longest answer that is sampled for practice, in tokens."""
+    approved: float = 0.25
+    """Share of the prompts of an update that people had approved an answer to: there the base teaches without
+    a hint, and only where the policy has left it."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "updates", "a_day", "max_tokens")
+        within(self, 0, 1, "approved")
+        below(self, 1, "approved")
 
 
 DAY_S = 86_400.0
@@ -84,7 +89,17 @@ class Progress(StrEnum):
     DROPPED = "dropped"
     """A person dropped it."""
     WAITING = "waiting"
-    """None of its turns may teach: a person reviews them, or they were taken back."""
+    """For a person, because it contradicts what others approved; or none of its turns may teach: a person
+    reviews them, or they were taken back."""
+
+
+class Spoils(StrEnum):
+    """Whose approved turns a lesson contradicts."""
+
+    OWN = "own"
+    """Its own source's: it is practised on its own prompts alone."""
+    OTHERS = "others"
+    """It waits until a person accepts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +146,15 @@ class Lesson:
     """Whether a person accepted it for other prompts; None: its words decide."""
     dropped: float | None = None
     """When a person dropped it."""
+    spoils: Spoils | None = None
+    """None: no one's, as far as it was tested."""
     adapter: str = SHARED
     said: tuple[Said, ...]
     """Oldest first, at least one."""
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
+    along: tuple[Answer, ...] = ()
+    """Answers to approved prompts that went along, without a lesson. Oldest first."""
 
     @property
     def newest(self) -> float:
@@ -160,6 +179,8 @@ class Fresh(NamedTuple):
     reason: Reason | None = None
     """Why it cannot train, or has nothing to teach."""
     gap: float | None = None
+    along: bool = False
+    """The prompt's answer was approved: the base teaches it without the lesson."""
 
 
 class Standing(NamedTuple):
@@ -183,6 +204,8 @@ def standing(lesson: Lesson) -> Standing:
     version = max((each.version for each, _ in known if each.version is not None), default=None)
     if lesson.dropped is not None:
         progress = Progress.DROPPED
+    elif lesson.spoils is Spoils.OTHERS and lesson.general is None:
+        progress = Progress.WAITING
     return Standing(progress, first, gap, version)
 
 

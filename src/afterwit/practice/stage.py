@@ -10,71 +10,34 @@ import asyncio
 import os
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import fsum, isfinite
 from typing import Literal
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
-from afterwit.errors import RequestError, RequestRefused, TurnNotFound
+from afterwit.errors import RequestError, RequestRefused
 from afterwit.gateway.reply import respond
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts
 from afterwit.judging.stage import AfterVerdict
-from afterwit.learning.schedule import NOW, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import (
-    CLOSE,
-    DAY_S,
-    Fresh,
-    Lesson,
-    PracticeSettings,
-    Progress,
-    Said,
-    in_turn,
-    names_a_case,
-    rests,
-    rests_all,
-    spread,
-    standing,
-)
-from afterwit.ranges import in_hours
-from afterwit.store import AsyncStore, Record, Store
+from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, standing
+from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round
+from afterwit.store import AsyncStore, Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.review import Rule
-from afterwit.teaching.sources import largest_share
-from afterwit.text import counted
-from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
-from afterwit.verdict import Flag, Waiting, untrainable
+from afterwit.turn import ENTROPY_BYTES, Kind, Turn, call_id, scoring_temperature, turn_id
+from afterwit.verdict import Flag, untrainable
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE: Literal["practice"] = "practice"
 POLL_S = 1.0
 """Seconds between two looks at the store."""
-PRACTISED_FOR_S = 30 * DAY_S
-"""Since a lesson was said last: an older one waits until it is said again."""
-LOOKED_AT, SPREAD_OVER = 512, 40
-"""The newest turns among which prompts are looked for, and the prompts over which a lesson is spread."""
-PER_PROMPT = 8
-"""Answers to one prompt since the lesson was said last: more would learn it by heart. New conversations
-bring new prompts."""
 WORDS_TOLD = 60
 """Characters of a lesson in a status."""
-IDLE = "no correction waits to be practised"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """The answers of one update, before they are sampled."""
-
-    lesson: Lesson
-    said: Said
-    """The correction whose words teach."""
-    prompts: tuple[Turn, ...]
-    """The turns whose prompts are answered again; one may come several times."""
 
 
 class Practice:
@@ -97,6 +60,7 @@ class Practice:
         self._settings, self._learner, self._redaction = settings, learner, redaction
         self._placement = placement
         self._now, self._entropy = now, entropy
+        self._known: dict[tuple[str, str], Tested] = {}
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
         self.doing = IDLE
@@ -115,14 +79,20 @@ class Practice:
         await work(step, signals=signals, health=health, poll_s=POLL_S, back_off=back_off)
 
     async def step(self) -> bool:
-        """Sample and store the answers of one update, if one is due; whether any were stored.
+        """Sample and store the answers of one update, if one is due, or test the lesson first; whether either
+        was done.
 
         All are stored together: a crash before that leaves nothing. Raises EngineError if the engine fails.
         """
         now, refused = self._now(), frozenset(self._refused)
+        known = self._known if self._base_teaches else None
         found = await self._store.call(
-            lambda store: next_round(store, self._settings, self._learner, now=now, without=refused)
+            lambda store: next_round(
+                store, self._settings, self._learner, now=now, without=refused, known=known
+            )
         )
+        if isinstance(found, Test):
+            return await self._test(found)
         if isinstance(found, str):
             self.doing = found
             return False
@@ -133,14 +103,18 @@ class Practice:
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
         lesson, words = found.lesson, found.lesson.words_of(found.said)
-        sampled = await asyncio.gather(*(self._answer(found, prompt, words) for prompt in found.prompts))
+        sampled = await asyncio.gather(
+            *(self._answer(found, prompt, words) for prompt in found.prompts),
+            *(self._answer(found, prompt, "") for prompt in found.along),
+        )
         answers, at = [each for each in sampled if each is not None], self._now()
         return bool(answers) and await self._store.call(
             lambda store: store.practised(lesson, words, answers, now=at)
         )
 
     async def _answer(self, found: Round, prompt: Turn, words: str) -> Fresh | None:
-        """A new turn that answers the prompt, measured; None if the prompt cannot be answered."""
+        """A new turn that answers the prompt, measured; None if the prompt cannot be answered. Without words
+        the teacher reads no hint."""
         now = self._now()
         sampling = replace(
             prompt.sampling,
@@ -183,14 +157,38 @@ class Practice:
         gap = await self._gap(turn, words) if reason is None else None
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
-        return Fresh(turn, prompt.id, reason, gap)
+        return Fresh(turn, prompt.id, reason, gap, along=not words)
+
+    @property
+    def _base_teaches(self) -> bool:
+        """Whether the frozen base teaches, and the engine can score with it."""
+        can = self._engine.capabilities
+        return self._learner.teacher == "base" and can.base_weights and can.scored_ids > 0
+
+    async def _test(self, found: Test) -> bool:
+        """Score approved responses without the lesson and with it, and store whose it contradicts."""
+        for item, turn in found.new:
+            room = self._engine.facts.context_length - len(item.ids)
+            prompts, _ = await asyncio.to_thread(
+                hinted_prompts, turn, (found.words,), self._renderer, self._placement, room
+            )
+            test = Tested(given=False, spoiled=False)
+            if prompts:
+                asked = (item.prompt_ids, prompts[0][1])
+                rows = [Score(prompt_ids=ids, response_ids=item.ids, tau=1.0) for ids in asked]
+                plain, shown = await self._engine.score(rows, top=1, weights=Weights.BASE)
+                spoiled = item.contradicted(plain.logprobs, shown.logprobs)
+                test = Tested(given=item.kept(plain.logprobs), spoiled=spoiled)
+            self._known[found.words, item.turn] = test
+        whose = found.whose(self._known)
+        await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
+        return True
 
     async def _gap(self, turn: Turn, words: str) -> float | None:
         """The answer's gap to the teacher, if the engine serves it and can score as the answer was sampled;
         None: an update measures it."""
-        can, tau = self._engine.capabilities, scoring_temperature(turn.sampling.temperature)
-        can_score = can.base_weights and can.scored_ids and (can.scored_tau or tau == 1.0)
-        if self._learner.teacher != "base" or not can_score:
+        tau = scoring_temperature(turn.sampling.temperature)
+        if not self._base_teaches or not (self._engine.capabilities.scored_tau or tau == 1.0):
             return None
         ids, room = turn.sampled.ids, self._engine.facts.context_length - len(turn.sampled.ids)
         prompts, _ = await asyncio.to_thread(
@@ -202,129 +200,6 @@ class Practice:
         (scored,) = await self._engine.score([row], top=1, weights=Weights.BASE)
         gap = fsum(turn.sampled.logprobs) - fsum(scored.logprobs)
         return gap if isfinite(gap) else None
-
-
-def next_round(
-    store: Store,
-    settings: PracticeSettings,
-    learner: LearnerSettings,
-    *,
-    now: float,
-    without: Collection[str] = (),
-) -> Round | str:
-    """The lesson that is practised next and the prompts to answer, or why nothing is practised now.
-
-    `without`: turns whose prompts cannot be answered.
-    """
-    lessons = store.lessons(said_since=now - PRACTISED_FOR_S)
-    if not lessons:
-        return IDLE
-    clock, learner = time.localtime(now), with_note(learner, store.note("learn"))
-    if not in_hours(learner.hours, clock.tm_hour, clock.tm_min):
-        return f"rests outside of learner.hours, {learner.hours}"
-    if store.paused() is not None:
-        return "rests while learning is paused"
-    if store.in_update(now=now):
-        return "waits for the update that is under way"
-    if store.practised_since(now - DAY_S) >= settings.a_day * learner.batch:
-        return f"practised enough for a day ({counted(settings.a_day, 'update')})"
-    why = dict[str, int]()
-    waiting, excluded, paused = store.waiting(now=now), store.excluded(), store.paused_adapters()
-    events = {adapter: store.events(adapter) for adapter in {each.adapter for each in lessons}}
-    for lesson in in_turn(lessons):
-        reason = rests_all(events[lesson.adapter], now=now) or rests(
-            lesson, now=now, most=settings.updates * learner.batch
-        )
-        usable = [said for said in lesson.said if said.session not in excluded]
-        usable = [said for said in usable if may_teach(said, learner.teaching)]
-        if reason is None and lesson.adapter in paused:
-            reason = "paused"
-        elif reason is None and not usable:
-            reason = Progress.WAITING.value
-        elif reason is None:
-            if not (room := _room(waiting, lesson, learner, now=now)):
-                return "waits for the next update"
-            if prompts := _prompts(store, lesson, usable, room, without):
-                return Round(lesson=lesson, said=usable[-1], prompts=prompts)
-            reason = "practised on every prompt of its kind"
-        why[reason] = why.get(reason, 0) + 1
-    return "; ".join(f"{counted(number, 'lesson')}: {reason}" for reason, number in why.items())
-
-
-def may_teach(said: Said, rule: Rule) -> bool:
-    """Whether a correction may be practised: it waits for no person, and nothing took it back."""
-    stands = said.state in (State.JUDGED, State.TRAINED) or said.reason is Reason.STALE
-    return stands and not rule.withholds(said.flags, accepted=said.accepted, rewarded=False)
-
-
-def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, *, now: float) -> int:
-    """How many answers would fill the lesson's adapter's next update; 0 if it is due, or waits for others."""
-    own = [turn._replace(oldest_version=NOW) for turn in waiting if turn.adapter == lesson.adapter]
-    choice = next_of_all(learner, own, (), now=now)
-    if choice.turns:
-        return 0
-    taught = [
-        turn
-        for turn in own
-        if not learner.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
-    ]
-    sources = {turn.source for turn in taught} | {lesson.source}
-    share = largest_share(learner.batch, sources=len(sources), share=learner.source_share)
-    share -= sum(turn.source == lesson.source for turn in taught)
-    return max(0, min(learner.batch - choice.ready - choice.held, share))
-
-
-def _prompts(
-    store: Store, lesson: Lesson, usable: Sequence[Said], count: int, without: Collection[str]
-) -> tuple[Turn, ...]:
-    """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
-    sessions if the lesson is general: of each session the first one."""
-    own = dict.fromkeys(said.turn for said in reversed(usable))
-    found = {turn: record.sampled_turn for turn in own if (record := _stored(store, turn)) is not None}
-    if not found:
-        return ()
-    kind, said_in = action(next(iter(found.values())).message), {said.session for said in lesson.said}
-    others = dict[str, int]()
-    for seq, _, session, message in store.prompts(lesson.adapter, lesson.source, limit=LOOKED_AT):
-        if session not in said_in and action(message) == kind:
-            others[session] = seq
-    records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
-    if records and is_general(lesson, found.values(), [record.sampled_turn for record in records]):
-        found |= {record.turn.id: record.sampled_turn for record in records}
-    often = Counter(answer.prompt for answer in lesson.since(lesson.newest))
-    asked = {
-        id: turn
-        for id, turn in found.items()
-        if id not in without and often[id] < PER_PROMPT and not any(turn.sampled.forced)
-    }
-    chosen = spread(list(asked), (answer.prompt for answer in lesson.answers), count)
-    return tuple(asked[id] for id in chosen)
-
-
-def _stored(store: Store, turn: str) -> Record | None:
-    try:
-        return store.turn(turn)
-    except TurnNotFound:
-        return None
-
-
-def is_general(lesson: Lesson, own: Collection[Turn], others: Sequence[Turn]) -> bool:
-    """Whether a lesson may be practised on other prompts: a person accepted it, or it names no case."""
-    if lesson.general is not None:
-        return lesson.general
-    requests = [_request(turn) for turn in others]
-    return not any(names_a_case(lesson.words, _request(turn), requests) for turn in own)
-
-
-def _request(turn: Turn) -> str:
-    """The person's last words in a prompt."""
-    said = (each.content or "" for each in reversed(turn.conversation.messages) if each.role == "user")
-    return next(said, "")
-
-
-def action(message: Message) -> str:
-    """The kind of a response's action: the tool that it calls first; empty for text."""
-    return message.tool_calls[0].name if message.tool_calls else ""
 
 
 def told(lesson: Lesson, most: int) -> str:

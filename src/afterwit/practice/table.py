@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Lesson, Progress, Said, learned_at, standing
-from afterwit.practice.stage import may_teach
+from afterwit.practice.lessons import CLOSE, Lesson, Progress, Said, Spoils, learned_at, standing
+from afterwit.practice.rounds import may_teach
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
@@ -56,6 +56,8 @@ class LessonRow:
     """The version that learned it, or practised it last."""
     general: bool | None
     """Whether a person accepted it for other prompts; None: its words decide."""
+    spoils: Spoils | None
+    """Whose approved turns it contradicts; None: no one's."""
     edited: bool
     unlearning: str | None
     """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
@@ -83,6 +85,8 @@ class LessonRow:
                 return f"learned{since}: {near}"
             case Progress.SETTLED:
                 return f"settled{since}: {near}, and more practice brings it no nearer"
+            case Progress.WAITING if self.spoils is Spoils.OTHERS:
+                return "waiting: it is against what others approved; accept it or drop it"
             case Progress.WAITING:
                 return "waiting: its answers wait for your review, or were taken back"
             case Progress.DROPPED:
@@ -181,6 +185,7 @@ def _row(
         gap=gap,
         version=version,
         general=lesson.general,
+        spoils=lesson.spoils,
         edited=lesson.edited,
         unlearning=unlearning,
         request=request,
@@ -235,7 +240,7 @@ def edit(store: Store, number: int, words: str, redaction: Redaction, *, now: fl
         raise SettingError(f"a lesson has 1 to {MOST_WORDS} characters, not {len(said)}")
     if redaction.found([said]):
         raise SettingError("these words hold a secret, which would be learned: leave it out")
-    _change(store, number, now=now, words=said)
+    _change(store, number, now=now, words=said, spoils=None)
 
 
 def drop(store: Store, number: int, *, now: float) -> None:
@@ -244,7 +249,7 @@ def drop(store: Store, number: int, *, now: float) -> None:
     _change(store, number, now=now, dropped=now)
 
 
-def _change(store: Store, number: int, *, now: float, **columns: float | str) -> None:
+def _change(store: Store, number: int, *, now: float, **columns: float | str | None) -> None:
     """Answers that wait for the learner end; one in an update trains if that update becomes a version."""
     with store.transaction():
         store.change_lesson(number, **columns)
@@ -253,7 +258,8 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str) ->
 
 
 def accept(store: Store, number: int) -> None:
-    """Practise a lesson on other prompts too, and one that was dropped again; an order to unlearn it ends."""
+    """Practise a lesson on other prompts too, whatever was approved, and one that was dropped again; an order
+    to unlearn it ends."""
     with store.transaction():
         store.change_lesson(number, general=1, dropped=None)
         store.cancel_forgetting(practice_of(number))

@@ -9,7 +9,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, alike
+from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, Spoils, alike
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.recording import Recording
@@ -109,7 +109,8 @@ class Lessons(Recording, Reading):
         return {row["id"]: (row["lesson"], row["words"]) for row in rows}
 
     def change_lesson(self, number: int, **columns: Any) -> None:
-        """A person's word on a lesson: `words`, `general` or `dropped`. SettingError if there is none."""
+        """A person's word on a lesson: `words`, `general` or `dropped`; or what it `spoils`. SettingError if
+        there is none."""
         with self._db.transaction():
             self.lesson(number)
             changes = ", ".join(f"{name} = ?" for name in columns)
@@ -166,7 +167,8 @@ class Lessons(Recording, Reading):
 
     def _practise(self, lesson: int, words: str, answer: Fresh, *, now: float) -> None:
         """No hash finds it: it is no one's parent."""
-        turn, prompt, reason, gap = answer
+        turn, prompt, reason, gap, along = answer
+        words = "" if along else words
         columns = identity_columns(turn) | {
             "prompt_hash": b"",
             "full_hash": b"",
@@ -205,12 +207,15 @@ def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
     said = tuple(
         read(Said, each, accepted=each["review"] == ACCEPTED) for each in taught if each["prompt"] is None
     )
+    practised = [each for each in taught if each["prompt"] is not None]
     return read(
         Lesson,
         row,
         words=row["words"] or said[0].words,
         edited=row["words"] is not None,
         general=None if row["general"] is None else bool(row["general"]),
+        spoils=None if row["spoils"] is None else Spoils(row["spoils"]),
         said=said,
-        answers=tuple(read(Answer, each) for each in taught if each["prompt"] is not None),
+        answers=tuple(read(Answer, each) for each in practised if each["words"]),
+        along=tuple(read(Answer, each) for each in practised if not each["words"]),
     )

@@ -227,8 +227,8 @@ LESSONS = (
             dropped REAL
         )
     """,
-    # a turn with a lesson: corrected in these words, or, with a `prompt`, practised on that turn's prompt;
-    # `gap` is the whole answer's, in nats
+    # a turn with a lesson: corrected in these words, or, with a `prompt`, practised on that turn's prompt,
+    # without words if that is an approved one that goes along; `gap` is the whole answer's, in nats
     """
         CREATE TABLE taught (
             seq INTEGER PRIMARY KEY,
@@ -249,7 +249,10 @@ LESSONS = (
 TEACHING = ("ALTER TABLE feedback ADD COLUMN hint TEXT", "ALTER TABLE feedback ADD COLUMN correction TEXT")
 """What a person teaches by feedback."""
 
-MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING)
+SPOILING = ("ALTER TABLE lessons ADD COLUMN spoils TEXT",)
+"""Whose approved turns a lesson contradicts."""
+
+MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING)
 """The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)

@@ -1,0 +1,337 @@
+"""The next round of practice: which lesson, which prompts, and which approved turns go along.
+
+A lesson is tested with approved turns before it is practised. Both that and what goes along read what the
+frozen base makes of an approved response, without the lesson in its prompt and with it: a lesson under which
+the base would no longer give what people approved would spoil that wherever it is spread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from afterwit.errors import TurnNotFound
+from afterwit.gateway.auth import Caller, Permission
+from afterwit.learning.schedule import NOW, next_of_all, with_note
+from afterwit.learning.settings import LearnerSettings
+from afterwit.lifecycle import Reason, State
+from afterwit.practice.lessons import (
+    DAY_S,
+    Lesson,
+    PracticeSettings,
+    Progress,
+    Said,
+    Spoils,
+    in_turn,
+    names_a_case,
+    rests,
+    rests_all,
+    spread,
+)
+from afterwit.promotion.suite import TEXT, SuiteItem
+from afterwit.ranges import in_hours
+from afterwit.store import Record, Store
+from afterwit.teaching.review import Rule
+from afterwit.teaching.sources import largest_share
+from afterwit.text import counted
+from afterwit.turn import Message, Turn
+from afterwit.verdict import Waiting
+
+PRACTISED_FOR_S = 30 * DAY_S
+"""Since a lesson was said last: an older one waits until it is said again."""
+LOOKED_AT, SPREAD_OVER = 512, 40
+"""The newest turns among which prompts are looked for, and the prompts over which a lesson is spread."""
+PER_PROMPT = 8
+"""Answers to one prompt since the lesson was said last: more would learn it by heart. New conversations
+bring new prompts."""
+TESTED = 8
+"""The newest approved turns of its kind, and as many of others, that a lesson is tested with: the engine
+scores two rows of each, once."""
+MAY_SPOIL = 0.25
+"""Share of the approved turns of its kind that a lesson may contradict and still be spread."""
+
+
+class Tested(NamedTuple):
+    """An approved response under a lesson."""
+
+    given: bool
+    """The base gives it by itself."""
+    spoiled: bool
+    """The base gives it, and would not with the lesson in its prompt."""
+
+
+Known = Mapping[tuple[str, str], Tested]
+"""(words of a lesson, approved turn) -> how they agree."""
+IDLE = "no correction waits to be practised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """The answers of one update, before they are sampled."""
+
+    lesson: Lesson
+    said: Said
+    """The correction whose words teach."""
+    prompts: tuple[Turn, ...]
+    """The turns whose prompts are answered again; one may come several times."""
+    along: tuple[Turn, ...] = ()
+    """Approved turns whose prompts go along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """A lesson, and approved turns that it is tested with before it is practised."""
+
+    lesson: Lesson
+    words: str
+    kind: str
+    """Of the action that the lesson is about."""
+    items: tuple[SuiteItem, ...]
+    """All that count."""
+    new: tuple[tuple[SuiteItem, Turn], ...]
+    """Those that it was not tested with yet."""
+
+    def whose(self, known: Known) -> Spoils | None:
+        """Whose approved turns the lesson contradicts, by these tests."""
+        return spoils(self.lesson, self.words, self.kind, self.items, known)
+
+
+def next_round(
+    store: Store,
+    settings: PracticeSettings,
+    learner: LearnerSettings,
+    *,
+    now: float,
+    without: Collection[str] = (),
+    known: Known | None = None,
+) -> Round | Test | str:
+    """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
+    nothing is practised now.
+
+    `without`: turns whose prompts cannot be answered. `known`: tests so far; None: there can be none.
+    """
+    lessons = store.lessons(said_since=now - PRACTISED_FOR_S)
+    if not lessons:
+        return IDLE
+    learner = with_note(learner, store.note("learn"))
+    if (rest := _rest(store, settings, learner, now=now)) is not None:
+        return rest
+    rules = _Rules(settings, learner, now, without, known)
+    facts = _Facts(
+        store.waiting(now=now), store.excluded(), frozenset(store.paused_adapters()), _silent(store)
+    )
+    why = Counter[str]()
+    for lesson in in_turn(lessons):
+        found = _round_of(store, lesson, rules, facts)
+        if not isinstance(found, str):
+            return found
+        why[found] += 1
+    return "; ".join(f"{counted(number, 'lesson')}: {reason}" for reason, number in why.items())
+
+
+def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *, now: float) -> str | None:
+    """Why no lesson at all is practised now; None: one may be."""
+    clock = time.localtime(now)
+    if not in_hours(learner.hours, clock.tm_hour, clock.tm_min):
+        return f"rests outside of learner.hours, {learner.hours}"
+    if store.paused() is not None:
+        return "rests while learning is paused"
+    if store.in_update(now=now):
+        return "waits for the update that is under way"
+    if store.practised_since(now - DAY_S) >= settings.a_day * learner.batch:
+        return f"practised enough for a day ({counted(settings.a_day, 'update')})"
+    return None
+
+
+class _Rules(NamedTuple):
+    """What decides a round besides the store; see `next_round`."""
+
+    settings: PracticeSettings
+    learner: LearnerSettings
+    now: float
+    without: Collection[str]
+    known: Known | None
+
+
+class _Facts(NamedTuple):
+    """What the store holds for all lessons."""
+
+    waiting: Sequence[Waiting]
+    excluded: frozenset[str]
+    paused: frozenset[str]
+    silent: frozenset[str]
+    """The keys that may not teach, or not any more."""
+
+
+def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Round | Test | str:
+    """The round of one lesson, its test if that comes first, or why it is not practised now."""
+    settings, learner, now, without, known = rules
+    if reason := rests_all(store.events(lesson.adapter), now=now):
+        return reason
+    if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
+        return reason
+    usable = [said for said in lesson.said if said.session not in facts.excluded]
+    usable = [said for said in usable if may_teach(said, learner.teaching)]
+    if lesson.adapter in facts.paused:
+        return "paused"
+    if lesson.source in facts.silent:
+        return "its key may not teach"
+    if not usable:
+        return Progress.WAITING.value
+    if not (room := _room(facts.waiting, lesson, learner, now=now)):
+        return "waits for the next update"
+    along: tuple[Turn, ...] = ()
+    if known is not None:
+        test = _test_of(store, lesson, usable[-1], known, facts.excluded)
+        if test.new or test.whose(known) is not lesson.spoils:
+            return test
+        along = _along(store, test, known, int(settings.approved * room + 0.5))
+    if prompts := _prompts(store, lesson, usable, room - len(along), without):
+        return Round(lesson=lesson, said=usable[-1], prompts=prompts, along=along)
+    return "practised on every prompt of its kind"
+
+
+def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: Collection[str]) -> Test:
+    """The test of a lesson with the newest approved turns of its adapter, of its kind and of others."""
+    words, record = lesson.words_of(said), _stored(store, said.turn)
+    kind = "" if record is None else action(record.turn.message)
+    found, new, left = (
+        list[SuiteItem](),
+        list[tuple[SuiteItem, Turn]](),
+        Counter({True: TESTED, False: TESTED}),
+    )
+    for item in store.suite(lesson.adapter):
+        if not left[same := of_kind(item, kind)]:
+            continue
+        if (words, item.turn) not in known:
+            approved = _stored(store, item.turn)
+            if approved is None or approved.turn.session in excluded:
+                continue
+            new.append((item, approved.sampled_turn))
+        left[same] -= 1
+        found.append(item)
+    return Test(lesson=lesson, words=words, kind=kind, items=tuple(found), new=tuple(new))
+
+
+def _along(store: Store, test: Test, known: Known, count: int) -> tuple[Turn, ...]:
+    """So many approved turns whose prompts go along, those that went along least first."""
+    turns = companions(test.words, test.items, known)
+    chosen = spread(turns, (answer.prompt for answer in test.lesson.along), count)
+    records = (_stored(store, turn) for turn in chosen)
+    return tuple(record.sampled_turn for record in records if record is not None)
+
+
+def _silent(store: Store) -> frozenset[str]:
+    """The keys that may not teach, or not any more."""
+    keys = store.keys()
+    return frozenset(
+        key.name
+        for key in keys
+        if key.revoked or not Caller(name=key.name, scopes=key.scopes).may(Permission.TEACH)
+    )
+
+
+def may_teach(said: Said, rule: Rule) -> bool:
+    """Whether a correction may be practised: it waits for no person, and nothing took it back."""
+    stands = said.state in (State.JUDGED, State.TRAINED) or said.reason is Reason.STALE
+    return stands and not rule.withholds(said.flags, accepted=said.accepted, rewarded=False)
+
+
+def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, *, now: float) -> int:
+    """How many answers would fill the lesson's adapter's next update; 0 if it is due, or waits for others."""
+    own = [turn._replace(oldest_version=NOW) for turn in waiting if turn.adapter == lesson.adapter]
+    choice = next_of_all(learner, own, (), now=now)
+    if choice.turns:
+        return 0
+    taught = [
+        turn
+        for turn in own
+        if not learner.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+    ]
+    sources = {turn.source for turn in taught} | {lesson.source}
+    share = largest_share(learner.batch, sources=len(sources), share=learner.source_share)
+    share -= sum(turn.source == lesson.source for turn in taught)
+    return max(0, min(learner.batch - choice.ready - choice.held, share))
+
+
+def _prompts(
+    store: Store, lesson: Lesson, usable: Sequence[Said], count: int, without: Collection[str]
+) -> tuple[Turn, ...]:
+    """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
+    sessions if the lesson is general: of each session the first one."""
+    own = dict.fromkeys(said.turn for said in reversed(usable))
+    found = {turn: record.sampled_turn for turn in own if (record := _stored(store, turn)) is not None}
+    if not found:
+        return ()
+    kind, said_in = action(next(iter(found.values())).message), {said.session for said in lesson.said}
+    others = dict[str, int]()
+    for seq, _, session, message in store.prompts(lesson.adapter, lesson.source, limit=LOOKED_AT):
+        if session not in said_in and action(message) == kind:
+            others[session] = seq
+    records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
+    if records and is_general(lesson, found.values(), [record.sampled_turn for record in records]):
+        found |= {record.turn.id: record.sampled_turn for record in records}
+    often = Counter(answer.prompt for answer in lesson.since(lesson.newest))
+    asked = {
+        id: turn
+        for id, turn in found.items()
+        if id not in without and often[id] < PER_PROMPT and not any(turn.sampled.forced)
+    }
+    chosen = spread(list(asked), (answer.prompt for answer in lesson.answers), count)
+    return tuple(asked[id] for id in chosen)
+
+
+def _stored(store: Store, turn: str) -> Record | None:
+    try:
+        return store.turn(turn)
+    except TurnNotFound:
+        return None
+
+
+def is_general(lesson: Lesson, own: Collection[Turn], others: Sequence[Turn]) -> bool:
+    """Whether a lesson may be practised on other prompts: a person accepted it, or it names no case."""
+    if lesson.general is not None or lesson.spoils is not None:
+        return lesson.general is True
+    requests = [_request(turn) for turn in others]
+    return not any(names_a_case(lesson.words, _request(turn), requests) for turn in own)
+
+
+def _request(turn: Turn) -> str:
+    """The person's last words in a prompt."""
+    said = (each.content or "" for each in reversed(turn.conversation.messages) if each.role == "user")
+    return next(said, "")
+
+
+def action(message: Message) -> str:
+    """The kind of a response's action: the tool that it calls first; empty for text."""
+    return message.tool_calls[0].name if message.tool_calls else ""
+
+
+def of_kind(item: SuiteItem, kind: str) -> bool:
+    """Whether an approved response is this kind of action: a call of the tool of this name; empty: text."""
+    return item.stratum.split(" ")[0] == (kind or TEXT)
+
+
+def spoils(lesson: Lesson, words: str, kind: str, items: Sequence[SuiteItem], known: Known) -> Spoils | None:
+    """Whose approved turns of this kind of action the lesson contradicts: those of others, of its own source,
+    or no one's."""
+    alike = [
+        (item.source == lesson.source, known[words, item.turn].spoiled)
+        for item in items
+        if of_kind(item, kind) and (words, item.turn) in known
+    ]
+    for own, found in ((False, Spoils.OTHERS), (True, Spoils.OWN)):
+        spoiled = [gone for source, gone in alike if source is own]
+        if sum(spoiled) > MAY_SPOIL * len(spoiled):
+            return found
+    return None
+
+
+def companions(words: str, items: Sequence[SuiteItem], known: Known) -> list[str]:
+    """The approved turns whose prompts may go along with a lesson, newest first: the base, which teaches
+    them, gives their responses, with the lesson too."""
+    tests = ((item.turn, known.get((words, item.turn))) for item in items)
+    return [turn for turn, test in tests if test is not None and test.given and not test.spoiled]
