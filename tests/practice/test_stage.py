@@ -18,7 +18,7 @@ from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
-from afterwit.practice.rounds import PER_PROMPT, Round, Test, next_round
+from afterwit.practice.rounds import PER_PROMPT, Round, next_round
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
