@@ -230,6 +230,8 @@ class Waiting(NamedTuple):
     """Whether it carries a reward term."""
     adapter: str = SHARED
     """The adapter that sampled it and learns from it."""
+    practised: bool = False
+    """Whether it was sampled for practice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

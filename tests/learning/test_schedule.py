@@ -95,6 +95,15 @@ def test_what_a_source_has_beyond_its_share_makes_no_update_due() -> None:
     assert chosen(replace(SETTINGS, source_share=1.0), mixed) == tuple(range(16))
 
 
+def test_once_practice_has_filled_its_sources_share_an_update_waits_for_nothing() -> None:
+    practised = [each._replace(practised=True) for each in of("eve", 1, 2, 3)]
+    mixed = [*of("ann", 9), *of("eve", 0), *practised[:1]]
+    settings = replace(SETTINGS, batch=4, min_batch=2, batches_per_update=1)
+    assert chosen(settings, mixed) == (0, 1, 9)  # eve's two of four, and no more to come
+    assert chosen(settings, [*of("ann", 9), *of("eve", 0)]) == ()
+    assert chosen(replace(settings, batch=8), mixed) == ()  # eve has room for two more
+
+
 def test_turns_that_wait_for_a_person_are_counted_apart() -> None:
     flagged = [each._replace(flags=(Flag.LINK,)) for each in of("ann", *range(16))]
     found = next_batch(SETTINGS, [*flagged, *of("ann", *range(16, 31))], now=NOW, version=0)

@@ -157,6 +157,13 @@ def test_it_waits_for_updates_pauses_hours_and_alarms(store: Store) -> None:
     assert isinstance(due(store, now=NOW + DAY_S + 1), Round)
 
 
+def test_another_sources_lesson_fills_what_one_source_may_not(store: Store) -> None:
+    correct(store, "moon")
+    correct(store, "star")
+    correct(store, "sun", scope="ana/agent")
+    assert asked(store) == ["sun"]  # two of four are a source's share
+
+
 def test_real_turns_that_make_an_update_go_first(store: Store) -> None:
     for number in range(LEARNER.batch):
         correct(store, f"moon{number}")

@@ -141,7 +141,7 @@ def next_batch(
     A long queue makes the update larger. The oldest turns go first while all can train in time, else the
     newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
     fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
-    update waits, and does not make one due.
+    update waits, and does not make one due. Once practice has filled a source's share, `min_batch` suffice.
     """
     rule, batch = settings.teaching, settings.batch
     taught = [
@@ -158,6 +158,8 @@ def next_batch(
     enough = least if ready and oldest_s >= patience_s else batch
     given = Counter(turn.source for turn in ready)
     room = largest_share(batch, sources=max(len(given), 1), share=settings.source_share)
+    if any(turn.practised and given[turn.source] >= room for turn in ready):
+        enough = least
     due = sum(min(count, room) for count in given.values()) >= enough
     turns = _taken(ripe[::-1] if lags else ripe, settings, least) if due else []
     return NextBatch(

@@ -27,7 +27,7 @@ FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
 
 WAITING = f"""
     SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
-        rl AS rewarded, adapter
+        rl AS rewarded, adapter, kind = 'practice' AS practised
     FROM turns t LEFT JOIN verdicts v USING (seq)
     WHERE state = 'JUDGED' AND {FREE} AND session NOT IN (SELECT session FROM excluded)
 """

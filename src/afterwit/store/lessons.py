@@ -9,7 +9,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, Spoils, alike
+from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, alike
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.recording import Recording
@@ -214,7 +214,6 @@ def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
         words=row["words"] or said[0].words,
         edited=row["words"] is not None,
         general=None if row["general"] is None else bool(row["general"]),
-        spoils=None if row["spoils"] is None else Spoils(row["spoils"]),
         said=said,
         answers=tuple(read(Answer, each) for each in practised if each["words"]),
         along=tuple(read(Answer, each) for each in practised if not each["words"]),
