@@ -95,7 +95,7 @@ def _shares(base: Path, home: Path) -> Shares:
     gate = Gate(store, versions, PromotionSettings())
     asked_for = gate.items((), work=work(items), shared=trainer.packs(trainer.policy()))
     update = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
-    asking = cpu_seconds(lambda: trainer.kept(trainer.policy(), asked_for))
+    asking = cpu_seconds(lambda: trainer.read(trainer.policy(), asked_for))
     store.close()
     state = update_state(trainer.policy(), trainer.frozen, items, trainer.objective, settings)
     score(state)

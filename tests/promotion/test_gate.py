@@ -17,11 +17,12 @@ from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.suite import PromotionSettings, SuiteItem, Suspect
+from afterwit.promotion.gate import Gate
+from afterwit.promotion.suite import PromotionSettings, SuiteItem, SuiteResult, Suspect
 from afterwit.store import Store
 from afterwit.turn import Message, Sampled, ToolCall
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin
+from afterwit.version import Origin, Version
 from tests.fakes.judged_samples import HINTS, a_sample, store_judged
 from tests.learning.stage.learning import fill, learn_and_die, states, status
 from tests.learning.updates import read_only
@@ -135,8 +136,12 @@ def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place, model
     policy = trainer.policy()
     same = approved(1, chosen(model, (6, 6, 7)))
     other = approved(2, tuple((id + 1) % 400 for id in chosen(model, (7, 6, 7))))
-    assert trainer.kept(policy, [same, other]) == [(same, True), (other, False)]
-    assert trainer.kept(policy, []) == []
+    found = trainer.read(policy, [same, other])
+    assert [(item, item.kept(each.logprobs)) for item, each in found] == [(same, True), (other, False)]
+    assert trainer.read(policy, []) == []
+    for item, each in found:  # the last place has the log-prob of the end in both
+        assert (len(each.logprobs), len(each.ends)) == (len(item.ids), len(item.ids))
+        assert each.ends[-1] == each.logprobs[-1]
 
 
 @pytest.mark.parametrize(
@@ -292,3 +297,30 @@ def test_after_a_hold_the_next_update_takes_a_third_of_the_rate_and_adds_the_ref
         said = status(store)
     assert said.ok
     assert "after holds or alarms learner.lr is 3.3e-07 and objective.beta 0.1 for now" in said.message
+
+
+@pytest.mark.parametrize(("length", "held"), [(0.4, True), (0.55, False), (1.3, False), (1.4, True)])
+def test_an_update_whose_answers_shrink_or_grow_by_half_is_held_back(place, length, held):
+    def result(length: float) -> SuiteResult:
+        return SuiteResult(lost={"text": (0, 4)}, evidence=0.5, length=length)
+
+    trainer = place.trainer()
+    policy = trainer.policy()
+    for number, before in ((1, 1.0), (2, 0.9)):
+        version = Version(
+            number=number,
+            parent=number - 1,
+            origin=Origin.UPDATE,
+            created=0.0,
+            probe=trainer.probe(policy),
+            suite=result(before),
+        )
+        trainer.write(version, policy, lambda phase: None)
+    with place.store() as store:
+        gate = Gate(store, trainer.versions, PromotionSettings())
+        why = gate.why_held(result(length), turns=4)
+        assert (why is not None) is held
+        if why is not None:
+            assert why.startswith(
+                "an update of 4 turns was held back: answers as people approved them would be"
+            )

@@ -4,17 +4,23 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterwit.promotion.suite import (
+    MOST_LONGER,
     Complaint,
+    ItemRead,
     PromotionSettings,
     SuiteItem,
     SuiteResult,
     chosen_items,
+    length,
     stratum_of,
     suite_result,
     sure_from,
     suspects,
+    times_as_long,
 )
 from afterwit.turn import Basis, Message, Sampled, Sampling, ToolCall
 from tests.fakes.turns import a_turn
@@ -214,3 +220,43 @@ def test_a_result_is_read_back_from_its_json():
     found = result(write=(2, 3), text=(0, 1))
     assert SuiteResult.from_dict(json.loads(json.dumps(asdict(found)))) == found
     assert found.lost_turns == ("t0", "t1")
+
+
+def ends(*probabilities: float) -> ItemRead:
+    """A response whose end has these probabilities in its places."""
+    logs = tuple(math.log(each) if each else -math.inf for each in probabilities)
+    return ItemRead(logprobs=logs, ends=logs)
+
+
+def test_a_response_that_surely_ends_where_it_ended_is_expected_to_be_as_long_as_it_was() -> None:
+    assert ends(0, 0, 0, 1).tokens == 4
+    assert ends(1, 0, 0, 1).tokens == 1
+    assert ends(0, 0.5, 0, 1).tokens == 3  # half of them end after two tokens, half after four
+
+
+@given(st.floats(0.05, 1), st.integers(1, 12))
+def test_an_end_that_is_equally_likely_everywhere_has_the_mean_of_the_geometric_distribution(
+    probability: float, size: int
+) -> None:
+    expected = min(MOST_LONGER * size, 1 / probability)
+    assert ends(*(probability,) * size).tokens == pytest.approx(expected)
+
+
+def test_a_response_without_an_end_is_some_times_as_long_at_most() -> None:
+    assert ends(0, 0, 0).tokens == 3 * MOST_LONGER
+
+
+def test_the_length_of_the_suite_is_a_share_of_what_was_approved() -> None:
+    read = [(item(1), ends(0, 1)), (replace(item(2), ids=(4,), sure=(True,)), ends(0.25))]
+    assert length(read) == pytest.approx((2 + 4) / 3)
+    assert length([]) is None
+
+
+def test_too_few_items_show_no_length() -> None:
+    def result(length: float | None, items: int) -> SuiteResult:
+        return SuiteResult(lost={"text": (0, items)}, evidence=1.0, length=length)
+
+    assert times_as_long(result(0.5, 4), result(1.0, 4)) == 0.5
+    assert times_as_long(result(0.5, 3), result(1.0, 4)) is None
+    assert times_as_long(result(None, 4), result(1.0, 4)) is None
+    assert SuiteResult.from_dict({"lost": {}, "evidence": 1.0, "lost_turns": []}).length is None

@@ -140,7 +140,7 @@ class Forgetter:
             forgets=forgets,
             without=without,
             probe=trainer.probe(policy),
-            suite=gate.result(trainer.kept(policy, items)),  # it serves in any case
+            suite=gate.result(trainer.read(policy, items)),  # it serves in any case
             adapter=trainer.adapter,
         )
         written = trainer.write(version, policy, progress)

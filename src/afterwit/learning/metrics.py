@@ -20,7 +20,7 @@ from afterwit.learning.score import Packing, Row, response_logits, stream_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.terms import advantages
-from afterwit.promotion.suite import SuiteItem
+from afterwit.promotion.suite import ItemRead, SuiteItem
 from afterwit.turn import Conversation, Message
 from afterwit.version import Effect
 
@@ -49,6 +49,7 @@ def figures(state: UpdateState) -> dict[str, float]:
         "rl_samples": float(sum(sample.advantage is not None for sample in samples)),
         "opd_samples": float(sum(sample.taught for sample in samples)),
         "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
+        "answer_tokens": fmean([len(sample.ids_T) for sample in samples] or [0]),
         "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),
         "staleness_max": float(max(staleness)),
@@ -228,16 +229,28 @@ def to_measure(items: Sequence[Item], new: int) -> list[int]:
     return sorted(chosen)
 
 
-def item_logprobs(
+def item_reads(
     policy: Policy, items: Sequence[SuiteItem], settings: LearnerSettings, ranks: Ranks = ALONE
-) -> list[list[float]]:
-    """The log-probs that the policy gives each item's ids, at temperature 1, in one pass."""
-    rows = [(Row(prompt=item.prompt_ids, response=item.ids), 1.0) for item in items]
-    mine = ranks.share([len(row) for row, _ in rows])
+) -> list[ItemRead]:
+    """Each item under the policy, at temperature 1, in one pass."""
+    rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
+    mine = ranks.share([len(row) for row in rows])
     packing, limit = Packing.of(settings, policy.model), settings.micro_batch_tokens
-    read = response_logprobs(policy, [rows[index] for index in mine], limit, packing, ranks, fused=False)
-    found = ranks.gathered({index: each.tolist() for index, each in zip(mine, read, strict=True)})
+    outputs = streamed(stream_logits, policy.model, [rows[index] for index in mine], limit, packing, ranks)
+    found = ranks.gathered(
+        {index: _read(rows[index].response, each) for index, each in zip(mine, outputs, strict=True)}
+    )
     return [found[index] for index in range(len(items))]
+
+
+def _read(ids: Sequence[int], logits_TV: Tensor) -> ItemRead:
+    """The log-probs of each id, and of the last one in each place."""
+    ids_T, parts = torch.tensor(ids, device=logits_TV.device), list[Tensor]()
+    for own_T, part_TV in zip(torch.split(ids_T, CHUNK), torch.split(logits_TV, CHUNK), strict=True):
+        ends_T = ids_T[-1].expand(len(own_T))
+        parts.append(at(logprobs(part_TV, 1.0), torch.stack([own_T, ends_T], dim=-1)))
+    own, ends = torch.cat(parts).T.tolist()
+    return ItemRead(own, ends)
 
 
 def response_logprobs(

@@ -223,7 +223,7 @@ class Learn:
 
         def examine(policy: Policy) -> SuiteResult | None:
             items = gate.items(own, work=cost, shared=self._trainer.packs(policy))
-            found = gate.result(self._trainer.kept(policy, items))
+            found = gate.result(self._trainer.read(policy, items))
             why = gate.why_held(found, turns=len(new) or len(replayed))
             if found is not None and why is not None:
                 raise VersionHeld(why, evidence=found.evidence)

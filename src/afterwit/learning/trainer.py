@@ -22,7 +22,7 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.ranks import ALONE, Ranks
-from afterwit.learning.metrics import item_logprobs, plain_kl, plain_rows
+from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.phase import Phase, PhaseTimes, Progress
 from afterwit.learning.policy import FrozenModels, Policy
@@ -33,7 +33,7 @@ from afterwit.learning.update import Epoch, score, update_state
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
-from afterwit.promotion.suite import SuiteItem, SuiteResult, Suspect
+from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
@@ -247,10 +247,9 @@ class Trainer:
         """Whether it reads once what several rows begin with."""
         return Packing.of(self.settings, policy.model).allowed
 
-    def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
-        """Each item with whether the policy still gives its response."""
-        found = self._read(policy, items)
-        return [(item, item.kept(logprobs)) for item, logprobs in zip(items, found, strict=True)]
+    def read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, ItemRead]]:
+        """Each item with what the policy gives its response."""
+        return list(zip(items, self._read(policy, items), strict=True))
 
     def contradicted(self, suspects: Sequence[Suspect]) -> frozenset[str]:
         """The approved turns of these that the policy takes, and would not with the hint in its prompt.
@@ -268,14 +267,16 @@ class Trainer:
         without = dict(zip(plain, found, strict=False))
         with_hint = zip(asked, found[len(plain) :], strict=True)
         return frozenset(
-            item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
+            item.turn
+            for (item, _), shown in with_hint
+            if item.contradicted(without[item.turn].logprobs, shown.logprobs)
         )
 
-    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
+    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[ItemRead]:
         if not items:
             return []
         with self.ranks.leading(orders.read_items, items=items, settings=self.settings):
-            return item_logprobs(policy, items, self.settings, self.ranks)
+            return item_reads(policy, items, self.settings, self.ranks)
 
     def rerun(self, start: int, steps: Sequence[Step], samples: Samples, *, progress: Progress) -> Policy:
         """The policy at `start` after these updates, which are run again as they were. No version is written;

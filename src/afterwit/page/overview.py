@@ -36,6 +36,7 @@ FIRST_METRICS = (
 METRIC_TITLES: Mapping[str, str] = {
     "way_to_teacher": "share of the way to the teacher",
     "plain_kl": "KL to the base on plain prompts",
+    "answer_tokens": "tokens of an answer",
     "unheeded": "hints that the teacher does not follow",
     "rl": "loss of the rewards",
     "opd": "loss of the hints",
@@ -57,6 +58,7 @@ METRIC_NOTES: Mapping[str, str] = {
     "mismatch_fresh": "The same over responses of the updated weights alone: both must agree.",
     "teacher_gap": "How far the teacher, which is shown the hint, is from the model, in nats.",
     "overlap": "Of the likeliest tokens, how many the model and the teacher have in common.",
+    "answer_tokens": "How long the answers were that it learned from.",
     "staleness_mean": "Versions between sampling a turn and learning from it.",
 }
 

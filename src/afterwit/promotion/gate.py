@@ -14,19 +14,24 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.events import Event, EventKind, back_off, confirmed, due
 from afterwit.promotion.suite import (
     Complaint,
+    ItemRead,
     PromotionSettings,
     SuiteItem,
     SuiteResult,
     Suspect,
     chosen_items,
     good_row,
+    length,
     suite_result,
     suspects,
+    times_as_long,
 )
 from afterwit.store import Store
 from afterwit.turn import SHARED, Turn
 from afterwit.version import Version
 
+SHORTEST, LONGEST = 0.5, 1.5
+"""Answers that shrink or grow by half are held back: no one asked for that, or they would not be approved."""
 LEAST_TOKENS = 4096
 """Fewest tokens of approved responses that test an update."""
 log = logging.getLogger(__name__)
@@ -61,20 +66,38 @@ class Gate:
             shared=shared,
         )
 
-    def result(self, kept: Sequence[tuple[SuiteItem, bool]]) -> SuiteResult | None:
-        """The suite's result, from each item with whether the version still takes it; None if the gate is
-        off."""
-        return suite_result(kept, may_lose=self._settings.may_lose) if self._settings.enabled else None
+    def result(self, read: Sequence[tuple[SuiteItem, ItemRead]]) -> SuiteResult | None:
+        """The suite's result, from each item with what the version gives it; None if the gate is off."""
+        if not self._settings.enabled:
+            return None
+        kept = [(item, item.kept(each.logprobs)) for item, each in read]
+        return replace(suite_result(kept, may_lose=self._settings.may_lose), length=length(read))
 
     def why_held(self, result: SuiteResult | None, *, turns: int) -> str | None:
         """Why an update of `turns` turns with this result is held back; None: it becomes a version."""
-        if result is None or result.evidence < self._settings.hold_at:
+        if result is None:
             return None
+        if result.evidence < self._settings.hold_at:
+            return self._why_of_length(result, turns=turns)
         lost = ", ".join(f"{gone} of {of} `{name}`" for name, (gone, of) in result.lost.items() if gone)
         return (
             f"an update of {turns} turns was held back: it would have lost {lost} that people had approved"
             f" (evidence {result.evidence:.3g}); its turns are set aside as held_back"
         )
+
+    def _why_of_length(self, result: SuiteResult, *, turns: int) -> str | None:
+        """Why an update whose answers are much shorter or longer than before is held back: than those of the
+        newest version, or of the confirmed one."""
+        safe = confirmed(self._store.events(self._adapter))
+        suites = [each.suite for each in self._versions.history() if each.number >= safe and each.suite]
+        for before in (*suites[:1], *suites[-1:]):
+            times = times_as_long(result, before)
+            if times is not None and not SHORTEST < times < LONGEST:
+                return (
+                    f"an update of {turns} turns was held back: answers as people approved them would be"
+                    f" {times:.1f} times as long; its turns are set aside as held_back"
+                )
+        return None
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
         """Store that an update was held. Call it in the transaction that ends the update's turns."""

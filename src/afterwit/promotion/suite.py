@@ -183,6 +183,10 @@ MAY_DIFFER = 0.02
 """Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
 """The stratum of responses without a tool call."""
+MOST_LONGER, LARGE = 4.0, 700.0
+"""A response is expected to become this many times as long at most. The exponential of more overflows."""
+FEWEST_FOR_LENGTH = 4
+"""Items that show how long answers are."""
 BLOCK = 16
 """Shared beginnings are counted in blocks of this many ids."""
 
@@ -250,6 +254,31 @@ class SuiteItem:
         return len(self.prompt_ids) + len(self.ids)
 
 
+class ItemRead(NamedTuple):
+    """An approved response under a version, each token after those before it, at temperature 1."""
+
+    logprobs: Sequence[float]
+    """Of its ids."""
+    ends: Sequence[float]
+    """Of its last id, with which it ended, in the place of each."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that the version is expected to give before it ends, if it goes on as the response does, and
+        after its end ends in each place as likely as there; `MOST_LONGER` times as many at most."""
+        size, going, expected = len(self.ends), 1.0, 0.0
+        for end in self.ends:
+            expected += going
+            going *= -math.expm1(min(end, 0.0))
+        return min(MOST_LONGER * size, expected + going * math.exp(min(-self.ends[-1], LARGE)))
+
+
+def length(read: Sequence[tuple[SuiteItem, ItemRead]]) -> float | None:
+    """The expected tokens of all items as a share of those that were approved; None without items."""
+    approved = sum(len(item.ids) for item, _ in read)
+    return sum(each.tokens for _, each in read) / approved if approved else None
+
+
 def sure_from(tau: float) -> float:
     """The log-prob at temperature `tau` of a token that has probability `SURE` at temperature 1, if there is
     one other. The odds of two tokens at `tau` are those at 1 to the power 1 / tau."""
@@ -280,6 +309,8 @@ class SuiteResult:
     """The mean e-value of the strata; 1 without items."""
     lost_turns: tuple[str, ...] = ()
     """The items that were lost."""
+    length: float | None = None
+    """Expected tokens of its items as a share of those that were approved; None: not measured."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SuiteResult:
@@ -288,6 +319,7 @@ class SuiteResult:
             lost={name: (lost, of) for name, (lost, of) in data["lost"].items()},
             evidence=data["evidence"],
             lost_turns=tuple(data["lost_turns"]),
+            length=data.get("length"),
         )
 
     @property
@@ -295,6 +327,14 @@ class SuiteResult:
         """The stratum that lost the greatest share; None if none lost anything."""
         shares = {name: lost / of for name, (lost, of) in self.lost.items() if lost}
         return max(shares, key=lambda name: shares[name], default=None)
+
+
+def times_as_long(now: SuiteResult, before: SuiteResult) -> float | None:
+    """By how much expected answers have grown; None: one was not measured, or on too few items."""
+    fewest = min(sum(of for _, of in each.lost.values()) for each in (now, before))
+    if now.length is None or before.length is None or fewest < FEWEST_FOR_LENGTH:
+        return None
+    return now.length / before.length
 
 
 def suite_result(kept: Iterable[tuple[SuiteItem, bool]], *, may_lose: float) -> SuiteResult:

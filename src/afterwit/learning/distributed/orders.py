@@ -17,7 +17,7 @@ from afterwit.learning.aim import moved
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded, write_state
-from afterwit.learning.metrics import item_logprobs, measure
+from afterwit.learning.metrics import item_reads, measure
 from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import FrozenModels, Policy, Trained
@@ -178,7 +178,7 @@ def updated(
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
     """Read approved responses with the policy."""
-    item_logprobs(at.held(), items, at.own(settings), at.ranks)
+    item_reads(at.held(), items, at.own(settings), at.ranks)
 
 
 def score_probe(at: Follower) -> None:
