@@ -95,3 +95,14 @@ def test_what_may_not_train_is_left_out_with_its_reason(format: str, example: An
 @pytest.mark.parametrize("reason", [Reason.STALE, Reason.NO_SIGNAL, Reason.LEARNER_FAILED])
 def test_what_only_our_learner_cannot_use_is_in_the_data(reason: Reason) -> None:
     assert not isinstance(rows("trl", an_example("a", 1, changes={"reason": reason}))[0], LeftOut)
+
+
+def test_practice_is_marked_and_in_no_group_of_rewards() -> None:
+    examples = an_example("a", 1), an_example("p", 0, hint=HINT, kind=Kind.PRACTICE)
+    own, practised = rows("trl", *examples)
+    assert (own["kind"], practised["kind"]) == ("main", "practice")
+    assert own["group"] != practised["group"]
+    assert [row["extra_info"]["kind"] for row in rows("verl", *examples)] == ["main", "practice"]
+    groups = rows("atropos", *examples)
+    assert [group["scores"] for group in groups] == [[1.0], [0.0]]
+    assert [group["overrides"][0]["kind"] for group in groups] == ["main", "practice"]

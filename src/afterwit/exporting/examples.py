@@ -13,7 +13,7 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.settings import BASELINES, ObjectiveSettings, Rewarded
 from afterwit.store import Filter, Record, Store
 from afterwit.teaching.redaction import Redaction
-from afterwit.turn import Message, RecordedTurn, Turn
+from afterwit.turn import Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import NextState, Verdict, untrainable
 
 AT_ONCE = 256
@@ -67,8 +67,11 @@ class Example:
 
     @property
     def prompt_key(self) -> str:
-        """Equal for turns that a scope sampled from the same conversation and tools."""
+        """Equal for turns that a scope sampled from the same conversation and tools; practice, which has no
+        rewards, is apart."""
         said = {**self.turn.conversation.to_dict(), "scope": self.turn.scope}
+        if self.turn.kind is Kind.PRACTICE:
+            said["kind"] = self.turn.kind.value
         return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

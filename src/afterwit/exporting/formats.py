@@ -108,6 +108,7 @@ def _trl(found: Sampled) -> Row:
         "rl": example.rl,
         "opd": example.opd,
         "versions": list(turn.sampled.versions),
+        "kind": turn.kind.value,
         "group": example.prompt_key,
         "turn": turn.id,
         "session": turn.session,
@@ -125,6 +126,7 @@ def _verl(found: Sampled) -> Row:
         "extra_info": {
             "turn": turn.id,
             "session": turn.session,
+            "kind": turn.kind.value,
             **_template(turn),
             "hints": list(verdict.hints),
             "temperature": turn.sampling.temperature,
@@ -241,6 +243,7 @@ def _group(key: str, group: Sequence[Sampled]) -> Row:
             {
                 "turn": turn.id,
                 "session": turn.session,
+                "kind": turn.kind.value,
                 "hints": list(verdict.hints),
                 "versions": list(turn.sampled.versions),
                 "temperature": turn.sampling.temperature,

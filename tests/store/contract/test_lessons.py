@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Fresh, Lesson
+from afterwit.practice.lessons import Fresh, Lesson, Spoils
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
@@ -103,6 +103,28 @@ def test_the_same_practice_is_stored_once_and_none_for_a_lesson_that_changed(sto
     assert (store.lesson(number).words, store.lesson(number).edited) == ("Be brief.", True)
     with pytest.raises(SettingError, match="afterwit lessons"):
         store.change_lesson(number + 1, dropped=6.0)
+
+
+def test_what_went_along_is_no_answer_to_the_lesson_and_is_forgotten_with_it(store: Store) -> None:
+    number = corrected(store, "a", session="mine")
+    add(store, "b", session="other")
+    lesson = store.lesson(number)
+    turn = replace(store.turn("b").sampled_turn, id="p1", session="mine", kind=Kind.PRACTICE, parent=None)
+    assert store.practised(lesson, WORDS, [Fresh(turn, "b", along=True)], now=5.0)
+    (along,) = store.lesson(number).along
+    assert (along.turn, along.prompt, store.lesson(number).answers) == ("p1", "b", ())
+    verdict = store.turn("p1").verdict
+    assert verdict is not None
+    assert verdict.hints == ("",)
+    assert store.turn_ids("other") == ("b", "p1")
+    assert store.turn_ids(f"lesson:{number}") == ("p1",)
+
+
+def test_whose_approved_turns_a_lesson_contradicts_is_kept(store: Store) -> None:
+    number = corrected(store, "a")
+    assert store.lesson(number).spoils is None
+    store.change_lesson(number, spoils=Spoils.OTHERS)
+    assert store.lesson(number).spoils is Spoils.OTHERS
 
 
 def test_an_update_leaves_the_gap_of_the_whole_answer(store: Store) -> None:

@@ -14,12 +14,13 @@ import psycopg
 import pytest
 
 from afterwit.binding.request import ClientSession, read_request
-from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
+from afterwit.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable, TurnNotFound
 from afterwit.gateway.prepare import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
 from afterwit.store import AsyncStore, Store
 from afterwit.store.postgresql import PostgresqlStore, number_of
 from afterwit.turn import Conversation, Kind, Message
+from tests.store.contract.test_lessons import practised
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server
@@ -365,3 +366,39 @@ def test_who_listens_hears_of_answers_in_other_processes_and_after_the_server_wa
         store.answer("b", NO, answered_by=None, now=1.0)
         heard.get()
     assert heard.empty()
+
+
+def test_alike_corrections_that_two_judges_commit_at_once_are_one_lesson(
+    url: str, store: PostgresqlStore, another: Open, threads: ThreadPoolExecutor
+) -> None:
+    other = another()
+    for name in "ab":
+        add_judged(store, name, session=name)
+    with store.transaction():
+        first = store.teach(store.turn("a").sampled_turn, "Keep the answer short.", now=1.0)
+        turn = other.turn("b").sampled_turn
+        second = threads.submit(other.teach, turn, "Please keep your answers short!", now=2.0)
+        waits(url)
+    assert second.result() == first
+    assert [said.turn for said in store.lesson(first).said] == ["a", "b"]
+
+
+def test_of_two_processes_that_practise_a_lesson_at_once_one_stores_its_answers(
+    url: str, store: PostgresqlStore, another: Open, threads: ThreadPoolExecutor
+) -> None:
+    other = another()
+    add_judged(store, "a")
+    number = store.teach(store.turn("a").sampled_turn, "Keep the answer short.", now=1.0)
+
+    def practise(client: Store, id: str) -> bool:
+        return practised(client, seen, (id, "a"))
+
+    seen = store.lesson(number)
+    with store.transaction():
+        assert practise(store, "p1")
+        second = threads.submit(practise, other, "p2")
+        waits(url)
+    assert not second.result()
+    assert [each.turn for each in store.lesson(number).answers] == ["p1"]
+    with pytest.raises(TurnNotFound):
+        store.turn("p2")
