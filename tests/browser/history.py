@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from afterwit.chat_format.render import Renderer
 from afterwit.lifecycle import Reason
+from afterwit.practice.lessons import Fresh, Progress, standing
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.suite import SuiteResult
@@ -18,7 +19,7 @@ from afterwit.verdict import Flag, Question, Source, Verdict, Vote
 from afterwit.version import Effect, Origin, Probe, Version
 
 HOUR = 3600.0
-BATCH = 8
+BATCH, PRACTISED = 8, 4
 SYSTEM = Message(role="system", content="You work in a project's folder. Use the tools.")
 FILES = ("garden.cfg", "notes.txt", "prices.ini", "report.log", "letters.txt", "harbour.cfg")
 ASKED = (
@@ -51,6 +52,13 @@ DONE = (
     "I ran the script with python: it says that all lines are as they should be.",
     "I wrote a greeting into the file. What was in it before is no longer there.",
 )
+KEPT = (
+    "I read the file first, then changed the colour from blue to green.",
+    "A dry run shows that it alone would go. Shall I delete it?",
+    "I ran the script with python3: it says that all lines are as they should be.",
+    "I kept a copy as letters.txt.bak, then wrote the greeting.",
+)
+"""Answers in which each hint is kept, by its place in HINTS."""
 THANKS = ("Thank you, that is it.", "Good, exactly so.", "Perfect.")
 PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))
 
@@ -105,7 +113,7 @@ class History:
         ended = Episode(
             turn=turn.id,
             session=session,
-            source=turn.scope,
+            source=turn.source,
             version=self.version,
             bad=None,
             complaint=not kept,
@@ -177,6 +185,8 @@ class History:
             now=self.now,
             flags=flags,
         )
+        if hints:
+            self.store.teach(turn, hints[0], now=self.now)
         if reason is None and not flags and self.waiting is not None:
             self.waiting.append(turn.id)
 
@@ -206,6 +216,9 @@ class History:
         }
         lost = {"edit": (0, 12), "text": (self.random.randrange(2), 20)}
         effects = tuple(self._effect(turn) for turn in turns)
+        answers = self._practise()
+        effects += answers
+        turns += [each.turn for each in answers]
         suite = SuiteResult(lost=lost, evidence=0.4)
         made = Version(
             number=n, parent=n - 1, origin=Origin.UPDATE, created=self.now, turns=tuple(turns), probe=PROBE,
@@ -223,6 +236,29 @@ class History:
                 "an update of 8 turns was held back: it would have lost 4 of 12 `edit` that people"
                 " had approved (evidence 31.2); its turns are set aside as held_back",
             )
+
+    def _practise(self) -> tuple[Effect, ...]:
+        """A few answers for each lesson that is not learned; the gap falls from 30 nats to half of the last
+        with each version."""
+        effects = []
+        for lesson in self.store.lessons():
+            if standing(lesson).progress is not Progress.PRACTISING:
+                continue
+            prompt = self.store.turn(lesson.said[-1].turn).sampled_turn
+            said = Message(role="assistant", content=KEPT[HINTS.index(lesson.said[0].words)])
+            first = len(lesson.answers)
+            turns = [
+                replace(prompt, id=f"01p{lesson.number:03}{first + at:04}", kind=Kind.PRACTICE, message=said)
+                for at in range(PRACTISED)
+            ]
+            self.now += 60
+            fresh = [Fresh(each, prompt.id) for each in turns]
+            assert self.store.practised(lesson, lesson.words, fresh, now=self.now)
+            gap = 30.0 / 2 ** (first / PRACTISED) / len(prompt.sampled.ids)
+            effects += [
+                Effect(turn=each.id, before=-0.4, after=-0.4, hinted_before=-0.4 - gap) for each in turns
+            ]
+        return tuple(effects)
 
     def _effect(self, turn: str) -> Effect:
         """A turn found bad falls, and its tokens are pushed down, some of them far; a good one rises."""
@@ -255,6 +291,8 @@ def play(store: Store, renderer: Renderer, *, sessions: int, now: float) -> floa
         "5 of 8 turns wait: the next update starts at 8, or in 12 minutes if 4 wait then",
         now=history.now,
     )
+    doing = "practises \u201c" + HINTS[0] + "\u201d: 8 of 32 answers, gap 4.1 nats"
+    store.set_status("practice", True, doing, now=history.now)
     store.set_status("publish", True, f"serving version {history.version}", now=history.now)
     store.set_status("housekeeping", True, "the store is within its limits", now=history.now)
     return history.now

@@ -77,7 +77,7 @@ def test_no_view_reads_the_store_for_long(store: SqliteStore, renderer: Renderer
         servers=dict,
         now=lambda: 1_900_000_000.0,
     )
-    named = {"session": "session-00012-90", "turn": "01k0000024-90", "version": "3"}
+    named = {"session": "session-00012-90", "turn": "01k0000024-90", "version": "3", "lesson": "1"}
     scope = {"type": "http", "path": view, "query_string": b"", "headers": [], "path_params": named}
     request = Request(scope | {"scheme": "http", "server": ("localhost", 8720), "method": "GET"})
     taken = []
@@ -104,4 +104,4 @@ async def test_the_first_paint_is_measured(browser, folder: Path, renderer: Rend
             )
             painted.append(found)
         print(f"first paint: median {statistics.median(painted):.0f} ms, least {min(painted):.0f} ms")
-        assert "Is it learning?" in await page.inner_text("main")
+        assert "Do you correct it less" in await page.inner_text("main")

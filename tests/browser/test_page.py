@@ -14,6 +14,9 @@ from tests.store.examples import add
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 VIEWS = (
     "",
+    "/lessons/1",
+    "/chat",
+    "/overview",
     "/sessions",
     "/sessions/session-00012",
     "/turns",
@@ -21,7 +24,7 @@ VIEWS = (
     "/versions",
     "/versions/3",
 )
-VIEWS += ("/review", "/sources", "/judge", "/curves", "/log", "/nothing")
+VIEWS += ("/review", "/sources", "/judge", "/curves", "/nothing")
 TAUGHT = Filter(state=State.JUDGED, kind=Kind.MAIN)
 """The turns that a person may still teach."""
 RUN_AXE = """
@@ -132,10 +135,64 @@ async def test_a_turn_is_taught_by_a_thumb_a_hint_and_a_better_answer(browser, w
     )
 
 
+async def test_a_message_is_answered_on_the_page_and_its_answer_taught_in_place(
+    browser, world: World, axe: str
+):
+    world.serving.says[:] = ["A <b>long</b> story.", "Short."]
+    page = await browser.new_page(bypass_csp=True)
+    await page.goto(world.entrance)
+    await page.goto(f"{world.url}/ui/chat")
+    await page.get_by_label("Your message").fill("Tell me of the sea.")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", name="Go on").wait_for()
+    await page.get_by_text("A <b>long</b> story.").first.wait_for()
+    await page.get_by_label("Your message").fill("Shorter, please.")
+    await page.get_by_role("button", name="Send").click()
+    await page.get_by_text("Short.", exact=True).first.wait_for()
+    await page.get_by_role("button", name="Good answer").last.wait_for()
+    first, second = (await world.serving.records())[-2:]
+    assert (first.turn.session, second.turn.parent) == (second.turn.session, first.turn.id)
+    answer = page.locator(f"#turn-{second.turn.id}")
+    await answer.get_by_text("Say what it should have done").click()
+    await answer.get_by_label("What it should have done").fill("Say it in one line.")
+    await page.evaluate(axe)
+    assert await page.evaluate(RUN_AXE) == []
+    await answer.get_by_role("button", name="Teach this", exact=True).click()
+    await page.get_by_role("status").filter(has_text="Recorded").wait_for()
+
+
+async def test_a_message_that_cannot_be_answered_leaves_the_reason_and_the_words(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(world.entrance)
+    await page.goto(f"{world.url}/ui/chat")
+    await page.get_by_label("Your message").fill("Hello?")
+    await page.context.set_offline(True)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("alert").filter(has_text="Afterwit does not answer.").wait_for()
+    assert await page.get_by_label("Your message").input_value() == "Hello?"
+
+
+async def test_a_lesson_is_edited_and_undone_by_keyboard(browser, world: World, axe: str):
+    page = await browser.new_page(bypass_csp=True)
+    await page.goto(world.entrance)
+    lesson = page.get_by_role("article").first
+    await lesson.get_by_text("Edit", exact=True).click()
+    await lesson.get_by_label("What the model should do").fill("Ask first.")
+    await page.evaluate(axe)
+    assert await page.evaluate(RUN_AXE) == []
+    await lesson.get_by_role("button", name="Teach these words").press("Enter")
+    await page.get_by_role("status").filter(has_text="taught in these words").wait_for()
+    await page.get_by_role("heading", name="Ask first.").wait_for()
+    await page.get_by_text("Undo this").click()
+    await page.get_by_role("button", name="Undo it").press("Enter")
+    await page.get_by_role("status").filter(has_text="unlearned next").wait_for()
+    await page.get_by_text("it is being unlearned").wait_for()
+
+
 async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
     page = await browser.new_page()
     await page.goto(world.entrance)
-    await page.goto(f"{world.url}/ui")
+    await page.goto(f"{world.url}/ui/overview")
     await page.get_by_text("Pause learning").click()
     await page.get_by_label("Why").fill("guests")
     await page.get_by_role("button", name="Pause").click()
@@ -156,7 +213,7 @@ async def test_a_browser_signs_in_with_a_key_and_out_again(browser, world: World
     await page.get_by_role("alert").wait_for()
     await page.get_by_label("API key").fill("aw-admin")
     await page.get_by_role("button", name="Sign in").click()
-    await page.get_by_text("Is it learning?").wait_for()
+    await page.get_by_text("Do you correct it less").wait_for()
     assert await page.evaluate("document.cookie") == ""
     await page.get_by_role("button", name="Sign out").click()
     await page.get_by_label("API key").wait_for()

@@ -66,7 +66,7 @@ async def test_rollback_is_done_and_what_cannot_be_done_is_said(browser: httpx.A
 async def test_learning_is_paused_with_a_reason_and_goes_on(browser: httpx.AsyncClient, gateway: Serving):
     data = {"form": await form(browser)}
     await browser.post("/ui/learning/pause", data={**data, "why": " <b>guests</b> "})
-    page = await browser.get("/ui")
+    page = await browser.get("/ui/overview")
     assert "No: learning is paused." in page.text
     assert "&lt;b&gt;guests&lt;/b&gt;" in page.text
     await browser.post("/ui/learning/resume", data=data)
@@ -113,7 +113,7 @@ async def test_a_key_that_only_reads_sees_no_button_and_presses_none(
 ):
     await gateway.add_key("reader", "read")
     await browser.post("/ui/sign-in", data={"form": await _form_of_401(browser), "key": "aw-reader"})
-    for view in ("", "/versions/0", "/sessions/session", "/review"):
+    for view in ("", "/overview", "/lessons/1", "/versions/0", "/sessions/session", "/review"):
         page = Tags((await browser.get(f"/ui{view}")).text)
         assert [fields["action"] for tag, fields in page.tags if tag == "form"] == ["/ui/sign-out"]
     answer = await browser.post("/ui/versions/0/rollback", data={"form": await form(browser)})

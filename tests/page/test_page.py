@@ -11,7 +11,6 @@ import pytest
 
 from afterwit.judging.check_stage import keep_shares
 from afterwit.page.access import FORM_TYPE
-from afterwit.progress import progress
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store
 from afterwit.turn import Conversation, Message
@@ -31,7 +30,8 @@ VIEWS = (
     "/versions/1",
     "/judge",
     "/curves",
-    "/log",
+    "/overview",
+    "/chat",
 )
 
 
@@ -42,7 +42,7 @@ async def test_a_browser_that_asks_for_the_root_is_led_to_the_page(browser: http
 
 
 async def test_an_empty_store_says_where_to_point_an_agent(browser: httpx.AsyncClient, gateway: Serving):
-    for view in ("", "/sessions", "/turns", "/versions", "/judge", "/curves", "/log"):
+    for view in ("", "/sessions", "/turns", "/versions", "/judge", "/curves", "/overview", "/chat"):
         assert (await browser.get(f"/ui{view}")).status_code == 200
     assert gateway.url in Tags((await browser.get("/ui")).text).words.replace(" ", "")
 
@@ -82,7 +82,7 @@ async def test_files_of_the_page_are_kept_by_browsers_and_nothing_else_is_there(
         for tag, attributes in page.tags
         if tag in ("script", "link")
     ]
-    assert len(links) == 3
+    assert len(links) == 4  # with nothing recorded, the chat's script too
     for link in links:
         answer = await browser.get(link or "")
         assert answer.status_code == 200
@@ -95,10 +95,8 @@ async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_b
     browser: httpx.AsyncClient, gateway: Serving
 ):
     await gateway.store.call(played)
-    words = " ".join(Tags((await browser.get("/ui")).text).words.split())
+    words = " ".join(Tags((await browser.get("/ui/overview")).text).words.split())
     assert "Yes: 1 turn so far." in words
-    helping = progress([])
-    assert f"Is it helping? {helping.answer} {helping.why.capitalize()}." in words  # as `afterwit progress`
     assert "for the learner 1" in words
     assert "An update was held back." in words
     assert "Version 1 is served." in words
@@ -110,8 +108,8 @@ async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(
     fault = "This model cannot judge: 0 of 3 probe answers carried a readable vote."
 
     async def first_card() -> str:
-        page = (await browser.get("/ui")).text
-        return page[page.index("q-learning") : page.index("q-helping")]
+        page = (await browser.get("/ui/overview")).text
+        return page[page.index("q-learning") : page.index("q-waits")]
 
     await gateway.store.call(lambda store: store.set_status("learn", True, "it waits", now=1.0))
     await gateway.store.call(lambda store: store.set_status("judge", False, fault, now=1.0))
@@ -173,12 +171,14 @@ async def test_what_was_said_is_never_markup(browser: httpx.AsyncClient, gateway
         )
         store.answer("bad", [said], answered_by=None, now=1.0)
         store.set_status("learn", False, HOSTILE, now=1.0)
+        store.set_status("practice", False, HOSTILE, now=1.0)
+        store.teach(store.turn("bad").sampled_turn, HOSTILE, now=1.0)
         store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=1.0, words=HOSTILE))
 
     await gateway.store.call(say)
     pages = [
         await browser.get(f"/ui{view}")
-        for view in ("", "/sessions", "/turns", "/turns/bad", "/versions", "/log")
+        for view in ("", "/sessions", "/turns", "/turns/bad", "/versions", "/overview", "/lessons/1")
     ]
     link = re.search(r'href="(/ui/sessions/[^"]+)"', pages[1].text)
     assert link is not None
@@ -215,6 +215,50 @@ async def test_lists_go_on_where_the_page_before_ended(browser: httpx.AsyncClien
             older = re.search(r'rel="next" href="([^"]+)"', page)
             address = None if older is None else unescape(older[1])
         assert seen == [f"{number:03}" for number in reversed(range(120))]
+
+
+async def test_sessions_are_searched_and_lists_are_of_one_client(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    def several(store: Store) -> None:
+        for at in range(3):
+            said = Conversation(messages=(Message(role="user", content=f"Where is <b>harbour</b> {at}?"),))
+            add(store, f"t{at}", session=f"s{at}", scope=f"key/{at % 2}", conversation=said)
+
+    await gateway.store.call(several)
+    for address, turns in {
+        "/sessions?words=HARBOUR": ["t2", "t1", "t0"],
+        "/sessions?words=harbour+1&client=key/1": ["t1"],
+        "/sessions?words=harbour+1&client=key/0": [],
+        "/sessions?words=where%20is%20nothing": [],
+    }.items():
+        page = Tags((await browser.get(f"/ui{address}")).text)
+        links = [fields.get("href") or "" for tag, fields in page.tags if tag == "a"]
+        assert [link.split("/")[-1] for link in links if link.startswith("/ui/turns/")] == turns, address
+        if turns:
+            assert "Where is <b>harbour</b> 1?" in page.words
+        else:
+            assert "No turn with all of" in page.words
+    for view in ("sessions", "turns"):
+        page = (await browser.get(f"/ui/{view}?client=key/1")).text
+        assert re.findall(rf"/ui/{view}/([st]\d)", page) == [f"{view[0]}1"]
+        assert "<option selected>key/1</option>" in page
+        assert len(re.findall(rf"/ui/{view}/([st]\d)", (await browser.get(f"/ui/{view}?client=x")).text)) == 3
+
+
+async def test_a_conversation_is_shown_up_to_the_turn_that_a_link_names(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    def long(store: Store) -> None:
+        for at in range(30):
+            add(store, f"t{at:02}", session="long")
+
+    await gateway.store.call(long)
+    for turn, first, last in (("t29", "t18", "t29"), ("t20", "t18", "t29"), ("t03", "t00", "t03")):
+        page = (await browser.get(f"/ui/sessions/long?turn={turn}")).text
+        shown = re.findall(r'id="turn-(t\d\d)"', page)
+        assert (shown[0], shown[-1]) == (first, last)
+    assert (await browser.get("/ui/sessions/long?turn=none")).status_code == 404
 
 
 async def test_what_is_not_there_is_said(browser: httpx.AsyncClient, gateway: Serving):

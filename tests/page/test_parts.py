@@ -8,9 +8,8 @@ import pytest
 
 from afterwit.lifecycle import State
 from afterwit.page import html as words
-from afterwit.page import plot
 from afterwit.page.lists import tokens_of
-from afterwit.page.overview import approved, metrics, shares
+from afterwit.page.overview import approved, line, metrics, shares
 from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
@@ -47,7 +46,7 @@ def test_doubt_grows_as_probability_falls():
 
 def test_a_plot_escapes_its_title_and_leaves_out_what_is_not_finite():
     points = [(0.0, 1.0), (1.0, math.nan), (2.0, math.inf), (3.0, 2.0)]
-    drawn = str(plot.line(points, title="<b>"))
+    drawn = str(line(points, title="<b>"))
     assert "<b>&lt;b&gt;" not in drawn
     assert "&lt;b&gt;" in drawn
     assert "nan" not in drawn
@@ -56,11 +55,11 @@ def test_a_plot_escapes_its_title_and_leaves_out_what_is_not_finite():
 
 @pytest.mark.parametrize("points", [[], [(0.0, 1.0)]])
 def test_a_plot_needs_two_points(points):
-    assert plot.line(points, title="loss") == ""
+    assert line(points, title="loss") == ""
 
 
 def test_a_flat_curve_lies_in_the_middle():
-    assert "M6.0 48.0L314.0 48.0" in plot.line([(0.0, 0.0), (1.0, 0.0)], title="flat")
+    assert "M6.0 48.0L314.0 48.0" in line([(0.0, 0.0), (1.0, 0.0)], title="flat")
 
 
 def test_shares_are_of_whole_runs_and_end_with_the_newest():
@@ -87,9 +86,7 @@ def test_without_an_update_no_token_has_an_advantage():
 
 
 def test_a_band_goes_along_its_upper_ends_and_back_along_the_lower_ones():
-    drawn = str(
-        plot.line([(0.0, 0.5), (1.0, 0.5)], title="c", share=True, band=[(0, 0.0, 1.0), (1, 0.0, 1.0)])
-    )
+    drawn = str(line([(0.0, 0.5), (1.0, 0.5)], title="c", share=True, band=[(0, 0.0, 1.0), (1, 0.0, 1.0)]))
     assert "M6.0 8.0L314.0 8.0L314.0 88.0L6.0 88.0Z" in drawn
 
 

@@ -19,14 +19,18 @@ from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.feedback import feedback_in, record_feedback
 from afterwit.lifecycle import State
-from afterwit.page import html, lists, overview
+from afterwit.page import html, lessons, lists, overview
 from afterwit.page.access import Access, see
-from afterwit.page.lists import NotFound, View, number
+from afterwit.page.chat import Chat
+from afterwit.page.lists import Moved, NotFound, View, number
 from afterwit.store import AsyncStore, Store
 from afterwit.version import Version
 
 VIEWS: Mapping[str, tuple[str, View]] = {
-    "/ui": ("overview.html", overview.overview),
+    "/ui": ("lessons.html", lessons.home),
+    "/ui/lessons/{lesson}": ("lessons.html", lessons.lesson),
+    "/ui/chat": ("chat.html", lists.chat),
+    "/ui/overview": ("overview.html", overview.overview),
     "/ui/sessions": ("sessions.html", lists.sessions),
     "/ui/sessions/{session:path}": ("session.html", lists.session),
     "/ui/turns": ("turns.html", lists.turns),
@@ -37,7 +41,6 @@ VIEWS: Mapping[str, tuple[str, View]] = {
     "/ui/sources": ("sources.html", lists.sources),
     "/ui/judge": ("judge.html", lists.judge),
     "/ui/curves": ("curves.html", overview.curves),
-    "/ui/log": ("log.html", overview.log),
 }
 """Template and view by address."""
 
@@ -71,10 +74,12 @@ class UserPage:
     def __init__(self, gateway: Gateway, roll_back: RollBack | None) -> None:
         """Without `roll_back` the page is read-only."""
         self._gateway, self._take_back, self._access = gateway, roll_back, Access(gateway)
+        self._chat = Chat(gateway, self._access)
 
     def routes(self) -> list[Route]:
         """The last route answers for every other address, so that no one learns which exist."""
         buttons: dict[str, Action] = {
+            "/ui/lessons/{lesson}/{order}": self._order,
             "/ui/learning/pause": self._pause,
             "/ui/learning/resume": self._resume,
             "/ui/versions/{version}/rollback": self._roll_back,
@@ -89,6 +94,7 @@ class UserPage:
             Route("/ui/static/{name}", _static),
             Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
             Route("/ui/sign-out", self._access.sign_out, methods=["POST"]),
+            Route("/ui/chat", self._chat.ask, methods=["POST"]),
             *(Route(path, self._done(act), methods=["POST"]) for path, act in buttons.items()),
             *(Route(path, self._shown(*view)) for path, view in VIEWS.items()),
             Route("/ui/{rest:path}", self._shown("message.html", _nothing), methods=METHODS),
@@ -104,6 +110,8 @@ class UserPage:
             try:
                 read = partial(view, request, self._gateway)
                 found = await self._gateway.read(read, within_s=PATIENCE_S)
+            except Moved as moved:
+                return see(str(moved))
             except (NotFound, TurnNotFound) as error:
                 return await self._message(request, caller, 404, "There is nothing here", str(error))
             except StoreError as error:
@@ -143,6 +151,7 @@ class UserPage:
             "path": request.url.path,
             "form_token": self._access.form_token(request),
             "steers": caller.may(Permission.ADMIN) and self._take_back is not None,
+            "chats": caller.may(Permission.CHAT),
             "signed_in": caller.name,
             "serving": self._gateway.engine.version,
             "model": self._gateway.engine.facts.model,
@@ -155,11 +164,20 @@ class UserPage:
     async def _pause(self, request: Request, fields: Fields) -> str:
         words, now = fields.get("why", "").strip()[:LONGEST_REASON], self._gateway.now()
         await self._gateway.store.call(lambda store: store.pause(words, now=now))
-        return "/ui"
+        return "/ui/overview"
 
     async def _resume(self, request: Request, fields: Fields) -> str:
         await self._gateway.store.call(lambda store: store.resume())
-        return "/ui"
+        return "/ui/overview"
+
+    async def _order(self, request: Request, fields: Fields) -> str:
+        """A person's order about a lesson; back to the lesson."""
+        wanted, order = number(request.path_params["lesson"]), request.path_params["order"]
+        if wanted is None or order not in lessons.ORDERS:
+            raise RequestError(404, "unknown_lesson", "There is no such lesson.")
+        work = partial(lessons.ORDERS[order], self._gateway, wanted, fields)
+        await self._gateway.store.call(work)
+        return f"/ui/lessons/{wanted}?done={order}"
 
     async def _roll_back(self, request: Request, fields: Fields) -> str:
         target = number(request.path_params["version"])

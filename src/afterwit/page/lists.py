@@ -1,4 +1,4 @@
-"""Views of sessions, turns, versions, sources, review and the judge: what each reads, and its template."""
+"""Views of the chat, sessions, turns, versions, sources, review and the judge: what each reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
@@ -17,12 +17,14 @@ from afterwit.judging.checks import findings, warnings
 from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
+from afterwit.page.chat import CLIENT, base_url
+from afterwit.practice.table import learned_from
 from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
 from afterwit.teaching.review import WHY, waiting_for_review
-from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn
+from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_response
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -30,7 +32,7 @@ Facts = Mapping[str, Any]
 """The values that a template shows, by name."""
 
 View = Callable[[Request, Gateway, Store], Facts]
-"""Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
+"""Reads what a page shows, in the store's thread. May raise TurnNotFound, NotFound and Moved."""
 
 PAGE_ROWS, SESSION_TURNS = 40, 12
 """Rows of a page of a list, and turns of a conversation that are shown with their words."""
@@ -38,6 +40,8 @@ SOURCE_TURNS, COUNTED_REQUESTS = 5_000, 2_000
 """Newest turns that are counted by source, and requests whose complaints are counted."""
 SHOWN_EVENTS = 12
 """Newest holds and alarms that are listed with the versions."""
+LONGEST_SEARCH, MOST_CLIENTS = 200, 50
+"""Characters of words that are searched for, and clients to choose from."""
 MOST_DIGITS = 15
 """Digits of a number in an address."""
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 4, 6_000
@@ -54,6 +58,10 @@ PUSHES = (0.02, 0.2, 0.8)
 
 class NotFound(Exception):
     """An address without content; the message is for the reader."""
+
+
+class Moved(Exception):
+    """The content has another address, which is the message."""
 
 
 def before(request: Request) -> int | None:
@@ -78,21 +86,54 @@ def _paged(request: Request, name: str, found: Sequence[Any], key: Callable[[Any
     return {name: found[:PAGE_ROWS], "older": older, "first_page": before(request) is None}
 
 
+def chat(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """A new conversation; or moves to the one in which a response was just given."""
+    response = request.query_params.get("answered")
+    if response is not None:
+        given = store.turn(turn_of_response(response)).turn
+        raise Moved(f"/ui/sessions/{quote(given.session)}#turn-{given.id}")
+    return {"base_url": base_url(request)}
+
+
 def sessions(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """Sessions, the newest first."""
-    found = store.session_lines(before=before(request), limit=PAGE_ROWS + 1)
-    return _paged(request, "sessions", found, lambda line: line.seq)
+    """Sessions, the newest first, of all clients or of one; or the turns in which words were found."""
+    words, facts = request.query_params.get("words", "").strip()[:LONGEST_SEARCH], _clients(request, store)
+    if words:
+        found = store.search(words, scope=facts["client"], before=before(request), limit=PAGE_ROWS)
+        asked = urlencode({name: value for name, value in (("words", words), *facts["asked"]) if value})
+        shown = {"older": found.before, "first_page": before(request) is None, "sessions": ()}
+        return {**facts, **shown, "words": words, "found": found, "asked": asked}
+    lines = store.session_lines(scope=facts["client"], before=before(request), limit=PAGE_ROWS + 1)
+    asked = urlencode(facts["asked"])
+    paged = _paged(request, "sessions", lines, lambda line: line.seq)
+    return {**facts, **paged, "words": "", "found": None, "asked": asked}
+
+
+def _clients(request: Request, store: Store) -> dict[str, Any]:
+    """The clients, and the one whose turns alone are asked for."""
+    clients = store.clients(limit=MOST_CLIENTS)
+    client = request.query_params.get("client")
+    known = client if client in clients else None
+    return {"clients": clients, "client": known, "asked": [("client", known)] if known else []}
 
 
 def session(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """A session as a conversation: the newest turns, oldest first, each with what was said before it."""
-    name, start = request.path_params["session"], before(request)
+    """A session as a conversation: the newest turns, or those up to one, oldest first, each with what was
+    said before it."""
+    name, start, wanted = request.path_params["session"], before(request), request.query_params.get("turn")
     found = store.turn_lines(Filter(session=name), before=start, limit=SESSION_TURNS + 1)
+    if wanted is not None and wanted not in [line.turn for line in found[:SESSION_TURNS]]:
+        start = store.turn(wanted).seq + 1
+        found = store.turn_lines(Filter(session=name), before=start, limit=SESSION_TURNS + 1)
     if not found and start is None:
         raise NotFound("There is no session of this name, or its content was removed.")
     shown = [(line, store.turn(line.turn)) for line in reversed(found[:SESSION_TURNS])]
+    newest = next((line for line in found if start is None and line.kind is Kind.MAIN), None)
     return {
         "session": name,
+        "newest": newest,
+        "chat": CLIENT,
+        "lessons": store.lessons_on([line.turn for line in found]),
         "turns": [(line, _said(record), _cut(record.turn.message, whole=False)) for line, record in shown],
         "older": found[SESSION_TURNS - 1].seq if len(found) > SESSION_TURNS else None,
         "first_page": start is None,
@@ -171,16 +212,17 @@ def version(request: Request, gateway: Gateway, store: Store) -> Facts:
         raise NotFound("There is no such version.")
     found = around[0]
     earlier = (each.metrics for each in around[1:] if each.adapter == found.adapter and each.metrics)
-    last = next(earlier, {})
+    last, learned = next(earlier, {}), store.learned(version=wanted)
     return {
         "version": found,
+        "lessons": learned_from(store, [each.turn for each in learned]),
         "newest": store.versions(found.adapter)[-1].number,
         "served": _served(store, [found]),
         "confirmed": wanted in _confirmed(store.events()),
         "changes": [(name, last.get(name), value) for name, value in sorted(found.metrics.items())],
         "lost": sorted(found.suite.lost.items()) if found.suite else [],
         "turns": store.turn_lines(Filter(version=wanted), limit=PAGE_ROWS),
-        "effects": {each.turn: each.effect for each in store.learned(version=wanted) if each.effect},
+        "effects": {each.turn: each.effect for each in learned if each.effect},
     }
 
 
@@ -194,19 +236,23 @@ def _confirmed(events: Sequence[Event]) -> frozenset[int]:
 
 
 def turns(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """Turns, the newest first, of a state, a reason, a kind or a version."""
+    """Turns, the newest first, of a client, a state, a reason, a kind or a version."""
+    clients = _clients(request, store)
     fields: dict[str, Any] = {
         "state": chosen(request, "state", State),
         "reason": chosen(request, "reason", Reason),
         "kind": chosen(request, "kind", Kind),
         "version": number(request.query_params.get("version", "")),
     }
-    where = Filter(**fields)
+    where = Filter(**fields, scope=clients["client"])
     found = store.turn_lines(where, before=before(request), limit=PAGE_ROWS + 1)
     return {
         **_paged(request, "turns", found, lambda line: line.seq),
+        **clients,
         "where": where,
-        "asked": urlencode({name: value for name, value in fields.items() if value is not None}),
+        "asked": urlencode(
+            [*((n, value) for n, value in fields.items() if value is not None), *clients["asked"]]
+        ),
         "states": list(State),
     }
 
@@ -229,6 +275,7 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
     return {
         "record": record,
         "turn": found,
+        "lesson": store.lessons_on([found.id]).get(found.id),
         "sampled": sampled,
         "messages": [_cut(message, whole=whole) for message in kept],
         "earlier": len(messages) - len(kept),

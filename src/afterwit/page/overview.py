@@ -1,8 +1,9 @@
-"""The overview, the curves and the log: is it learning, is it helping, what waits, what happened."""
+"""The overview and the curves: is it learning, what waits, what happened; and small line plots as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -12,21 +13,27 @@ from afterwit.gateway.context import Gateway
 from afterwit.gateway.status import stages_of
 from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, ReasonClass, State
-from afterwit.page import plot
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
-from afterwit.progress import PersonRequest, progress, wilson_interval
+from afterwit.progress import PersonRequest, wilson_interval
 from afterwit.promotion.events import Event
-from afterwit.promotion.watch import requests_asked, requests_of
+from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin
 
-OVERVIEW_TURNS, OVERVIEW_VERSIONS, OVERVIEW_LINES = 1_000, 50, 8
+OVERVIEW_TURNS, OVERVIEW_VERSIONS, OVERVIEW_LINES = 1_000, 50, 40
 CURVE_TURNS, CURVE_VERSIONS = 2_000, 200
-LOG_LINES = 200
 """The newest turns, or requests, versions and lines that each view reads."""
 BIN = 25
 """Turns, or requests, that one point of a curve counts."""
+WIDTH, HEIGHT = 320.0, 96.0
+SIDE, FLOOR, TOP = 6.0, 88.0, 8.0
+"""The margin on both sides, and where the axis ends."""
+
+Point = tuple[float, float]
+Band = Sequence[tuple[float, float, float]]
+"""x, lower end, upper end."""
+
 FIRST_METRICS = (
     *("way_to_teacher", "plain_kl", "loss", "rl", "opd", "combine", "reference_kl", "entropy"),
     *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
@@ -64,19 +71,16 @@ METRIC_NOTES: Mapping[str, str] = {
 
 
 def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """Whether it learns and helps, what waits, and what was not learned from."""
+    """Whether it learns, what waits, what was not learned from, and what happened."""
     counts, outcomes = store.counts(), store.judged_turns(limit=OVERVIEW_TURNS)
     versions = store.newest_versions(limit=OVERVIEW_VERSIONS)
     pause = store.paused()
     stages = stages_of(gateway, store.statuses())
-    asked = requests_asked(store)
-    newest = asked[-OVERVIEW_TURNS:]
+    newest = requests_of(store.all_episodes(limit=OVERVIEW_TURNS))
     _, good, bad, _ = found(outcomes)
     return {
         "learning": learning(versions, counts, stages, pause),
         "pause": pause,
-        "helping": progress(asked),
-        "requests": len(newest),
         "complaints": complaints(newest),
         "bad": bad,
         "good": good,
@@ -85,9 +89,7 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
         ],
         "refused": refused(counts),
         "stages": stages,
-        "lines": lines(versions, store.events(), limit=OVERVIEW_LINES),
-        "base_url": f"{request.url.scheme}://{request.url.netloc}/v1",
-        "empty": not counts.states,
+        "lines": happened(versions, store.events(), limit=OVERVIEW_LINES),
     }
 
 
@@ -144,7 +146,7 @@ def complaints(requests: Sequence[PersonRequest]) -> Markup:
     points = shares([each.complaint for each in requests])
     around = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
     band = [(x, interval.low, interval.high) for x, interval in around]
-    return plot.line(points, title="Requests with a complaint", share=True, band=band)
+    return line(points, title="Requests with a complaint", share=True, band=band)
 
 
 def approved(versions: Sequence[VersionRecord]) -> Markup:
@@ -154,7 +156,7 @@ def approved(versions: Sequence[VersionRecord]) -> Markup:
         lost = version.suite.lost.values() if version.suite else ()
         if of := sum(each for _, each in lost):
             kept.append((float(version.number), 1 - sum(gone for gone, _ in lost) / of))
-    return plot.line(kept, title="Kept of what people approved", share=True)
+    return line(kept, title="Kept of what people approved", share=True)
 
 
 def found(outcomes: Sequence[Judged]) -> tuple[Markup, Markup, Markup, Markup]:
@@ -163,10 +165,10 @@ def found(outcomes: Sequence[Judged]) -> tuple[Markup, Markup, Markup, Markup]:
     mean = [(x, up - down) for (x, up), (_, down) in zip(good, bad, strict=True)]
     hinted = shares([each.hinted for each in outcomes])
     return (
-        plot.line(mean, title="Mean reward"),
-        plot.line(good, title="Good turns", share=True),
-        plot.line(bad, title="Bad turns", share=True),
-        plot.line(hinted, title="Turns with a hint", share=True),
+        line(mean, title="Mean reward"),
+        line(good, title="Good turns", share=True),
+        line(bad, title="Bad turns", share=True),
+        line(hinted, title="Turns with a hint", share=True),
     )
 
 
@@ -181,7 +183,7 @@ def metrics(versions: Sequence[VersionRecord]) -> list[dict[str, Any]]:
         ]
         if len(points) > 1:
             title = METRIC_TITLES.get(name, plain(name))
-            curves.append({"said": METRIC_NOTES.get(name, ""), "svg": plot.line(points, title=title)})
+            curves.append({"said": METRIC_NOTES.get(name, ""), "svg": line(points, title=title)})
     return curves
 
 
@@ -194,12 +196,7 @@ class Line(NamedTuple):
     version: int
 
 
-def log(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """The newest lines."""
-    return {"lines": lines(store.newest_versions(limit=LOG_LINES), store.events(), limit=LOG_LINES)}
-
-
-def lines(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
+def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limit: int) -> list[Line]:
     """Updates, publications, holds and alarms, the newest first."""
     found = []
     for event in events[-limit:]:
@@ -226,3 +223,49 @@ def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
     whole; the first turns may be left out."""
     ends = range(len(held), size - 1, -size)
     return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
+
+
+def line(points: Sequence[Point], *, title: str, share: bool = False, band: Band = ()) -> Markup:
+    """A curve with its first and last value. With `share`, the axis runs from 0 to 1 in per cent.
+
+    The area down to the floor is filled, or the `band` of intervals if there is one. Screen readers get a
+    sentence; colours come from the page's style. Empty for fewer than two points.
+    """
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    if len(finite) < 2:
+        return Markup("")
+    low, high = (0.0, 1.0) if share else (min(y for _, y in finite), max(y for _, y in finite))
+    if low == high:  # a flat curve lies in the middle
+        low, high = low - (abs(low) or 1.0), high + (abs(high) or 1.0)
+    (start, first), (end, last) = finite[0], finite[-1]
+
+    def path(points: Iterable[Point]) -> str:
+        across, up = (WIDTH - 2 * SIDE) / ((end - start) or 1.0), (FLOOR - TOP) / (high - low)
+        places = (f"{SIDE + (x - start) * across:.1f} {FLOOR - (y - low) * up:.1f}" for x, y in points)
+        return "M" + "L".join(places)
+
+    def written(value: float) -> str:
+        if share:
+            return f"{value:.0%}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+    around = [(x, upper) for x, _, upper in band] + [(x, lower) for x, lower, _ in reversed(band)]
+    return Markup(
+        '<figure class="plot"><figcaption><span>{title}</span> <b>{last}</b></figcaption>'
+        '<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{said}" preserveAspectRatio="none">'
+        '<path class="base" d="M0 {floor:g}H{width:g}"/><path class="area" d="{area}Z"/>'
+        '<path class="curve" d="{curve}"/></svg>'
+        '<div class="range"><span>first {first}</span><span>{low} \u2013 {high}</span></div></figure>'
+    ).format(
+        title=title,
+        last=written(last),
+        first=written(first),
+        low=written(low),
+        high=written(high),
+        width=WIDTH,
+        height=HEIGHT,
+        said=f"{title}: from {written(first)} to {written(last)}, in {len(finite)} points",
+        floor=FLOOR,
+        curve=path(finite),
+        area=path(around or [*finite, (end, low), (start, low)]),
+    )

@@ -80,7 +80,8 @@ class LessonRow:
         near, since = self._near, "" if self.version is None else f" since version {self.version}"
         match self.progress:
             case Progress.PRACTISING:
-                return f"practising: {answers}" + (f", {near}" if near else "")
+                again = " again" if self.learned is not None else ""
+                return f"practising{again}: {answers}" + (f", {near}" if near else "")
             case Progress.LEARNED:
                 return f"learned{since}: {near}"
             case Progress.SETTLED:

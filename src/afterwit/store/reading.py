@@ -18,8 +18,17 @@ from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
-from afterwit.store.records import Counts, Filter, Record, SessionLine, SourceLine, TurnLine
-from afterwit.store.rows import read, read_turn, unpack_message, whole_values
+from afterwit.store.records import (
+    Counts,
+    Filter,
+    Found,
+    Hit,
+    Record,
+    SessionLine,
+    SourceLine,
+    TurnLine,
+)
+from afterwit.store.rows import last_said, read, read_turn, unpack_message, whole_values
 from afterwit.teaching.sources import Votes
 from afterwit.turn import SHARED, Message, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
@@ -57,9 +66,36 @@ TURN_LINES = """
     FROM turns t JOIN contents c USING (seq) LEFT JOIN verdicts v USING (seq)
 """
 
+SEARCHED, SEARCHED_BYTES = 2_000, 4 << 20
+"""The newest turns that one search reads, and about the bytes of their words: a search holds up all calls."""
+
+WORDS_BYTES = 32 << 10
+"""Of a conversation's end, in which the words that a turn answers are looked for."""
+
+WORDS = f"""
+    SELECT t.seq, t.id, t.created, c.message,
+        CASE WHEN length(c.conversation) <= {WORDS_BYTES} THEN c.conversation
+        ELSE substr(c.conversation, length(c.conversation) - {WORDS_BYTES}) END AS said
+    FROM turns t JOIN contents c USING (seq) WHERE t.seq < ? AND t.kind = 'main'{{}}
+    ORDER BY t.seq DESC LIMIT ?
+"""
+
+EXCERPT = 240
+"""Characters of what is shown around words that were found."""
+
+CLIENTS = """
+    WITH RECURSIVE known(scope) AS (
+        SELECT min(scope) FROM turns WHERE kind = 'main' UNION ALL
+        SELECT (SELECT min(t.scope) FROM turns t WHERE t.kind = 'main' AND t.scope > known.scope) FROM known
+        WHERE known.scope IS NOT NULL
+    )
+    SELECT scope FROM known WHERE scope IS NOT NULL LIMIT ?
+"""
+"""Steps through the index of main turns: one look-up for each."""
+
 SESSIONS = """
     SELECT t.seq, t.session, t.scope, t.created AS newest FROM turns t
-    WHERE t.seq < ? AND t.kind = 'main' AND NOT EXISTS (
+    WHERE t.seq < ? AND t.kind = 'main'{} AND NOT EXISTS (
         SELECT 1 FROM turns n WHERE n.session = t.session AND n.kind = 'main' AND n.seq > t.seq
     )
     ORDER BY t.seq DESC LIMIT ?
@@ -307,6 +343,11 @@ class Reading(Part):
     ) -> list[TurnLine]:
         """Turns with content, the newest first."""
         clauses, values = _clauses(where or Filter())
+        return self._lines(clauses, values, before=before, limit=limit)
+
+    def _lines(
+        self, clauses: str, values: Sequence[Any], *, before: int | None = None, limit: int
+    ) -> list[TurnLine]:
         sql = f"{TURN_LINES} WHERE t.seq < ?{clauses} ORDER BY t.seq DESC LIMIT ?"
         rows = self._db.rows(sql, (ALL if before is None else before, *values, limit))
         trained = self._trained([row["turn"] for row in rows])
@@ -314,9 +355,55 @@ class Reading(Part):
             read(TurnLine, row, trained_in=_versions_of(trained[row["turn"]], replayed=False)) for row in rows
         ]
 
-    def session_lines(self, *, before: int | None = None, limit: int = 30) -> list[SessionLine]:
-        """Sessions by their newest main turn, the newest first."""
-        newest = self._db.rows(SESSIONS, (ALL if before is None else before, limit))
+    def search(
+        self,
+        words: str,
+        *,
+        scope: str | None = None,
+        before: int | None = None,
+        limit: int,
+        most: int = SEARCHED,
+    ) -> Found:
+        """The newest main turns with all these words in what their person said, in the answer or in feedback,
+        whatever their case. It reads at most `most` turns, the newest, or those `before`."""
+        wanted, clauses = words.casefold().split(), _clauses(Filter(scope=scope))
+        place, read_, size = ALL if before is None else before, list[float](), 0
+        texts = dict[int, str]()
+        while place and len(texts) < limit and len(read_) < most and size < SEARCHED_BYTES:
+            chunk = min(PAGE, most - len(read_))
+            rows = self._db.rows(WORDS.format(clauses[0]), (place, *clauses[1], chunk))
+            seqs = [row["seq"] for row in rows]
+            feedback = self._grouped(f"* FROM feedback WHERE seq IN ({marks(len(seqs))})", seqs)
+            for row in rows:
+                if len(texts) == limit:
+                    break
+                place, size = row["seq"], size + len(row["said"]) + len(row["message"])
+                read_.append(row["created"])
+                given = [each[name] for each in feedback[place] for name in ("words", "hint", "correction")]
+                answer = unpack_message(row["message"]).content
+                excerpt = _excerpt([*last_said(row["said"]), answer, *given], wanted)
+                if excerpt is not None:
+                    texts[place] = excerpt
+            if len(rows) < chunk and (not rows or place == seqs[-1]):
+                place = 0
+        lines = self._lines(f" AND t.seq IN ({marks(len(texts))})", list(texts), limit=limit)
+        return Found(
+            hits=tuple(Hit(line=line, text=texts[line.seq]) for line in lines),
+            read=len(read_),
+            since=read_[-1] if read_ else None,
+            before=place or None,
+        )
+
+    def clients(self, *, limit: int) -> list[str]:
+        """The scopes of main turns, in order."""
+        return [row["scope"] for row in self._db.rows(CLIENTS, (limit,))]
+
+    def session_lines(
+        self, *, scope: str | None = None, before: int | None = None, limit: int = 30
+    ) -> list[SessionLine]:
+        """Sessions by their newest main turn, the newest first; of all clients, or of one."""
+        clauses, values = _clauses(Filter(scope=scope))
+        newest = self._db.rows(SESSIONS.format(clauses), (ALL if before is None else before, *values, limit))
         names = tuple(row["session"] for row in newest)
         sql = SESSION_COUNTS.format(marks(len(names)))
         counted = {row["session"]: row for row in self._db.rows(sql, names)}
@@ -360,9 +447,22 @@ def _by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[s
     return found
 
 
+def _excerpt(texts: Sequence[str | None], wanted: Sequence[str]) -> str | None:
+    """What is said around the first of the words, in lower case; None unless all are in the texts."""
+    folded = [(text or "").casefold() for text in texts]
+    if not all(any(word in text for text in folded) for word in wanted):
+        return None
+    shown = next((at for at, text in enumerate(folded) if wanted and wanted[0] in text), 0)
+    start = max(0, folded[shown].find(wanted[0]) - EXCERPT // 3) if wanted else 0
+    text = texts[shown] or ""
+    cut, more = " ".join(text[start : start + EXCERPT].split()), start + EXCERPT < len(text)
+    return f"{'…' * (start > 0)}{cut}{'…' * more}"
+
+
 def _clauses(where: Filter) -> tuple[str, list[Any]]:
     """Further conditions on `turns t`, and their values."""
-    plain = {"session": where.session, "state": where.state, "reason": where.reason, "kind": where.kind}
+    names = ("session", "state", "reason", "kind", "scope")
+    plain = {name: getattr(where, name) for name in names}
     chosen = {column: value for column, value in plain.items() if value is not None}
     sql = "".join(f" AND t.{column} = ?" for column in chosen)
     values: list[Any] = list(chosen.values())

@@ -64,6 +64,7 @@ class Filter:
     state: State | None = None
     reason: Reason | None = None
     kind: Kind | None = None
+    scope: str | None = None
     version: int | None = None
     """Only turns that this version trained on as new."""
 
@@ -88,6 +89,28 @@ class TurnLine:
     """None: not judged."""
     hints: tuple[str, ...]
     trained_in: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A turn in which words were found."""
+
+    line: TurnLine
+    text: str
+    """What a person or the model said around the first of the words, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The turns in which words were found, the newest first."""
+
+    hits: tuple[Hit, ...]
+    read: int
+    """Turns that were read."""
+    since: float | None
+    """When the oldest of these was asked; None: there was none to read."""
+    before: int | None
+    """Where the search goes on; None: all were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

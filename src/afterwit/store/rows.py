@@ -10,6 +10,7 @@ value that both share. The bases form a chain, whose last row stores its values 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
@@ -126,6 +127,23 @@ def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
 
 def unpack_message(data: bytes) -> Message:
     return Message.from_dict(orjson.loads(data))
+
+
+_SAID = re.compile(rb'\{"role":"(\w+)","content":(?:null|("[^"\\]*(?:\\.[^"\\]*)*"))', re.DOTALL)
+
+
+def last_said(conversation: bytes) -> list[str]:
+    """What users said after the last answer in a stored conversation, of which the end is enough: a delta.
+
+    Only texts are read as JSON, so that it takes time in proportion to the bytes.
+    """
+    said = list[str]()
+    for role, text in _SAID.findall(conversation):
+        if role == b"assistant":
+            said.clear()
+        elif role == b"user" and text:
+            said.append(orjson.loads(text))
+    return said
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from afterwit.lifecycle import Reason, State
-from afterwit.store import Filter, Store
+from afterwit.store import Filter, Found, Store
+from afterwit.store.rows import content_columns, last_said
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict
-from tests.store.examples import HINTED, PRAISED, a_version, add, add_judged
+from tests.store.examples import HINTED, PRAISED, a_turn, a_version, add, add_judged
 
 
 def asked(words: str) -> Conversation:
@@ -114,3 +118,74 @@ def test_judged_turns_come_with_their_votes_and_the_newest_feedback(store: Store
     assert first.votes == ((Question.EVALUATION, -1), (Question.HINT, 1), (Question.HINT, None))
     assert (second.seq > first.seq, second.votes, second.feedback) == (True, (), -1)
     assert [each.turn for each in store.judged_turns(limit=1)] == ["t2"]
+
+
+def hits(found: Found) -> dict[str, str]:
+    return {hit.line.turn: hit.text for hit in found.hits}
+
+
+def test_words_are_found_in_what_people_said_in_answers_and_in_feedback_of_the_turn_that_has_them(
+    store: Store,
+) -> None:
+    opening = asked('Draw "Böden" and a C:\\garden.\nNo user role content.')
+    answer = Message(role="assistant", content="The GARDEN is drawn.")
+    add(store, "t1", conversation=opening, message=answer, now=1.0)
+    onward = Conversation(messages=(*opening.messages, answer, Message(role="user", content="Now a tree.")))
+    add(store, "t2", parent="t1", conversation=onward, now=2.0)
+    add(store, "side", kind=Kind.SIDE, conversation=asked("A garden tree."), now=3.0)
+    store.feedback("t2", Feedback(reward=-1, hint="Ask which tree, oak or fir."), now=4.0)
+    for words, turns in {
+        "garden": ["t1"],  # of the answer, and not again of the turn after it
+        "GARDEN draw": ["t1"],
+        'bÖden "': ["t1"],
+        "c:\\garden. no": ["t1"],
+        "tree": ["t2"],
+        "oak": ["t2"],
+        "work": [],  # the instructions are no one's words
+        "messages": [],  # nor is the form in which they are stored
+        "user": ["t1"],
+        "garden tree": [],
+    }.items():
+        found = store.search(words, limit=9)
+        assert (list(hits(found)), found.before, found.read) == (turns, None, 2), words
+    assert hits(store.search("bÖden", limit=9))["t1"].startswith('Draw "Böden" and')
+    assert hits(store.search("fir", limit=9))["t2"] == "Ask which tree, oak or fir."
+
+
+def test_a_search_reads_so_many_turns_and_goes_on_before_them(store: Store) -> None:
+    for at in range(18):
+        words = f"The sea, {at}." if at % 6 == 0 else "Nothing."
+        add(store, f"t{at:02}", scope=f"key/{at % 2}", conversation=asked(words), now=float(at))
+    first = store.search("sea", limit=9, most=8)
+    assert (list(hits(first)), first.read, first.since) == (["t12"], 8, 10.0)
+    second = store.search("sea", before=first.before, limit=9, most=8)
+    assert (list(hits(second)), second.read, second.since) == (["t06"], 8, 2.0)
+    third = store.search("sea", before=second.before, limit=9, most=8)
+    assert (list(hits(third)), third.read, third.before) == (["t00"], 2, None)
+    one = store.search("sea", limit=1)
+    assert list(hits(store.search("sea", before=one.before, limit=1))) == ["t06"]
+    assert list(hits(store.search("sea", scope="key/1", limit=9))) == []
+    assert store.clients(limit=9) == ["key/0", "key/1"]
+    assert store.clients(limit=1) == ["key/0"]
+    assert [line.session for line in store.session_lines(scope="key/2")] == []
+    assert len(store.turn_lines(Filter(scope="key/1"))) == 9
+
+
+def test_a_search_of_nothing_stored(store: Store) -> None:
+    assert store.search("sea", limit=9) == Found(hits=(), read=0, since=None, before=None)
+    assert store.clients(limit=9) == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.none() | st.text(max_size=9))),
+    st.integers(0, 200),
+)
+def test_what_was_said_last_is_read_from_a_conversation_as_it_is_stored_and_from_its_end(parts, cut) -> None:
+    said = tuple(Message(role=role, content=text) for role, text in parts)
+    messages = (Message(role="user", content="Open it."), *said)
+    stored = content_columns(a_turn("t", conversation=Conversation(messages=messages)))["conversation"]
+    after = [at for at, each in enumerate(messages, 1) if each.role == "assistant"]
+    last = [each.content for each in messages[after[-1] if after else 0 :] if each.role == "user"]
+    assert last_said(stored) == [text for text in last if text is not None]
+    whole = last_said(stored)
+    assert last_said(stored[cut:]) in [whole[at:] for at in range(len(whole) + 1)]

@@ -1,0 +1,84 @@
+"""The home: whether people correct the model less, and the lessons of their corrections; orders about one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from starlette.requests import Request
+
+from afterwit.gateway.context import Gateway
+from afterwit.learning.schedule import with_note
+from afterwit.learning.settings import LearnerSettings
+from afterwit.page.chat import base_url
+from afterwit.page.lists import Facts, NotFound, before, number
+from afterwit.practice import table
+from afterwit.practice.lessons import Lesson
+from afterwit.progress import progress
+from afterwit.promotion.watch import requests_asked
+from afterwit.store import Store
+
+LESSONS = 12
+"""Lessons that are shown at once."""
+DONE = {
+    "undo": "The lesson is dropped. What practised it, if anything did, is unlearned next.",
+    "drop": "The lesson is not practised any more.",
+    "edit": "The lesson is taught in these words from now on.",
+    "accept": "The lesson is practised on other prompts of its kind too.",
+}
+"""What a person ordered, in a sentence."""
+
+Order = Callable[[Gateway, int, Mapping[str, str], Store], object]
+"""Carries out an order about the lesson of this number, with a form's fields. SettingError if it cannot."""
+
+
+def home(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """The verdict, and the lessons that were said last."""
+    found, start = table.said_last_first(store), before(request) or 0
+    end = start + LESSONS
+    return _shown(request, store, found[start:end]) | {
+        "alone": False,
+        "older": end if end < len(found) else None,
+        "first_page": not start,
+        "empty": not found and not store.turn_lines(limit=1),
+    }
+
+
+def lesson(request: Request, gateway: Gateway, store: Store) -> Facts:
+    """One lesson, and what was just ordered about it."""
+    wanted = number(request.path_params["lesson"])
+    found = [each for each in store.lessons() if each.number == wanted]
+    if not found:
+        raise NotFound("There is no such lesson; it may have been forgotten with its conversations.")
+    alone = {"alone": True, "older": None, "first_page": True, "empty": False}
+    return _shown(request, store, found) | alone
+
+
+def _shown(request: Request, store: Store, found: Sequence[Lesson]) -> dict[str, object]:
+    rule, asked = with_note(LearnerSettings(), store.note("learn")).teaching, requests_asked(store)
+    return {
+        "verdict": progress(asked),
+        "rows": table.lessons(store, rule, asked, of=found),
+        "practice": next((each for each in store.statuses() if each.stage == "practice"), None),
+        "pause": store.paused(),
+        "done": DONE.get(request.query_params.get("done", "")),
+        "base_url": base_url(request),
+    }
+
+
+def _undo(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> object:
+    return table.order_unlearning(store, number, now=gateway.now())
+
+
+def _drop(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
+    table.drop(store, number, now=gateway.now())
+
+
+def _edit(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
+    table.edit(store, number, fields.get("words", ""), gateway.redaction, now=gateway.now())
+
+
+def _accept(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
+    table.accept(store, number)
+
+
+ORDERS: Mapping[str, Order] = {"undo": _undo, "drop": _drop, "edit": _edit, "accept": _accept}
