@@ -18,6 +18,8 @@ VIEWS = (
     "/chat",
     "/overview",
     "/sessions",
+    "/sessions?words=colour",
+    "/sessions?words=nothing",
     "/sessions/session-00012",
     "/turns",
     "/turns/01k0000024",

@@ -74,7 +74,7 @@ def test_a_row_tells_how_often_it_was_said_and_how_far_it_is_learned(store: Stor
     assert (row.answers, row.since, row.sessions) == (2 * WINDOW, 2 * WINDOW, ("moon", "sun"))
     assert (row.learned, row.said_since_learned) == (4.0, 0)
     assert row.how_far == "learned since version 2: it answers as a model that reads it"
-    assert row.how_often == "said 2 times in 2 requests before it was learned; no such request since"
+    assert row.how_often == "said twice in 2 requests before it was learned; no such request since"
     assert (row.request, row.before) == ("Explain moon.", "A long talk about moon.")
     assert row.after == f"Short {2 * WINDOW - 1}."
 

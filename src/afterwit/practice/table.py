@@ -127,7 +127,7 @@ class LessonRow:
 
 
 def _times(count: int) -> str:
-    return {0: "never", 1: "once"}.get(count, f"{count} times")
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def lessons(
