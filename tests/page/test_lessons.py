@@ -26,10 +26,10 @@ from tests.store.examples import a_version, add_judged
 SHORT = "Keep <b>it</b> short."
 
 
-def corrected(store: Store, id: str, words: str, *, now: float) -> int:
+def corrected(store: Store, id: str, words: str, *, now: float, **changes: str) -> int:
     asked = Conversation(messages=(Message(role="user", content=f"Explain {id}."),))
     answer = Message(role="assistant", content=f"A long talk about {id}.")
-    add_judged(store, id, now=now, session=id, conversation=asked, message=answer)
+    add_judged(store, id, now=now, session=id, conversation=asked, message=answer, **changes)
     return store.teach(store.turn(id).sampled_turn, words, now=now)
 
 
@@ -47,7 +47,7 @@ def practised(store: Store, number: int, count: int) -> None:
 
 def taught(store: Store) -> int:
     number = corrected(store, "moon", SHORT, now=1.0)
-    corrected(store, "sun", SHORT, now=2.0)
+    corrected(store, "sun", SHORT, now=2.0, scope="key/chat")
     practised(store, number, 2)
     return number
 
@@ -103,6 +103,8 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
     number = await gateway.store.call(taught)
     for order, fields, said in (
         ("edit", {"words": " Be\r\nbrief. "}, "taught in these words"),
+        ("restrict", {"client": "key/chat"}, "that you chose"),
+        ("restrict", {"client": ""}, "that you chose"),
         ("accept", {}, "on other prompts"),
         ("drop", {}, "not practised any more"),
         ("undo", {}, "unlearned next"),
@@ -125,6 +127,7 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
         (1, "edit", "The key is AKIA" + "IOSFODNN7EXAMINE", 409, "these words hold a secret"),
         (9, "edit", "Be brief.", 409, "there is no lesson 9"),
         (9, "undo", "", 409, "there is no lesson 9"),
+        (1, "restrict", "", 409, "lesson 1 was not said to key/none, but to key/agent, key/chat"),
         ("x", "drop", "", 404, "There is no such lesson."),
         (1, "burn", "", 404, "There is no such lesson."),
     ],
@@ -139,7 +142,7 @@ async def test_an_order_that_cannot_be_done_is_refused_in_one_line(
     why: str,
 ):
     await gateway.store.call(taught)
-    refused = await ordered(browser, number, order, words=words)
+    refused = await ordered(browser, number, order, words=words, client="key/none")
     assert refused.status_code == status
     assert why in Tags(refused.text).words
     (row,) = await gateway.store.call(lessons)

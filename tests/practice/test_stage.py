@@ -20,6 +20,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
 from afterwit.practice.rounds import PER_PROMPT, Round, next_round
 from afterwit.practice.stage import Practice, with_lessons
+from afterwit.practice.table import restrict
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
@@ -90,6 +91,19 @@ def test_a_general_lesson_is_spread_over_recorded_prompts_and_fills_the_next_upd
     recorded(store, "tea", "rain", "snow")
     correct(store, "moon")  # its own turn waits for the learner: three more make a batch
     assert asked(store) == ["moon", "snow", "rain"]
+
+
+def test_a_lesson_that_is_restricted_to_a_client_practises_its_prompts_alone(store: Store) -> None:
+    recorded(store, "tea", scope="key/chat")
+    recorded(store, "rain", "snow")
+    correct(store, "moon")
+    correct(store, "sun", scope="key/chat")
+    (lesson,) = store.lessons()
+    assert asked(store) == ["sun", "moon"]  # two of the batch wait already
+    restrict(store, lesson.number, "key/agent", now=NOW)
+    assert asked(store) == ["moon", "snow"]
+    store.change_lesson(lesson.number, scope="key/gone")
+    assert due(store) == "1 lesson: waiting"
 
 
 def test_a_lesson_that_names_its_case_practises_its_own_prompt_alone(store: Store) -> None:

@@ -15,7 +15,7 @@ from afterwit.cli.app import app
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import WINDOW, Fresh, Progress
-from afterwit.practice.table import accept, drop, edit, learned_from, lessons, order_unlearning
+from afterwit.practice.table import accept, drop, edit, learned_from, lessons, order_unlearning, restrict
 from afterwit.progress import PersonRequest, progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
@@ -150,6 +150,22 @@ def test_edited_words_replace_those_that_wait_and_bad_ones_are_refused_in_one_li
         edit(store, 9, "Be brief.", Redaction(), now=4.0)
 
 
+def test_a_lesson_is_restricted_to_a_client_to_which_it_was_said(store: Store) -> None:
+    number = correct(store, "moon")
+    restrict(store, number, "key/agent", now=2.0)
+    (row,) = lessons(store)
+    assert (row.scope, row.how_wide, row.clients) == (
+        "key/agent",
+        "practised for key/agent alone",
+        ("key/agent",),
+    )
+    with pytest.raises(SettingError, match="lesson 1 was not said to key/chat, but to key/agent"):
+        restrict(store, number, "key/chat", now=3.0)
+    restrict(store, number, None, now=4.0)
+    accept(store, number)
+    assert (lessons(store)[0].scope, lessons(store)[0].how_wide) == (None, "accepted for other prompts")
+
+
 def test_unlearning_orders_that_what_practised_it_is_forgotten(store: Store) -> None:
     number = correct(store, "moon")
     assert order_unlearning(store, number, now=2.0) is None  # nothing practised it
@@ -185,4 +201,7 @@ def test_the_command_lists_drops_edits_and_accepts(tmp_path: Path) -> None:
     found = {row["number"]: row for row in map(json.loads, lines)}
     assert (found[number]["words"], found[number]["progress"]) == ("Be brief.", "dropped")
     assert run.invoke(app, ["lessons", "accept", str(number), *home]).exit_code == 0
+    assert run.invoke(app, ["lessons", "restrict", str(number), "key/agent", *home]).exit_code == 0
+    assert "practised for key/agent alone" in run.invoke(app, ["lessons", *home]).stdout
+    assert "every client" in run.invoke(app, ["lessons", "restrict", str(number), *home]).stdout
     assert isinstance(run.invoke(app, ["lessons", "drop", "9", *home]).exception, SettingError)

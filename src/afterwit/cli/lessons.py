@@ -77,6 +77,24 @@ def edit(
 
 
 @lessons_app.command(cls=Command)
+def restrict(
+    number: Number,
+    client: Annotated[str, typer.Argument(help="Key and client, as the list has them; none: lift it.")] = "",
+    home: Home = None,
+) -> None:
+    """Practise a lesson on prompts of one client alone.
+
+    afterwit lessons restrict 3 local/opencode
+    afterwit lessons restrict 3                   # every client's again
+    """
+    from afterwit.practice import table
+
+    with store_of(home) as store:
+        table.restrict(store, number, client or None, now=time.time())
+    print(f"lesson {number} is practised on prompts of {client or 'every client'}")
+
+
+@lessons_app.command(cls=Command)
 def accept(number: Number, home: Home = None) -> None:
     """Practise a lesson on other prompts too, where its words would keep it to its own.
 

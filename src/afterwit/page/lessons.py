@@ -23,6 +23,7 @@ DONE = {
     "undo": "The lesson is dropped. What practised it, if anything did, is unlearned next.",
     "drop": "The lesson is not practised any more.",
     "edit": "The lesson is taught in these words from now on.",
+    "restrict": "The lesson is practised on the prompts that you chose.",
     "accept": "The lesson is practised on other prompts of its kind too.",
 }
 """What a person ordered, in a sentence."""
@@ -77,8 +78,18 @@ def _edit(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store
     table.edit(store, number, fields.get("words", ""), gateway.redaction, now=gateway.now())
 
 
+def _restrict(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
+    table.restrict(store, number, fields.get("client") or None, now=gateway.now())
+
+
 def _accept(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
     table.accept(store, number)
 
 
-ORDERS: Mapping[str, Order] = {"undo": _undo, "drop": _drop, "edit": _edit, "accept": _accept}
+ORDERS: Mapping[str, Order] = {
+    "undo": _undo,
+    "drop": _drop,
+    "edit": _edit,
+    "restrict": _restrict,
+    "accept": _accept,
+}

@@ -121,10 +121,11 @@ def session(request: Request, gateway: Gateway, store: Store) -> Facts:
     """A session as a conversation: the newest turns, or those up to one, oldest first, each with what was
     said before it."""
     name, start, wanted = request.path_params["session"], before(request), request.query_params.get("turn")
-    found = store.turn_lines(Filter(session=name), before=start, limit=SESSION_TURNS + 1)
+    said = Filter(session=name, practised=False)
+    found = store.turn_lines(said, before=start, limit=SESSION_TURNS + 1)
     if wanted is not None and wanted not in [line.turn for line in found[:SESSION_TURNS]]:
         start = store.turn(wanted).seq + 1
-        found = store.turn_lines(Filter(session=name), before=start, limit=SESSION_TURNS + 1)
+        found = store.turn_lines(said, before=start, limit=SESSION_TURNS + 1)
     if not found and start is None:
         raise NotFound("There is no session of this name, or its content was removed.")
     shown = [(line, store.turn(line.turn)) for line in reversed(found[:SESSION_TURNS])]

@@ -146,6 +146,8 @@ class Lesson:
     """Whether a person accepted it for other prompts; None: its words decide."""
     dropped: float | None = None
     """When a person dropped it."""
+    scope: str | None = None
+    """The client to whose prompts a person restricted it, by its key and name; None: its source's clients."""
     spoils: Spoils | None = None
     """None: no one's, as far as it was tested."""
     adapter: str = SHARED
@@ -164,6 +166,10 @@ class Lesson:
     def since(self, at: float) -> list[Answer]:
         """The answers since then."""
         return [answer for answer in self.answers if answer.at > at]
+
+    def practised_on(self, scope: str) -> bool:
+        """Whether a person lets it be practised on prompts of this client."""
+        return self.scope in (None, scope)
 
     def words_of(self, said: Said) -> str:
         """The words that a teacher reads: the person's own edit, or those of this turn."""

@@ -174,7 +174,9 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
         return reason
     usable = [said for said in lesson.said if said.session not in facts.excluded]
-    usable = [said for said in usable if may_teach(said, learner.teaching)]
+    usable = [
+        said for said in usable if may_teach(said, learner.teaching) and lesson.practised_on(said.scope)
+    ]
     if lesson.adapter in facts.paused:
         return "paused"
     if lesson.source in facts.silent:
@@ -268,7 +270,7 @@ def _prompts(
         return ()
     kind, said_in = action(next(iter(found.values())).message), {said.session for said in lesson.said}
     others = dict[str, int]()
-    for seq, _, session, message in store.prompts(lesson.adapter, lesson.source, limit=LOOKED_AT):
+    for seq, _, session, message in store.prompts(lesson, limit=LOOKED_AT):
         if session not in said_in and action(message) == kind:
             others[session] = seq
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])

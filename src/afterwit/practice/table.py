@@ -56,6 +56,8 @@ class LessonRow:
     """The version that learned it, or practised it last."""
     general: bool | None
     """Whether a person accepted it for other prompts; None: its words decide."""
+    scope: str | None
+    """The client to whose prompts a person restricted it."""
     spoils: Spoils | None
     """Whose approved turns it contradicts; None: no one's."""
     edited: bool
@@ -72,6 +74,22 @@ class LessonRow:
     def sessions(self) -> tuple[str, ...]:
         """The conversations in which it was said, oldest first."""
         return tuple(dict.fromkeys(said.session for said in self.corrections))
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The clients to which it was said, by key and name."""
+        return tuple(dict.fromkeys(said.scope for said in self.corrections))
+
+    @property
+    def how_wide(self) -> str:
+        """The prompts on which it is practised, where that is not left to its words; else empty."""
+        if self.scope is not None:
+            return f"practised for {self.scope} alone"
+        if self.general:
+            return "accepted for other prompts"
+        return "it goes against what was approved, so it keeps to its own prompts" * (
+            self.spoils is Spoils.OWN
+        )
 
     @property
     def how_far(self) -> str:
@@ -163,7 +181,9 @@ def _row(
     store: Store, lesson: Lesson, rule: Rule, asked: Sequence[PersonRequest], unlearning: str | None
 ) -> LessonRow:
     progress, first_gap, gap, version = standing(lesson)
-    if progress is Progress.PRACTISING and not any(may_teach(said, rule) for said in lesson.said):
+    if progress is Progress.PRACTISING and not any(
+        may_teach(said, rule) and lesson.practised_on(said.scope) for said in lesson.said
+    ):
         progress = Progress.WAITING
     learned = learned_at(lesson)
     counted = _of_its_kind(lesson, asked)
@@ -186,6 +206,7 @@ def _row(
         gap=gap,
         version=version,
         general=lesson.general,
+        scope=lesson.scope,
         spoils=lesson.spoils,
         edited=lesson.edited,
         unlearning=unlearning,
@@ -256,6 +277,15 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str | N
         store.change_lesson(number, **columns)
         waiting = [each.turn for each in store.lesson(number).answers if each.state is State.JUDGED]
         store.skip(waiting, Reason.REVIEW_REFUSED, now=now)
+
+
+def restrict(store: Store, number: int, scope: str | None, *, now: float) -> None:
+    """Practise a lesson on prompts of one client alone, to which it was said; None: of each again. What waits
+    ends. Raises SettingError for another client."""
+    said = dict.fromkeys(said.scope for said in store.lesson(number).said)
+    if scope is not None and scope not in said:
+        raise SettingError(f"lesson {number} was not said to {scope}, but to {', '.join(said)}")
+    _change(store, number, now=now, scope=scope)
 
 
 def accept(store: Store, number: int) -> None:

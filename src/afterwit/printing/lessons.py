@@ -10,7 +10,7 @@ from rich.text import Text
 from afterwit.build import store_of_home
 from afterwit.config import load
 from afterwit.learning.schedule import with_note
-from afterwit.practice.lessons import Progress, Spoils
+from afterwit.practice.lessons import Progress
 from afterwit.practice.table import LessonRow, lessons
 from afterwit.printing.terminal import Terminal, moment, write_json
 from afterwit.progress import progress
@@ -53,10 +53,7 @@ def _lines(row: LessonRow) -> Iterator[Text]:
     yield Text(f"\n{row.number:>3}  {row.words}", style="bold")
     yield Text(f"     first said by {first.scope}, {moment(first.at)}{again}")
     yield Text(f"     {row.how_far}", style=COLOUR[row.progress])
-    where = "; accepted for other prompts" if row.general else ""
-    if row.spoils is Spoils.OWN and not row.general:
-        where = "; against what was approved, so it keeps to its own prompts"
-    yield Text(f"     {row.how_often}{where}")
+    yield Text(f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}")
     for name, words in (("asked", row.request), ("before", row.before), ("now", row.after)):
         if words is not None:
             yield Text(f"     {name:<7} {words}", style="dim", no_wrap=True, overflow="ellipsis")

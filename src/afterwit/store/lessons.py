@@ -41,7 +41,7 @@ PROMPTS = f"""
     SELECT t.seq, t.id, t.session, t.scope, c.message FROM turns t JOIN contents c USING (seq)
     WHERE t.kind = 'main' AND t.adapter = ? AND t.imported = 0 AND c.teaches = 1
     AND coalesce(t.reason, '') NOT IN ({marks(len(NOT_ASKED_AGAIN))})
-    AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq DESC LIMIT ?
+    AND t.session NOT IN (SELECT session FROM excluded) {{}} ORDER BY t.seq DESC LIMIT ?
 """
 
 
@@ -103,27 +103,28 @@ class Lessons(Recording, Reading):
         rows = self._db.rows(
             "SELECT t.id, k.lesson, coalesce(l.words, k.words) AS words"
             " FROM turns t JOIN taught k USING (seq) JOIN lessons l ON l.number = k.lesson"
-            f" WHERE t.id IN ({marks(len(turns))})",
+            f" WHERE k.words <> '' AND t.id IN ({marks(len(turns))})",
             turns,
         )
         return {row["id"]: (row["lesson"], row["words"]) for row in rows}
 
     def change_lesson(self, number: int, **columns: Any) -> None:
-        """A person's word on a lesson: `words`, `general` or `dropped`; or what it `spoils`. SettingError if
-        there is none."""
+        """A person's word on a lesson: `words`, `general`, `scope` or `dropped`; or what it `spoils`.
+        SettingError if there is none."""
         with self._db.transaction():
             self.lesson(number)
             changes = ", ".join(f"{name} = ?" for name in columns)
             self._db.execute(f"UPDATE lessons SET {changes} WHERE number = ?", (*columns.values(), number))
 
-    def prompts(self, adapter: str, source: str, *, limit: int) -> list[tuple[int, str, str, Message]]:
-        """The newest turns of a source and an adapter whose prompts may be asked again: `seq`, id, session
-        and response of each, the newest first."""
-        rows = self._db.rows(PROMPTS, (adapter, *NOT_ASKED_AGAIN, limit))
+    def prompts(self, lesson: Lesson, *, limit: int) -> list[tuple[int, str, str, Message]]:
+        """The newest turns of a lesson's source and adapter whose prompts may be asked again, or of
+        the client to which it is restricted: `seq`, id, session and response of each, the newest first."""
+        only, named = ("", ()) if lesson.scope is None else ("AND t.scope = ?", (lesson.scope,))
+        rows = self._db.rows(PROMPTS.format(only), (lesson.adapter, *NOT_ASKED_AGAIN, *named, limit))
         return [
             (row["seq"], row["id"], row["session"], unpack_message(row["message"]))
             for row in rows
-            if source_of(row["scope"]) == source
+            if source_of(row["scope"]) == lesson.source
         ]
 
     def asked(self, seqs: Sequence[int]) -> list[Record]:

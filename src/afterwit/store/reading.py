@@ -466,6 +466,8 @@ def _clauses(where: Filter) -> tuple[str, list[Any]]:
     chosen = {column: value for column, value in plain.items() if value is not None}
     sql = "".join(f" AND t.{column} = ?" for column in chosen)
     values: list[Any] = list(chosen.values())
+    if where.practised is not None:
+        sql += f" AND t.kind {'=' if where.practised else '<>'} 'practice'"
     if where.version is not None:
         sql += " AND t.id IN (SELECT turn FROM trained WHERE version = ? AND replayed = 0)"
         values.append(where.version)

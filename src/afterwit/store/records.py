@@ -64,6 +64,8 @@ class Filter:
     state: State | None = None
     reason: Reason | None = None
     kind: Kind | None = None
+    practised: bool | None = None
+    """Whether they are answers that practised a lesson."""
     scope: str | None = None
     version: int | None = None
     """Only turns that this version trained on as new."""

@@ -252,7 +252,10 @@ TEACHING = ("ALTER TABLE feedback ADD COLUMN hint TEXT", "ALTER TABLE feedback A
 SPOILING = ("ALTER TABLE lessons ADD COLUMN spoils TEXT",)
 """Whose approved turns a lesson contradicts."""
 
-MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING)
+RESTRICTING = ("ALTER TABLE lessons ADD COLUMN scope TEXT",)
+"""The client to whose prompts a lesson is restricted."""
+
+MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING)
 """The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)

@@ -87,7 +87,19 @@ def test_practice_is_no_ones_parent_and_no_part_of_what_people_said(store: Store
     assert (store.judged_turns(limit=9), store.source_lines(newest=9)) == (judged, sources)
     assert [line.turns for line in store.session_lines()] == [1]
     assert [each.turn for each in store.turn_lines(Filter(kind=Kind.PRACTICE))] == ["p1"]
-    assert [id for _, id, _, _ in store.prompts("shared", "key", limit=9)] == ["a"]
+    assert [id for _, id, _, _ in store.prompts(store.lesson(number), limit=9)] == ["a"]
+
+
+def test_prompts_and_lessons_are_of_the_source_or_of_one_client(store: Store) -> None:
+    number = corrected(store, "a", scope="key/one")
+    add(store, "b", scope="key/two")
+    add(store, "c", scope="other/one")
+    for scope, prompts in ((None, ["b", "a"]), ("key/one", ["a"]), ("key/two", ["b"])):
+        store.change_lesson(number, scope=scope)
+        assert store.lesson(number).scope == scope
+        assert [id for _, id, _, _ in store.prompts(store.lesson(number), limit=9)] == prompts
+    assert store.lessons_on(["a", "b", "none"]) == {"a": (number, WORDS)}
+    assert [line.turn for line in store.turn_lines(Filter(practised=False))] == ["c", "b", "a"]
 
 
 def test_the_same_practice_is_stored_once_and_none_for_a_lesson_that_changed(store: Store) -> None:
