@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -291,11 +292,25 @@ async def test_a_request_too_many_is_refused_before_its_body_is_read(tmp_path, r
         assert (await first).status_code == 200
 
 
-async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: Serving):
-    for headers in ({"host": "evil.org"}, {"origin": "https://evil.org"}, {"origin": "null"}):
-        answer = await gateway.http.post("/chat/completions", json={}, headers=headers)
-        assert answer.status_code == 403
-    assert "access-control-allow-origin" not in (await gateway.ask()).headers
+async def test_a_page_of_another_site_can_post_nothing_to_any_route(tmp_path, renderer):
+    """As browsers let it without a preflight: text, a form, a body without a type. And JSON by a name of the
+    site's own that leads here."""
+    text, form = {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}
+    own, evil, no_one = ({"origin": of} for of in ("http://localhost:3000", "https://evil.org", "null"))
+    sent = [own | text, own | form, own, evil | text, no_one | form]
+    sent.append({"host": "evil.org", "origin": "http://evil.org", "content-type": "application/json"})
+    async with serving(tmp_path, renderer, roll_back=lambda target: "") as gateway:
+        posts = [each for each in gateway.app._router.routes if "POST" in (each.methods or ())]
+        assert len(posts) > 15
+        for route in posts:
+            url = root(gateway) + re.sub(r"{.*?}", "x", route.path)
+            for headers in sent:
+                answer = await gateway.http.post(url, content=b'{"messages": []}', headers=headers)
+                assert answer.status_code in ((401, 403, 415) if own.items() <= headers.items() else (403,))
+            preflight = own | {"access-control-request-method": "POST"}
+            allowed = await gateway.http.options(url, headers=preflight)
+            assert "access-control-allow-origin" not in allowed.headers
+        assert gateway.engine.asked == []
 
 
 async def test_if_there_are_keys_a_request_needs_one(gateway: Serving):

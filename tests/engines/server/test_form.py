@@ -156,6 +156,16 @@ def test_alternatives_travel_with_what_is_held_and_what_was_ruled_out_is_none():
     )
 
 
+def test_the_prompts_cached_tokens_are_those_of_the_first_request_though_its_ids_were_dropped():
+    for first, counted in ((piece(8, cached=1), 1), (piece(8), None), (piece(8, cached=0), 0)):
+        request = ask([50], constraint=MAY_THINK, max_tokens=40)
+        response, steps = ServedResponse(request, FACTS, text_of), []
+        for answer in ([first], [piece(9, 10, cached=1), piece(11, 2, ended="stop", cached=1)]):
+            response.rest(None)
+            steps += [step for each in answer if (step := response.take(each, 7)) is not None]
+        assert [step.cached for step in steps] == [counted]
+
+
 def test_what_is_no_schema_is_refused():
     with pytest.raises(RequestRefused, match="cheese") as refused:
         responded(Constraint(schema='{"type": "cheese"}'))

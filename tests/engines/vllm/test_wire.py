@@ -109,6 +109,20 @@ async def test_an_end_that_is_not_the_models_cuts_the_response(qwen: Path) -> No
     assert (whole.ids, whole.ended) == ((7,), CUT)
 
 
+@pytest.mark.parametrize(("details", "cached"), [({"cached_tokens": 1}, 1), (None, None)])
+async def test_the_cached_tokens_of_a_stream_are_those_of_the_usage_that_follows_its_end(
+    qwen: Path, details: dict[str, int] | None, cached: int | None
+) -> None:
+    recorded = Recorded(qwen)
+    usage = {"prompt_tokens": 2, "prompt_tokens_details": details}
+    after = b"data: " + orjson.dumps({"choices": [], "usage": usage}) + b"\n\n"
+    recorded.stream = chunk((7, -0.5)) + chunk((8, -0.5), end="length") + after + b"data: [DONE]\n\n"
+    found = await pieces(recorded, an_ask())
+    (whole,) = joined(found)
+    assert (whole.ids, whole.ended, found[-1].cached) == ((7, 8), "length", cached)
+    assert recorded.bodies(GENERATE)[0]["stream_options"] == {"include_usage": True}
+
+
 async def test_an_error_in_the_middle_of_a_stream_is_an_error(qwen: Path) -> None:
     recorded = Recorded(qwen)
     recorded.stream = chunk((7, -0.5)) + b'data: {"error": {"message": "out of memory", "code": 500}}\n\n'

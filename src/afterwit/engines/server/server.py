@@ -222,8 +222,9 @@ class ServedResponse:
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
         self._ids: list[int] = []
-        self._cached = False
-        """Whether a step counted the cached tokens of the prompt."""
+        self._requests, self._counted = 0, False
+        self._cached: int | None = None
+        """The cached tokens of the prompt, for the next step. The first request alone counts them."""
         self._held = NOTHING
         """Sampled ids that are not part of the response yet."""
         self.turns = False
@@ -263,6 +264,7 @@ class ServedResponse:
     def rest(self, weights: str | None) -> SampleRequest:
         """The request for the rest, or for its next part."""
         self.turns, self._held = False, NOTHING
+        self._requests += 1
         request, sampling = self._request, self._request.sampling
         seed = None if sampling.seed is None else (sampling.seed + len(self._ids)) % SEEDS
         sampling = replace(sampling, max_tokens=self._limit - len(self._ids), seed=seed)
@@ -286,6 +288,8 @@ class ServedResponse:
         Raises EngineError for a chunk that no model can have sampled: it would be recorded, and trained on.
         """
         self._check(chunk)
+        if chunk.cached is not None and self._requests <= 1 and not self._counted:
+            self._counted, self._cached = True, min(chunk.cached, len(self._request.prompt_ids))
         forced = self._state is _State.JSON
         match self._state:
             case _State.REASONING:
@@ -303,8 +307,7 @@ class ServedResponse:
         return self._step(replace(chunk, ended=ended), version, forced=forced)
 
     def _step(self, chunk: StreamChunk, version: int, *, forced: bool) -> Step:
-        cached = None if self._cached else chunk.cached
-        self._cached = self._cached or cached is not None
+        cached, self._cached = self._cached, None
         self._ids.extend(chunk.ids)
         return Step(
             ids=chunk.ids,

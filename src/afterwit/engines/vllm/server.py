@@ -15,6 +15,7 @@ import struct
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,16 +127,26 @@ class VllmServer:
             "token_ids": request.prompt_ids,
             "sampling_params": params_of(request),
             "stream": True,
+            "stream_options": {"include_usage": True},
         }
         if request.schema is not None:
             body["reasoning_ended"] = True  # a part of its own: the schema holds from the first id on
         if self._priorities and request.background:
             body["priority"] = BACKGROUND
         try:
+            last: StreamChunk | None = None
             async with aclosing(self._client.events(GENERATE, body)) as reads:
                 async for events in reads:
-                    for chunk in joined(_chunk(event, request) for event in events):
-                        yield chunk
+                    for chunk in joined(_chunk(event, request) for event in events if not _is_usage(event)):
+                        if chunk.ended:
+                            last = chunk
+                        else:
+                            yield chunk
+                    if last is not None and _is_usage(events[-1]):  # it follows the end at once
+                        yield replace(last, cached=_cached(events[-1]))
+                        return
+            if last is not None:
+                yield last
         except Refused as error:
             if request.schema is not None and error.answer.status == REFUSED:
                 raise schema_refused(error.answer.message) from error
@@ -278,6 +289,17 @@ def _chunk(event: Mapping[str, Any], request: SampleRequest) -> StreamChunk:
     )
 
 
+def _is_usage(event: Mapping[str, Any]) -> bool:
+    return event.get("choices") == []
+
+
+def _cached(event: Mapping[str, Any]) -> int | None:
+    """Prompt tokens that were in the prefix cache; None if the server does not count them."""
+    details = event["usage"].get("prompt_tokens_details") or {}
+    found: int | None = details.get("cached_tokens")
+    return found
+
+
 async def next_logprobs(
     ask: Next, ids: Sequence[int], *, first: int, top: int, raw: bool
 ) -> list[TopLogprobs]:
@@ -325,7 +347,7 @@ def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...
 OLDEST = (0, 32)
 """The oldest version of vLLM with all features used here."""
 WORKER = Path(__file__).with_name("worker")
-EXTENSION = "afterwit_vllm.Reload"
+EXTENSION, GUARD = "afterwit_vllm.Reload", "afterwit_guard.Guard"
 SAMPLES = "--enable-scale-out"
 """The flag that every server needs: it accepts ids."""
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
@@ -481,9 +503,10 @@ def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str,
         *("--logprobs-mode", "processed_logprobs"),
         *("--scheduling-policy", "priority"),
         *("--structured-outputs-config.backend", "guidance"),
+        "--enable-prompt-tokens-details",
     )
     if settings.swap == "whole":
-        return (*needed, "--worker-extension-cls", EXTENSION)
+        return (*needed, "--worker-extension-cls", EXTENSION, "--middleware", GUARD)
     room = next((rank for rank in RANKS if rank >= lora_rank), None)
     if room is None:
         raise SettingError(f"learner.lora_rank is {lora_rank}, but vLLM has room for {RANKS[-1]} at most")
