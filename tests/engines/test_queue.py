@@ -14,6 +14,7 @@ from afterwit.engines.embedded.runner import BACKGROUND_EVERY, RequestQueue, nex
 class Waiting:
     background: bool = False
     read: int = 0
+    further: bool = False
 
 
 FOREGROUND, BACKGROUND = Waiting(), Waiting(background=True)
@@ -47,6 +48,27 @@ def test_reserved_slots_are_for_the_foreground_only() -> None:
 
 def test_a_single_slot_may_go_to_the_background() -> None:
     assert queue_of(BACKGROUND, slots=1, reserve=1).next(()) is BACKGROUND
+
+
+def test_the_choices_of_one_response_leave_a_slot_and_later_requests_come_between_them() -> None:
+    """`n = 16` on four slots, and two requests of others that come later."""
+    choices = [Waiting(), *(Waiting(further=True) for _ in range(15))]
+    queue, running = queue_of(*choices), list[Waiting]()
+    while (started := queue.next(running)) is not None:
+        running.append(started)
+    assert running == choices[:3]
+    others = [Waiting(), Waiting()]
+    queue.extend(others)
+    assert queue.next(running) is others[0]
+    assert queue.next(choices[:3]) is others[1]
+    assert queue.next(choices[:2]) is choices[3]
+    assert queue_of(choices[1], slots=1).next(()) is choices[1]
+
+
+def test_a_further_choice_is_passed_four_times_at_most() -> None:
+    choice = Waiting(further=True)
+    queue = queue_of(choice, *(Waiting() for _ in range(20)))
+    assert [queue.next(()) for _ in range(BACKGROUND_EVERY + 1)].index(choice) == BACKGROUND_EVERY
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
@@ -22,6 +23,29 @@ def test_a_request_that_does_not_fit_is_a_429():
             with pytest.raises(RequestError), places.admit():
                 pass
     assert places.count == 0
+
+
+def test_of_several_keys_none_can_hold_every_place():
+    places = InFlight(100, 10)
+
+    def hold(held: ExitStack, key: str | None, choices: int) -> int:
+        """Requests of a key until one is refused: how many places they hold."""
+        before = places.count
+        with pytest.raises(RequestError, match="under way"):
+            for _ in range(200):
+                held.enter_context(places.admit(key))(choices)
+        return places.count - before
+
+    with ExitStack() as held:
+        assert hold(held, "greedy", 16) == 80
+        assert hold(held, "second", 1) == 16
+        assert hold(held, "third", 1) == 3
+        with places.admit("fourth"):
+            assert places.count <= 100
+    with ExitStack() as held:
+        assert hold(held, None, 1) == 100
+    with places.admit("greedy") as take:
+        take(100)
 
 
 def test_an_idle_server_takes_a_request_of_any_size():

@@ -159,6 +159,8 @@ class Generate:
     """Selects the adapter if `weights` is LIVE."""
     background: bool = False
     """Yields to requests that are not in the background."""
+    further: bool = False
+    """One more choice of a response that has another: yields too, so that `n = 16` holds up no one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,6 +184,11 @@ class KeyCache:
         """Whether there is a key that is not revoked. Without one, only this machine may call."""
         return bool(self._callers)
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several keys that are not revoked."""
+        return len(self._callers) > 1
+
     def caller(self, key: str | None, client: str | None) -> Caller | None:
         """The caller; None if a key is needed and none was sent.
 

@@ -64,7 +64,7 @@ class ModelEndpoint:
         gateway.in_flight.check()
         with gateway.in_flight.body() as hold:
             body = await read_bytes(gateway, scope, receive, hold)
-            with gateway.in_flight.admit() as take:
+            with gateway.in_flight.admit(caller.name if gateway.keys.several else None) as take:
                 asked, client, size = await _parsed(gateway, self._dialect.parse, body, headers, caller)
                 del body  # it would be in memory for as long as the response takes
                 check_request(asked, gateway.names, engine.facts.vocabulary, engine.capabilities)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
@@ -27,6 +28,10 @@ MOST_VALUES = 131_072
 _STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 """A string, or a mark that begins a value."""
 
+SHARE = 4
+"""Of several keys one may hold this many times the places that are left free: four of five if no other holds
+any, so that its loop of requests with `n = 16` does not shut out the others."""
+
 AFTER_S = 0.02
 """Seconds before a client is watched: most work that ends sooner needs no watching."""
 
@@ -45,6 +50,8 @@ class InFlight:
     def __init__(self, limit: int, most_bytes: int) -> None:
         self.limit, self._most_bytes = limit, most_bytes
         self.count = self._bytes = 0
+        self._of = Counter[str]()
+        """Places by key."""
         self.draining = False
         self._timeouts: set[asyncio.Timeout] = set()
         self._coming: dict[asyncio.Timeout, None] = {}
@@ -52,34 +59,45 @@ class InFlight:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def check(self, places: int = 1, *, held: int = 0) -> None:
-        """Raise 429 if the places do not fit next to those of others; alone, any number fits. Raise 503 while
-        draining, unless some are `held` already."""
+    def check(self, places: int = 1, *, held: int = 0, key: str | None = None) -> None:
+        """Raise 429 if the places do not fit next to those of others; alone, any number fits. Also if `key`,
+        one of several, would hold more than its share. Raise 503 while draining, unless some are `held`
+        already."""
         if self.draining and not held:
             raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
         others = self.count - held
         if others and others + places > self.limit:
             raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
+        own = 0 if key is None else self._of[key] - held
+        if own and own + places > SHARE * (self.limit - others - places):
+            message = f"{own} answers for this key are under way, the rest is for others; try again shortly."
+            raise RequestError(429, "queue_full", message)
 
     @contextmanager
-    def admit(self) -> Iterator[Callable[[int], None]]:
+    def admit(self, key: str | None = None) -> Iterator[Callable[[int], None]]:
         """Hold a place, or as many as the yielded function is given. Both raise what `check` raises."""
         held = 0
 
         def take(places: int) -> None:
             nonlocal held
-            self.check(places, held=held)
-            self.count += places - held
+            self.check(places, held=held, key=key)
+            hold(places - held)
             held = places
             self._idle.clear()
+
+        def hold(more: int) -> None:
+            self.count += more
+            if key is not None:
+                self._of[key] += more
 
         take(1)
         try:
             yield take
         finally:
-            self.count -= held
+            hold(-held)
             if not self.count:
                 self._idle.set()
+                self._of.clear()
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[None]:

@@ -178,6 +178,7 @@ class RunningResponse:
             constraint=prompt.constraint,
             top_logprobs=asked.top_logprobs if with_logprobs else None,
             adapter=self._request.adapter,
+            further=choice.index > 0,
         )
         try:
             async with gateway.in_flight.within(gateway.settings.response_timeout_s):

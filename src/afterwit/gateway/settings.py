@@ -21,8 +21,8 @@ class GatewaySettings:
     max_body_bytes: int = 16 * 2**20
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
-    """Choices that run or wait; one more gets a 429. As many bodies arrive at once; one more cuts off the
-    oldest."""
+    """Choices that run or wait; one more gets a 429. Of several keys, one may hold four times as many as are
+    free. As many bodies arrive at once; one more cuts off the oldest."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2

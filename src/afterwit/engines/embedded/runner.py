@@ -42,33 +42,38 @@ log = logging.getLogger(__name__)
 
 
 class RequestQueue(list[ResponseSequence]):
-    """Requests that wait for a slot, in order of arrival. Those in the background yield to the others.
+    """Requests that wait for a slot, in order of arrival. Those in the background, and further choices of a
+    response, yield to the others.
 
-    `reserve` slots are never given to background requests.
+    `reserve` slots are never given to background requests, and the last one to no further choice.
     """
 
     def __init__(self, *, slots: int, reserve: int) -> None:
         super().__init__()
         self._slots, self._background_slots = slots, max(1, slots - reserve)
         self._passed = 0
-        """Foreground requests that started while a background one could have."""
+        """Requests that started while one that yields could have."""
 
     def next(self, running: Sequence[ResponseSequence]) -> ResponseSequence | None:
         """Take out the request that may start next to the running ones; None if no slot is free for one."""
         if not self or len(running) >= self._slots:
             return None
-        foreground = next((request for request in self if not request.background), None)
-        background = next((request for request in self if request.background), None)
-        if sum(other.background for other in running) >= self._background_slots:
-            background = None
-        if foreground and (background is None or self._passed < BACKGROUND_EVERY):
-            self._passed += background is not None
-            self.remove(foreground)
-            return foreground
-        if background:
+        further = len(running) < max(1, self._slots - 1)
+        background = sum(other.background for other in running) < self._background_slots
+        yielding, first = None, None
+        for request in self:
+            if not (request.background or request.further):
+                first = first or request
+            elif background if request.background else further:
+                yielding = yielding or request
+        if first is not None and (yielding is None or self._passed < BACKGROUND_EVERY):
+            self._passed += yielding is not None
+            self.remove(first)
+            return first
+        if yielding is not None:
             self._passed = 0
-            self.remove(background)
-        return background
+            self.remove(yielding)
+        return yielding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,7 @@ class ResponseSequence:
         """The request fits the model. `seed` is used if it has none. `guide` enforces its constraint."""
         sampling = request.sampling
         self.request = request
-        self.background = request.background
+        self.background, self.further = request.background, request.further
         self.deliver = deliver
         self.prompt = array("i", request.prompt_ids)
         self.response_ids: list[int] = []

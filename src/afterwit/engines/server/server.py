@@ -276,7 +276,7 @@ class ServedResponse:
             sampling=sampling,
             end_ids=self._ends,
             weights=weights,
-            background=request.background,
+            background=request.background or request.further,
             schema=self._schema if self._state is _State.JSON else None,
             top=request.top_logprobs,
         )
