@@ -301,6 +301,11 @@ class Policy:
             raise ValueError("the policy has no head that can be fused")
         return head_of(self.model) if isinstance(self.trained, Sharded) else self.head
 
+    @property
+    def size(self) -> int:
+        """About the bytes of a version's files: the weights in fp32, which is the most, and the state."""
+        return sum(each.nbytes for each in (*self.masters.named.values(), *self.state().values()))
+
     def state(self) -> dict[str, Tensor]:
         """Optimiser, master weights and running means, which the next update needs next to the weights."""
         tensors = moments(self.optimizer, self.masters)

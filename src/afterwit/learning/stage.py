@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from shutil import disk_usage
 
 from afterwit.errors import (
     AfterwitError,
@@ -285,6 +286,9 @@ class Learn:
         log.warning("learn: the update failed: %s%s", described(error), frames(error))
         kind = failure_kind(error)
         words = sentence(error) if kind is FailureKind.OTHER else str(error)
+        if kind is FailureKind.DISK:
+            needed, free = self._trainer.written_bytes, disk_usage(self._trainer.versions.root).free
+            words += f"; it takes about {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free"
         longest = f"{_longest(records).turn.id} of {_tokens(_longest(records))}"
         self._health.report(False, kind.value.format(error=words, turns=len(records), longest=longest))
         suspects = poison_turns(records, kind)

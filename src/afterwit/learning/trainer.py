@@ -77,6 +77,8 @@ class Trainer:
         self.teacher, self.ranks = teacher, ranks
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
         self._policy: Policy | None = None
+        self.written_bytes = 0
+        """About the size of the version that was written last, or could not be."""
 
     def begin(self, *, now: float) -> None:
         """Share versions with other machines, write version 0 if it is missing, and load the newest.
@@ -236,6 +238,7 @@ class Trainer:
         def fill(folder: Path) -> None:
             orders.write(policy, folder, self.versions.base, progress, self.ranks)
 
+        self.written_bytes = policy.size
         with self.versions.writing():
             return self.versions.write(version, fill)
 

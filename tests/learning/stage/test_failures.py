@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +40,15 @@ def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
     process.start()
     process.join()
     assert process.exitcode == 0
-    assert "no room to write a version" in (place.home / "status1").read_text()
+    said = (place.home / "status1").read_text()
+    found = re.search(
+        r"no room to write a version \(.*; it takes about ([\d.,]+) MB, [\d.,]+ MB are free\)", said
+    )
+    assert found is not None
+    files = place.versions.place(1).iterdir()
+    assert float(found[1].replace(",", "")) * 1e6 == pytest.approx(
+        sum(each.stat().st_size for each in files), 0.2
+    )
     assert (place.home / "status1").read_text().startswith("False")
     assert (place.home / "left1").read_text() == ""
     assert (place.home / "status2").read_text().startswith("True version 1; no judged turn waits")
