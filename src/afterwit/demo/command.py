@@ -31,7 +31,7 @@ from afterwit.running.logs import set_up
 from afterwit.running.up import engine_process, guarded
 
 HELD_OUT = 100
-MEASURED = (12, 36, 96, 200, 350, 500)
+MEASURED = (4, 12, 36, 96, 200, 350, 500)
 """Interactions after which the policy is measured, in addition to the start and the end."""
 BAR = 30
 

@@ -49,6 +49,7 @@ ALIKE: dict[str, Any] = {
     "learner.source_share": 1.0,
     "learner.max_tokens": 32_768,
     "promotion.enabled": False,
+    "practice.enabled": False,
 }
 COLUMNS = (
     "objective.objective",
