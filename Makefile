@@ -150,9 +150,9 @@ test-storms: $(VENV)/.installed-test
 test-browser: $(VENV)/.installed-browser $(AXE)
 	AXE=$(AXE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
 
-## The pictures of docs/page.md, taken of a made-up history.
+## The pictures of docs/page.md, taken of the home that `make demo` leaves.
 screenshots: $(VENV)/.installed-browser
-	$(BIN)/python -m tests.browser.screenshots
+	$(BIN)/python -m tests.browser.screenshots demo-report/home
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Lesson, Progress, Said, Spoils, learned_at, standing
+from afterwit.practice.lessons import CLOSE, WINDOW, Lesson, Progress, Said, Spoils, learned_at, standing
 from afterwit.practice.rounds import may_teach
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
@@ -68,7 +68,7 @@ class LessonRow:
     before: str | None
     """The answer that was given then: a corrected one, if its prompt was practised."""
     after: str | None
-    """The newest practised answer to that prompt; None: there is none yet."""
+    """One of the newest practised answers to that prompt, if it is another; None: there is none."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -225,15 +225,15 @@ def _of_its_kind(lesson: Lesson, asked: Sequence[PersonRequest]) -> list[PersonR
 
 
 def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str | None]:
-    """A request, the answer that was recorded, and the newest one that practised it: of a corrected turn if
-    one of them was practised."""
+    """A request, the answer that was recorded, and another of the newest ones that practised it: of a
+    corrected turn, if there is one. Without another, a corrected turn alone."""
     corrected = {said.turn for said in lesson.said}
-    newest = next((each for each in reversed(lesson.answers) if each.prompt in corrected), None)
-    newest = newest or next(reversed(lesson.answers), None)
-    turn = lesson.said[0].turn if newest is None else newest.prompt
-    messages = store.messages_of([turn] if newest is None else [turn, newest.turn])
-    after = None if newest is None else _shown(messages.get(newest.turn))
-    return _request(store, turn), _shown(messages.get(turn)), after
+    newest = sorted(lesson.answers[: -WINDOW - 1 : -1], key=lambda each: each.prompt not in corrected)
+    turns = {each.prompt for each in newest} | {each.turn for each in newest} | {lesson.said[0].turn}
+    texts = {turn: _shown(message) for turn, message in store.messages_of(turns).items()}
+    shown = next((each for each in newest if texts.get(each.turn) != texts.get(each.prompt)), None)
+    turn = lesson.said[0].turn if shown is None else shown.prompt
+    return _request(store, turn), texts.get(turn), None if shown is None else texts.get(shown.turn)
 
 
 def _request(store: Store, turn: str) -> str | None:
@@ -244,8 +244,8 @@ def _request(store: Store, turn: str) -> str | None:
     return next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
 
 
-def _shown(message: Message | None) -> str | None:
-    return None if message is None else one_line(message, EXAMPLE)
+def _shown(message: Message) -> str:
+    return one_line(message, EXAMPLE)
 
 
 def learned_from(store: Store, turns: Sequence[str]) -> list[tuple[int, str, int]]:

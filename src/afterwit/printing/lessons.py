@@ -42,18 +42,18 @@ def print_lessons(home: Path, *, json: bool) -> None:
     if not found:
         console.print(NONE_YET)
     for row in found:
-        for line in _lines(row):
-            console.print(line)
+        for line, style in _lines(row):
+            console.say(line, style=style)
 
 
-def _lines(row: LessonRow) -> Iterator[Text]:
-    """A lesson in words; an example's answers are cut, not wrapped."""
+def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
+    """A lesson in words, each line with its style."""
     first, last = row.corrections[0], row.corrections[-1]
     again = f", {counted(row.said - 1, 'time')} since, last {moment(last.at)}" if row.said > 1 else ""
-    yield Text(f"\n{row.number:>3}  {row.words}", style="bold")
-    yield Text(f"     first said by {first.scope}, {moment(first.at)}{again}")
-    yield Text(f"     {row.how_far}", style=COLOUR[row.progress])
-    yield Text(f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}")
+    yield f"\n{row.number:>3}  {row.words}", "bold"
+    yield f"     first said by {first.scope}, {moment(first.at)}{again}", ""
+    yield f"     {row.how_far}", COLOUR[row.progress]
+    yield f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}", ""
     for name, words in (("asked", row.request), ("before", row.before), ("now", row.after)):
         if words is not None:
-            yield Text(f"     {name:<7} {words}", style="dim", no_wrap=True, overflow="ellipsis")
+            yield f"     {name:<7} {words}", "dim"
