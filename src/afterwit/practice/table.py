@@ -228,7 +228,7 @@ def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str 
     """A request, the answer that was recorded, and another of the newest ones that practised it: of a
     corrected turn, if there is one. Without another, a corrected turn alone."""
     corrected = {said.turn for said in lesson.said}
-    newest = sorted(lesson.answers[: -WINDOW - 1 : -1], key=lambda each: each.prompt not in corrected)
+    newest = sorted(lesson.answers[: -2 * WINDOW - 1 : -1], key=lambda each: each.prompt not in corrected)
     turns = {each.prompt for each in newest} | {each.turn for each in newest} | {lesson.said[0].turn}
     texts = {turn: _shown(message) for turn, message in store.messages_of(turns).items()}
     shown = next((each for each in newest if texts.get(each.turn) != texts.get(each.prompt)), None)
