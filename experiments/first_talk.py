@@ -56,5 +56,6 @@ def main(number: int, url: str) -> None:
 
 if __name__ == "__main__":
     if not (number := (sys.argv[1:] or ["20"])[0]).isdecimal():
-        sys.exit(__doc__)
+        print(__doc__)
+        sys.exit(0 if number in ("-h", "--help") else 2)
     main(int(number), (sys.argv[2:] or [SERVED])[0])

@@ -13,7 +13,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -26,6 +26,7 @@ from afterwit.checkpoints.rollback import link
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError
+from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.drafts import draft_beside
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
 from afterwit.running.serve import STAGES
@@ -34,7 +35,7 @@ from afterwit.store.open import store_exists
 from afterwit.version import Version
 
 HEADER, FORMAT = "afterwit-backup.json", 1
-SMALL_FILES = (MODEL, CONFIG)
+SMALL_FILES = (MODEL, CONFIG, UNRECORDED)
 VERSION_FILE = re.compile(rf"{VERSIONS}/[0-9]{{6}}/(.*)", re.DOTALL)
 """The name of a version's file in an archive."""
 HOME = "home"
@@ -82,10 +83,10 @@ def back_up(
         with draft_beside(file) as draft:
             place = draft / "home"
             place.mkdir(mode=0o700)
-            store.copy_to(place / STORE)
-            for small in SMALL_FILES:
-                if (home / small).exists():
+            for small in SMALL_FILES:  # before the store, in which the waiting turns may be a moment later
+                with suppress(FileNotFoundError):
                     shutil.copyfile(home / small, place / small)
+            store.copy_to(place / STORE)
             handle = os.open(draft / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w+b") as stream:
                 whole = _write(stream, versions, place, now, progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -230,6 +231,8 @@ SHORT_HINT = (
 )
 SHORT_CHARS = 400
 """At which each text of a short prompt is cut."""
+_OWN_TAG = re.compile(r"<(?=/|(?:request|response|next)\b)", re.IGNORECASE)
+"""The beginning of a tag of a short prompt, which no text in it may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +266,7 @@ def short_prompts(
 
     def fenced(tag: str, text: str) -> str:
         cut = text.strip() if len(text) <= SHORT_CHARS else text[:SHORT_CHARS].strip() + " [cut]"
-        return f"<{tag}>\n{cut.replace('</', '< /')}\n</{tag.split()[0]}>"
+        return f"<{tag}>\n{_OWN_TAG.sub('< ', cut)}\n</{tag.split()[0]}>"
 
     said = [content(response)] if content(response) else []
     for call in (call["function"] for call in response.get("tool_calls") or ()):

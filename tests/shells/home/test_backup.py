@@ -71,6 +71,7 @@ def turns(home: Path) -> list[tuple[str, str]]:
 
 def test_a_restored_home_holds_what_the_home_held(learned: Path, tmp_path: Path) -> None:
     file, again = tmp_path / "copy.tar", tmp_path / "new" / "again"
+    (learned / "unrecorded-turns.jsonl").write_text("{}\n")
     said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
     assert "2 versions, 1 of them with weights" in " ".join(said.split())
     assert file.stat().st_mode & 0o777 == 0o600
