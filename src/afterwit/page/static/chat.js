@@ -57,7 +57,8 @@ if (form) {
       const response = await ask(form, answer);
       if (response) location.assign(`/ui/chat?answered=${encodeURIComponent(response)}`);
     } catch (error) {
-      problem.textContent = error instanceof TypeError ? "Afterwit does not answer. Try again." : error.message;
+      const lost = error instanceof TypeError || error instanceof SyntaxError;
+      problem.textContent = lost ? "Afterwit does not answer. Try again." : error.message;
       button.disabled = false;
     }
     answer.removeAttribute("aria-busy");
