@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from afterwit.errors import ContextExceeded, EngineUnavailable, RequestRefused
@@ -190,6 +192,30 @@ async def test_a_request_too_many_is_a_429_with_retry_after(tmp_path, renderer):
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
         gateway.engine.resume.set()
         assert (await first).status_code == 200
+
+
+async def test_a_key_with_many_choices_is_refused_before_another_key_is(tmp_path, renderer):
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=10)) as gateway:
+        greedy, other = [{"authorization": f"Bearer {await gateway.add_key(n, 'chat')}"} for n in ("a", "b")]
+        body = {"model": "tiny", "messages": USER, "stream": True}
+        gateway.engine.pause_after = 0
+        async with AsyncExitStack() as running:
+
+            async def begin(headers: dict[str, str], choices: int) -> httpx.Response:
+                asked = gateway.http.stream(
+                    "POST", "/chat/completions", json=body | {"n": choices}, headers=headers
+                )
+                return await running.enter_async_context(asked)
+
+            begun = [await begin(greedy, 4), await begin(greedy, 4)]
+            assert (await begin(greedy, 1)).status_code == 429
+            begun.append(await begin(other, 2))
+            gateway.engine.resume.set()
+            for answer in begun:
+                assert answer.status_code == 200
+                assert b"[DONE]" in await answer.aread()
+        further = [asked.further for asked in gateway.engine.asked]
+        assert further == [False, True, True, True] * 2 + [False, True]
 
 
 async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: Serving):

@@ -62,7 +62,7 @@ class Server:
             self._process = subprocess.Popen([*command, *flags], start_new_session=True, stderr=log)
 
     async def ready(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180  # a busy machine imports for minutes
         async with httpx.AsyncClient() as http:
             while time.monotonic() < deadline:
                 assert self._process.poll() is None, self._log.read_text()[-2000:]
@@ -113,9 +113,11 @@ async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(
             await server.ready()
             talking = asyncio.create_task(talk(server.url, tmp_path, acknowledged, rated))
             await asyncio.sleep(chance.uniform(3.0, 8.0))
+            acknowledged += await said_without_store(server.url, tmp_path)
         finally:
             server.kill()
         await asyncio.gather(talking, return_exceptions=True)
+        move(tmp_path, "away.db", "store.db")
     versions = Versions(root=tmp_path / "versions", base=model)
     await until_trained(Server(model, tmp_path, port, rank), tmp_path, rated)
     store = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
@@ -127,6 +129,22 @@ async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(
     times = Counter(turn for version in versions.all() for turn in version.turns)
     assert set(rated) <= times.keys()
     assert set(times.values()) == {1}
+
+
+async def said_without_store(url: str, home: Path) -> list[str]:
+    """The turns of two responses that are served while the store is away, which it still is at the end."""
+    move(home, "store.db", "away.db")
+    agent, turns = client(url, page_token(home)), []
+    for number in range(2):
+        messages = [{"role": "user", "content": f"Without a store, {number}?"}]
+        answer = await agent.chat.completions.create(model="afterwit", messages=messages)
+        turns.append(answer.id.removeprefix("chatcmpl-"))
+    return turns
+
+
+def move(home: Path, store: str, there: str) -> None:
+    for file in home.glob(f"{store}*"):
+        file.rename(home / file.name.replace(store, there, 1))
 
 
 async def until_trained(server: Server, home: Path, turns: list[str]) -> None:
