@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from afterwit.build import publishers_of, store_of_model, trainer_of, versions_of
+from afterwit.build import publishers_of, shown_lessons, store_of_model, trainer_of, versions_of
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
@@ -160,6 +160,7 @@ async def simulation(
             renderer=renderer,
             store=inline,
             settings=settings.gateway,
+            lessons=shown_lessons(settings, renderer),
             now=now,
             entropy=draws.randbytes,
         )

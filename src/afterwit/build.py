@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
     from afterwit.engines.port import Engine
     from afterwit.gateway.app import GatewayApp
+    from afterwit.gateway.context import Lessons
     from afterwit.judging.ability import Examination, Examiner
     from afterwit.judging.follow import Trial
     from afterwit.judging.http_judge import HttpJudge
@@ -393,6 +394,22 @@ async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = T
     return await open_engine(folder, settings.engine, takes_weights=takes_weights)
 
 
+def shown_lessons(settings: Settings, renderer: Renderer) -> Lessons | None:
+    """The lessons that prompts show until they are learned; None: no prompt shows any."""
+    from afterwit.gateway.prepare import listed
+    from afterwit.practice.rounds import untaught
+
+    practice, learner = settings.practice, settings.learner
+    if not (practice.at_once and practice.enabled and learner.enabled):
+        return None
+
+    def found(store: Store, *, adapter: str, source: str, now: float) -> str:
+        words = untaught(store, adapter, source, learner.teaching, now=now)
+        return listed(words, renderer, most=practice.at_once_lessons, tokens=practice.at_once_tokens)
+
+    return found
+
+
 def gateway_app(
     settings: Settings,
     engine: Engine,
@@ -419,6 +436,7 @@ def gateway_app(
         adapters=settings.learner.adapter_policy,
         redaction=settings.redaction,
         practises=settings.practice.enabled and settings.learner.enabled,
+        lessons=shown_lessons(settings, renderer),
         unrecorded=home / backlog.FILE,
         token=token,
         wake_judge=wake_judge,

@@ -88,15 +88,28 @@ class Conversation:
     """Extra variables of the template, such as `enable_thinking`."""
     instructed: bool = False
     """The first message is the request's own instructions: a response that follows does not inherit it."""
+    lessons: str = ""
+    """What the gateway adds to the instructions when it renders them; the messages are the client's."""
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise ValueError("a conversation needs at least one message")
 
     @property
+    def rendered(self) -> tuple[Message, ...]:
+        """The messages as the template reads them: the lessons are in the instructions."""
+        if not self.lessons:
+            return self.messages
+        first = self.messages[0]
+        if first.role not in SYSTEM:
+            return (Message(role=SYSTEM[0], content=self.lessons), *self.messages)
+        content = f"{first.content or ''}\n\n{self.lessons}".strip()
+        return (replace(first, content=content), *self.messages[1:])
+
+    @property
     def characters(self) -> int:
         """Characters of the contents and of the calls' arguments."""
-        return sum(
+        return len(self.lessons) + sum(
             len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
             for message in self.messages
         )
@@ -107,7 +120,8 @@ class Conversation:
             "tools": [dict(tool) for tool in self.tools],
             "template_args": dict(self.template_args),
         }
-        return {**data, "instructed": True} if self.instructed else data
+        more = {"instructed": self.instructed, "lessons": self.lessons}
+        return {**data, **{name: value for name, value in more.items() if value}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
@@ -116,6 +130,7 @@ class Conversation:
             tools=tuple(data["tools"]),
             template_args=data["template_args"],
             instructed=data.get("instructed", False),
+            lessons=data.get("lessons", ""),
         )
 
 

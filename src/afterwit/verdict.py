@@ -201,7 +201,7 @@ class JudgedTurn:
     def __post_init__(self) -> None:
         if not (self.rl or self.opd):
             raise ValueError(f"turn {self.turn.id} carries no term: it is skipped, not sampled")
-        if self.opd and not self.verdict.hints:
+        if self.opd and not (self.verdict.hints or self.turn.conversation.lessons):
             raise ValueError(f"turn {self.turn.id} has an OPD term but no hint")
         if self.rl and self.verdict.reward == 0:
             raise ValueError(f"turn {self.turn.id} has an RL term but reward 0")
@@ -299,12 +299,20 @@ def unjudged(turn: RecordedTurn) -> Reason | None:
 
 
 def carried(turn: Turn, verdict: Verdict) -> Carried:
-    """The terms that a judged turn carries under an objective that reads both."""
+    """The terms that a judged turn carries under an objective that reads both.
+
+    One that was sampled with lessons in its prompt teaches the policy that does not read them: it carries no
+    reward, which is of another prompt, and its own prompt is a teacher unless it was bad.
+    """
     if (reason := untrainable(turn)) is not None:
         return Carried(reason=reason)
-    return terms_of(
+    shown = bool(turn.conversation.lessons)
+    hints = len(verdict.hints) or int(shown and verdict.reward >= 0)
+    if shown and not hints:
+        return Carried(reason=Reason.NO_SIGNAL)
+    found = terms_of(
         reward=verdict.reward,
-        hints=len(verdict.hints),
+        hints=hints,
         tau=turn.sampling.temperature,
         truncated=turn.sampling.truncated,
         processed=turn.sampled.basis is Basis.PROCESSED,
@@ -312,6 +320,7 @@ def carried(turn: Turn, verdict: Verdict) -> Carried:
         cut_off=turn.finish is Finish.LENGTH,
         evidence=verdict.source not in (Source.VOTES, Source.READ),
     )
+    return replace(found, rl=found.rl and not shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

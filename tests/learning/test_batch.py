@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.sample import advantages
 from afterwit.objective.settings import ObjectiveSettings, Rewarded
 from afterwit.turn import Conversation, Message
-from afterwit.verdict import JudgedTurn
+from afterwit.verdict import Carried, JudgedTurn, carried
 from tests.fakes.judged_samples import HINTS, a_sample
 
 LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20, chain=range(21))
@@ -249,3 +250,39 @@ def test_an_update_learns_from_the_whole_groups_rewards(renderer: Renderer) -> N
     assert made.reward is not None
     found = advantages([Rewarded(made.reward, made.group)], objective)
     assert found.values == pytest.approx((1 / 3**0.5,))
+
+
+def shown(renderer: Renderer, **more: Any) -> JudgedTurn:
+    """A turn whose prompt showed a lesson."""
+    sample = a_sample(renderer, 1, version=20, **more)
+    conversation = replace(sample.turn.conversation, lessons="Keep it short.")
+    turn = replace(sample.turn, conversation=conversation, prompt_ids=renderer.prompt_ids(conversation))
+    return replace(sample, turn=turn, opd=True)
+
+
+def test_a_prompt_with_lessons_teaches_the_student_that_does_not_read_them(renderer: Renderer) -> None:
+    sample = shown(renderer, hints=(), reward=1)
+    found = item(sample, renderer)
+    plain = renderer.prompt_ids(replace(sample.turn.conversation, lessons=""))
+    assert (found.student.prompt, found.hints) == (plain, ("",))
+    assert [row.prompt for row in found.teachers] == [sample.turn.prompt_ids]
+    assert plain != sample.turn.prompt_ids
+    assert found.reward is None  # it is of another prompt
+    assert found.behaviour.logprobs is None  # so are these
+
+
+def test_a_hint_joins_the_lessons_that_the_prompt_showed(renderer: Renderer) -> None:
+    sample = shown(renderer, hints=HINTS[:1])
+    (row,) = item(sample, renderer).teachers
+    assert row.prompt == renderer.prompt_ids(splice(sample.turn.conversation, HINTS[0]))
+
+
+def test_a_bad_answer_with_lessons_teaches_by_its_hint_alone(renderer: Renderer) -> None:
+    sample = shown(renderer)
+    for reward, hints, expected in (
+        (-1, (), Carried(reason=Reason.NO_SIGNAL)),
+        (-1, HINTS, Carried(opd=True)),
+    ):
+        assert carried(sample.turn, replace(sample.verdict, reward=reward, hints=hints)) == expected
+    for reward in (0, 1):
+        assert carried(sample.turn, replace(sample.verdict, reward=reward, hints=())) == Carried(opd=True)

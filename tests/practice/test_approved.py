@@ -149,7 +149,8 @@ def test_a_lesson_that_agrees_with_what_was_approved_is_spread_and_some_of_that_
     ]
     assert turn.verdict is not None
     assert (turn.state, turn.turn.session, turn.verdict.hints) == (State.JUDGED, "moon", ("",))
-    assert SHORT not in renderer.decode(house.scored[-1][0].prompt_ids)  # its teacher reads no lesson
+    read = [SHORT in renderer.decode(row.prompt_ids) for row, _ in house.scored]
+    assert sorted(read) == [False, True, True]  # its teacher reads no lesson
 
 
 def test_what_the_policy_has_not_left_does_not_train(store: Store, renderer: Renderer) -> None:

@@ -17,8 +17,8 @@ from afterwit.errors import EngineUnavailable
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, standing
-from afterwit.practice.rounds import PER_PROMPT, Round, next_round
+from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, Spoils, standing
+from afterwit.practice.rounds import PER_PROMPT, Round, next_round, untaught
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
 from afterwit.promotion.events import Event, EventKind
@@ -377,3 +377,39 @@ def test_a_temperature_that_the_engine_cannot_score_at_is_left_to_the_update(
     assert house.step()
     assert house.scored == []
     assert {answer.state for answer in store.lessons()[0].answers} == {State.JUDGED}
+
+
+def test_prompts_may_show_what_is_not_learned_yet_and_may_teach(store: Store, renderer: Renderer) -> None:
+    def shown(source: str = "key") -> list[str]:
+        return untaught(store, "shared", source, Rule(), now=NOW + 9)
+
+    correct(store, "moon")
+    correct(store, "sun", "Greet the person.", now=NOW + 1)
+    correct(store, "star", "The star belongs to Oscar.", now=NOW + 2)
+    correct(store, "sea", "Visit www.shop.example.", now=NOW + 3, flags=(Flag.LINK,))
+    assert shown() == ["Greet the person.", SHORT]  # the newest first; a case is none of other conversations'
+    assert shown("ana") == []
+    number = {lesson.words: lesson.number for lesson in store.lessons()}
+    store.change_lesson(number["Greet the person."], dropped=NOW)
+    assert shown() == [SHORT]
+    store.change_lesson(number[SHORT], spoils=Spoils.OTHERS)
+    assert shown() == []
+    store.change_lesson(number[SHORT], general=1)
+    assert shown() == [SHORT]
+
+
+def test_a_learned_lesson_leaves_the_prompts(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house = House(store, renderer, gap=CLOSE)
+    assert untaught(store, "shared", "key", Rule(), now=house.now) == [SHORT]
+    while house.step():
+        house.now += 1
+    assert untaught(store, "shared", "key", Rule(), now=house.now) == []
+
+
+def test_practice_asks_a_prompt_without_the_lessons_that_it_showed(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon", conversation=replace(asks("Explain the moon."), lessons="Keep it short."))
+    assert House(store, renderer).step()
+    (turn, *_) = [each.sampled_turn for each in store.turns(Filter(kind=Kind.PRACTICE))]
+    assert turn.conversation == asks("Explain the moon.")
+    assert turn.prompt_ids == renderer.prompt_ids(asks("Explain the moon."))

@@ -150,7 +150,7 @@ class Renderer:
         try:
             return self._render(
                 self._templates[name],
-                [self._marked(message, rules) for message in folded(conversation.messages, rules)],
+                [self._marked(message, rules) for message in folded(conversation.rendered, rules)],
                 [self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
                 arguments=conversation.template_args,
                 generation_prompt=generation_prompt,

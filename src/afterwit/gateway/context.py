@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -63,6 +63,12 @@ class Fault(NamedTuple):
     at: float
 
 
+class Lessons(Protocol):
+    """What a source asked for and an adapter has yet to learn, as a prompt shows it; empty: nothing."""
+
+    def __call__(self, store: Store, *, adapter: str, source: str, now: float) -> str: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Gateway:
     """One gateway over an engine and a store."""
@@ -75,6 +81,8 @@ class Gateway:
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     redaction: Redaction = field(default_factory=Redaction)
     """The secrets that no one may teach."""
+    lessons: Lessons | None = None
+    """The lessons that a new conversation's prompt shows; None: none does."""
     practises: bool = False
     """Whether a lesson on a turn that has trained is practised."""
     unrecorded: Path | None = None

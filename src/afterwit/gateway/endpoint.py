@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -28,17 +29,19 @@ from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_
 from afterwit.gateway.context import CALLER, HEADERS, STILL_FAILING_S, STORE_WITHIN_S, Gateway
 from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
 from afterwit.gateway.prepare import (
+    Bound,
     PreparedRequest,
     bind_request,
     check_model,
     check_request,
     count_tokens,
     prepare,
+    session_lessons,
 )
 from afterwit.gateway.respond import RunningResponse
 from afterwit.store import Store
 from afterwit.tracking.traces import span
-from afterwit.turn import ENTROPY_BYTES, Turn, turn_id, turn_of_response
+from afterwit.turn import ENTROPY_BYTES, Kind, Turn, source_of, turn_id, turn_of_response
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -112,6 +115,7 @@ class ModelEndpoint:
         work = partial(bind_request, incoming=incoming, teaches=teaches, now=now)
         began = perf_counter()
         bound = await gateway.try_store(work, within_s=STORE_WITHIN_S - STILL_FAILING_S)
+        request = await self._with_lessons(request, bound)
         left_s = STORE_WITHIN_S - (perf_counter() - began)
         if bound is not None and bound.answered:
             gateway.wake_judge()
@@ -122,6 +126,27 @@ class ModelEndpoint:
         finally:
             session = None if bound is None else bound.binding.session
             span("request", incoming.turn, request.created, gateway.now(), session=session)
+
+    async def _with_lessons(self, request: PreparedRequest, bound: Bound | None) -> PreparedRequest:
+        """The request with the session's lessons in its prompt, if they fit the context."""
+        gateway, asked = self._gateway, request.asked
+        if gateway.lessons is None or bound is None or bound.kind is not Kind.MAIN or not request.teaches:
+            return request
+        adapter, source = request.adapter, source_of(request.incoming.scope)
+        fresh = partial(gateway.lessons, adapter=adapter, source=source, now=request.created)
+        found = await gateway.try_store(
+            partial(session_lessons, bound=bound, now_known=fresh), within_s=STILL_FAILING_S
+        )
+        if not found:
+            return request
+        shown = replace(asked, conversation=replace(asked.conversation, lessons=found))
+        length = gateway.engine.facts.context_length
+        work = partial(prepare, shown, gateway.renderer, context_length=length, now=request.created)
+        try:
+            prompt = await gateway.off_loop(shown.conversation.characters, work)
+        except RequestError:  # without them it fits
+            return request
+        return replace(request, prompt=prompt)
 
 
 async def count(gateway: Gateway, route: TokenCount, request: Request) -> Response:

@@ -5,7 +5,7 @@ A request is bound to what the store holds, and what it shows about earlier turn
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.binding.bind import Binding, Resolution, added_messages, bind, resolve
@@ -265,6 +265,33 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, own: Collection[str]
     if sessions := resumed(incoming, recent):
         found = with_replies(found, replies(sessions))
     return bind(incoming, found, recent)
+
+
+LESSONS = "What this person asked for before:"
+"""The line above lessons in a prompt."""
+
+
+def session_lessons(store: Store, bound: Bound, now_known: Callable[[Store], str]) -> str:
+    """The lessons in the prompt of a bound request: those of the turn that it follows or repeats, else those
+    that are known now. So a session's prompts begin alike, and its prefix stays cached."""
+    earlier = bound.binding.parent or bound.binding.retry_of
+    if earlier is None:
+        return now_known(store)
+    try:
+        return store.turn(earlier).turn.conversation.lessons
+    except TurnNotFound:  # its content was pruned
+        return ""
+
+
+def listed(words: Sequence[str], renderer: Renderer, *, most: int, tokens: int) -> str:
+    """Lessons as a prompt shows them: as many as there is room for, in their order."""
+    text = ""
+    for each in words[:most]:
+        longer = f"{text or LESSONS}\n- {' '.join(each.split())}"
+        if len(renderer.encode(longer)) > tokens:
+            break
+        text = longer
+    return text
 
 
 def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.score import Row
 from afterwit.lifecycle import Reason
@@ -15,6 +16,9 @@ from afterwit.teacher import TeacherRow
 from afterwit.turn import SHARED, Basis, Turn, scoring_temperature
 from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between
+
+AS_SAMPLED = ("",)
+"""No hint: the teacher reads the recorded prompt, which has lessons that the student does not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +104,21 @@ def _item(
         return reason
     sure = confidence(turn.sampled.logprobs, turn.sampled.forced)
 
+    shown, prompt = bool(turn.conversation.lessons), turn.prompt_ids
+    if shown:
+        try:
+            prompt = rendering.prompt_ids(replace(turn.conversation, lessons=""))
+        except RequestError:
+            return Reason.RENDER_MISMATCH
+
     def learned(opd: bool) -> Carried:
-        carried = Carried(rl=sample.rl, opd=opd)
+        carried = Carried(rl=sample.rl and not shown, opd=opd)
         return objective.reads.learned(carried, reward=sample.verdict.reward, confidence=sure)
 
     asked = learned(sample.opd)
     if asked.reason is not None:
         return asked.reason
-    hints = sample.verdict.hints if objective.needs_teacher and asked.opd else ()
+    hints = (sample.verdict.hints or AS_SAMPLED) if objective.needs_teacher and asked.opd else ()
     hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
     taken = learned(bool(hinted))
     if missing is not None and taken.reason is not None:
@@ -116,7 +127,7 @@ def _item(
     return Item(
         turn=turn.id,
         behaviour=Behaviour.of_turn(turn),
-        student=Row(prompt=turn.prompt_ids, response=tokens),
+        student=Row(prompt=prompt, response=tokens),
         teachers=tuple(Row(prompt=hinted[index][1], response=tokens) for index in run),
         hints=tuple(hinted[index][0] for index in run),
         reward=float(sample.verdict.reward) if objective.has_rl and taken.rl else None,
@@ -156,11 +167,11 @@ class Behaviour:
 
     @classmethod
     def of_turn(cls, turn: Turn) -> Self:
-        """As the engine reported it."""
+        """As the engine reported it; log-probs with lessons in the prompt are not those of the student's."""
         sampled = turn.sampled
         return cls(
             forced=sampled.forced,
-            logprobs=sampled.logprobs,
+            logprobs=None if turn.conversation.lessons else sampled.logprobs,
             basis=sampled.basis,
             temperature=turn.sampling.temperature,
             truncated=turn.sampling.truncated,

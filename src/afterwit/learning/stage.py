@@ -213,7 +213,7 @@ class Learn:
     ) -> Version:
         """The version of an update that the gate lets pass. VersionHeld if it does not."""
         own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
-        hints = {item.turn: item.hints[0] for item in (*new, *replayed) if item.hints}
+        hints = {item.turn: item.hints[0] for item in (*new, *replayed) if any(item.hints)}
         complaints = [
             Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
             for record in records

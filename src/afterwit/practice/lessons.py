@@ -44,9 +44,16 @@ class PracticeSettings:
     approved: float = 0.25
     """Share of the prompts of an update that people had approved an answer to: there the base teaches without
     a hint, and only where the policy has left it."""
+    at_once: bool = False
+    """Whether lessons that are not learned yet stand in the instructions of new conversations of their key,
+    the newest first and fixed for a session. Such an answer teaches the model that does not read them."""
+    at_once_lessons: int = 5
+    """The most lessons in one prompt."""
+    at_once_tokens: int = 256
+    """The most tokens of them."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "updates", "a_day", "max_tokens")
+        at_least(self, 1, "updates", "a_day", "max_tokens", "at_once_lessons", "at_once_tokens")
         within(self, 0, 1, "approved")
         below(self, 1, "approved")
 

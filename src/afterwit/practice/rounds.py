@@ -30,6 +30,7 @@ from afterwit.practice.lessons import (
     rests,
     rests_all,
     spread,
+    standing,
 )
 from afterwit.promotion.suite import TEXT, SuiteItem
 from afterwit.ranges import in_hours
@@ -194,6 +195,23 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     if prompts := _prompts(store, lesson, usable, room - len(along), without):
         return Round(lesson=lesson, said=usable[-1], prompts=prompts, along=along)
     return "practised on every prompt of its kind"
+
+
+def untaught(store: Store, adapter: str, source: str, rule: Rule, *, now: float) -> list[str]:
+    """The words of a source's lessons that an adapter has yet to learn and that may stand in a prompt, those
+    said last first: none that names a case, unless a person accepted it."""
+    lessons = store.lessons(said_since=now - PRACTISED_FOR_S, adapter=adapter)
+    own = [each for each in lessons if each.source == source]
+    if not own or source in _silent(store):
+        return []
+    excluded = store.excluded()
+    return [
+        lesson.words
+        for lesson in sorted(own, key=lambda each: (-each.newest, each.number))
+        if standing(lesson).progress in (Progress.PRACTISING, Progress.SETTLED)
+        and (lesson.general or not names_a_case(lesson.words, "", ()))
+        and any(said.session not in excluded and may_teach(said, rule) for said in lesson.said)
+    ]
 
 
 def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: Collection[str]) -> Test:

@@ -126,7 +126,7 @@ class Practice:
             asked, reply = await respond(
                 self._engine,
                 self._renderer,
-                prompt.conversation,
+                replace(prompt.conversation, lessons=""),
                 sampling,
                 now=prompt.created,
                 adapter=prompt.adapter,
