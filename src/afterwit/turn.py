@@ -329,6 +329,11 @@ class ImportedTurn(RecordedTurn):
     """A response that was recorded elsewhere: its text is known, its tokens are not."""
 
 
+def adapter_of(turn: RecordedTurn) -> str:
+    """The adapter that a turn teaches."""
+    return turn.adapter if isinstance(turn, Turn) else SHARED
+
+
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, lower-case."""
 

@@ -201,6 +201,12 @@ def import_(
         bool, typer.Option("--dry-run", help="Print what would be imported, and store nothing.")
     ] = False,
     judge: Annotated[bool, typer.Option(help="Have `serve` judge what has a next state.")] = True,
+    practise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Practise what was corrected, as lessons of this key (without keys: `local`)."
+        ),
+    ] = None,
     home: Home = None,
 ) -> None:
     """Import conversations recorded elsewhere: they are judged, shown and exported, never trained on.
@@ -210,6 +216,7 @@ def import_(
 
         afterwit import conversations.jsonl --dry-run
         afterwit import conversations.jsonl
+        afterwit import conversations.jsonl --practise local    # their prompts are asked again
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -221,6 +228,8 @@ def import_(
     from afterwit.store.open import store_exists
     from afterwit.text import counted
 
+    if practise is not None and not judge:
+        raise SettingError("--practise needs the judge, which reads what was corrected: leave out --no-judge")
     try:
         source, size = file.open("rb"), file.stat().st_size
     except OSError as error:
@@ -230,6 +239,8 @@ def import_(
         folder = home_of(home)
         there = store_exists(store_url(folder, section_of_home(folder, "store").store.url))
         store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None
+        if practise is not None and practise not in (names := _keys(store)):
+            raise SettingError(f"--practise {practise}: there is no such key, but {', '.join(names)}")
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = progress.add_task("importing", total=size)
         done = import_lines(
@@ -238,6 +249,7 @@ def import_(
             judge=judge,
             dry_run=dry_run,
             now=time.time,
+            practise=practise,
         )
     for bad in done.bad[:SHOWN]:
         print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
@@ -250,6 +262,12 @@ def import_(
     print(f"{found} {would}imported{known}{left}")
     if done.bad:
         raise typer.Exit(1)
+
+
+def _keys(store: Store | None) -> list[str]:
+    """Who may teach: the keys, or the caller from this machine while there are none."""
+    keys = () if store is None else store.keys()
+    return [key.name for key in keys if key.revoked is None] or ["local"]
 
 
 def export(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from afterwit.binding.request import ClientSession, read_request
 from afterwit.errors import TurnNotFound
@@ -25,19 +25,26 @@ class Imported:
 
 
 def import_lines(
-    lines: Iterable[bytes], store: Store | None, *, judge: bool, dry_run: bool, now: Callable[[], float]
+    lines: Iterable[bytes],
+    store: Store | None,
+    *,
+    judge: bool,
+    dry_run: bool,
+    now: Callable[[], float],
+    practise: str | None = None,
 ) -> Imported:
     """Import the conversations of a file's lines. Bad lines are skipped and listed.
 
     A conversation is stored as a whole or not at all. With `judge` its turns wait for the judge, otherwise
-    they end at once. With `dry_run` nothing is stored, and no store is needed.
+    they end at once. With `dry_run` nothing is stored, and no store is needed. `practise`: the key whose
+    lessons the corrections become; None: they are shown alone.
     """
     done = Imported()
     for found in read(lines):
         if isinstance(found, BadLine):
             done.bad.append(found)
             continue
-        steps = steps_of(found, now=now())
+        steps = [(_source(turn, practise), followed) for turn, followed in steps_of(found, now=now())]
         new = [(turn, followed) for turn, followed in steps if not _is_known(store, turn.id)]
         done.conversations += 1
         done.turns += len(new)
@@ -54,6 +61,12 @@ def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterat
     for line in lines:
         yield line
         advance(len(line))
+
+
+def _source(turn: ImportedTurn, practise: str | None) -> ImportedTurn:
+    """The turn as one of this key, which teaches; without a key it teaches no one."""
+    scope = turn.scope if practise is None else f"{practise}/{turn.scope}"
+    return replace(turn, scope=scope, teaches=practise is not None)
 
 
 def _is_known(store: Store | None, turn: str) -> bool:

@@ -30,7 +30,7 @@ from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
 from afterwit.tracking.traces import span
-from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn
+from afterwit.turn import Kind, Message, RecordedTurn, adapter_of
 from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged
 from afterwit.worker import BackOff, Signals, StageHealth, described, frames, renewing, work
 
@@ -239,7 +239,7 @@ class Judge:
         )
         if (
             verdict.hints
-            and carried.opd
+            and (carried.opd or (carried.reason is Reason.NOT_SAMPLED_HERE and turn.teaches))
             and not set(flags) - {Flag.TOOL_WORDS}
             and await self._harmful(turn, verdict)
         ):
@@ -292,11 +292,6 @@ def _with_summaries(record: Record, replies: Sequence[Message]) -> Record:
     if next_state is not None:
         next_state = replace(next_state, messages=with_assistant_summaries(next_state.messages, replies))
     return replace(record, turn=replace(record.turn, conversation=conversation), next_state=next_state)
-
-
-def adapter_of(turn: RecordedTurn) -> str:
-    """The adapter that a turn teaches."""
-    return turn.adapter if isinstance(turn, Turn) else SHARED
 
 
 def _reward_flags(

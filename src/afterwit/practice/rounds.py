@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from afterwit.errors import TurnNotFound
@@ -38,7 +38,7 @@ from afterwit.store import Record, Store
 from afterwit.teaching.review import Rule
 from afterwit.teaching.sources import largest_share
 from afterwit.text import counted
-from afterwit.turn import Message, Turn
+from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn
 from afterwit.verdict import Waiting
 
 PRACTISED_FOR_S = 30 * DAY_S
@@ -66,6 +66,10 @@ class Tested(NamedTuple):
 
 Known = Mapping[tuple[str, str], Tested]
 """(words of a lesson, approved turn) -> how they agree."""
+STAND = (Reason.STALE, Reason.NOT_SAMPLED_HERE)
+"""Ends of corrected turns that do not train, and whose lessons stand."""
+MOST_TOKENS = 2**20
+"""Of an answer to a prompt that was recorded elsewhere, before the settings and the context cut it."""
 IDLE = "no correction waits to be practised"
 
 
@@ -256,7 +260,7 @@ def _silent(store: Store) -> frozenset[str]:
 
 def may_teach(said: Said, rule: Rule) -> bool:
     """Whether a correction may be practised: it waits for no person, and nothing took it back."""
-    stands = said.state in (State.JUDGED, State.TRAINED) or said.reason is Reason.STALE
+    stands = said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
     return stands and not rule.withholds(said.flags, accepted=said.accepted, rewarded=False)
 
 
@@ -283,7 +287,7 @@ def _prompts(
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
     sessions if the lesson is general: of each session the first one."""
     own = dict.fromkeys(said.turn for said in reversed(usable))
-    found = {turn: record.sampled_turn for turn in own if (record := _stored(store, turn)) is not None}
+    found = {turn: _to_ask(record.turn) for turn in own if (record := _stored(store, turn)) is not None}
     if not found:
         return ()
     kind, said_in = action(next(iter(found.values())).message), {said.session for said in lesson.said}
@@ -292,8 +296,9 @@ def _prompts(
         if session not in said_in and action(message) == kind:
             others[session] = seq
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
-    if records and is_general(lesson, found.values(), [record.sampled_turn for record in records]):
-        found |= {record.turn.id: record.sampled_turn for record in records}
+    asked_too = [_to_ask(record.turn) for record in records]
+    if asked_too and is_general(lesson, found.values(), asked_too):
+        found |= {turn.id: turn for turn in asked_too}
     often = Counter(answer.prompt for answer in lesson.since(lesson.newest))
     asked = {
         id: turn
@@ -302,6 +307,16 @@ def _prompts(
     }
     chosen = spread(list(asked), (answer.prompt for answer in lesson.answers), count)
     return tuple(asked[id] for id in chosen)
+
+
+def _to_ask(turn: RecordedTurn) -> Turn:
+    """A turn whose prompt is asked again: of one that was recorded elsewhere nothing but its conversation is
+    known, so it is asked with the defaults."""
+    if isinstance(turn, Turn):
+        return turn
+    known = {each.name: getattr(turn, each.name) for each in fields(RecordedTurn)}
+    nothing = Sampled(ids=(), logprobs=(), versions=(), forced=())
+    return Turn(**known, prompt_ids=(), sampling=Sampling(max_tokens=MOST_TOKENS), sampled=nothing)
 
 
 def _stored(store: Store, turn: str) -> Record | None:

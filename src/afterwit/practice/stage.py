@@ -217,9 +217,10 @@ def with_lessons(watch: AfterVerdict, rule: Rule) -> AfterVerdict:
         watch(store, turn, now=now)
         record = store.turn(turn)
         verdict, waits = record.verdict, record.state is State.JUDGED and record.opd
+        elsewhere = record.reason is Reason.NOT_SAMPLED_HERE and record.turn.teaches
         of_tools = Flag.TOOL_WORDS in record.flags and not rule.tool_hints
-        if waits and not of_tools and verdict is not None and verdict.hints:
-            store.teach(record.sampled_turn, verdict.hints[0], now=now)
+        if (waits or elsewhere) and not of_tools and verdict is not None and verdict.hints:
+            store.teach(record.turn, verdict.hints[0], now=now)
         else:
             store.untaught(turn)
 

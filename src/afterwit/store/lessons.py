@@ -16,7 +16,7 @@ from afterwit.store.recording import Recording
 from afterwit.store.records import Record
 from afterwit.store.rows import content_columns, identity_columns, read, unpack_message
 from afterwit.store.upkeep import UNSAID
-from afterwit.turn import Message, Turn, source_of
+from afterwit.turn import Message, RecordedTurn, Turn, adapter_of, source_of
 from afterwit.verdict import Source
 
 HELD = "lessons"
@@ -39,7 +39,7 @@ NOT_ASKED_AGAIN = (
 
 PROMPTS = f"""
     SELECT t.seq, t.id, t.session, t.scope, c.message FROM turns t JOIN contents c USING (seq)
-    WHERE t.kind = 'main' AND t.adapter = ? AND t.imported = 0 AND c.teaches = 1
+    WHERE t.kind = 'main' AND t.adapter = ? AND c.teaches = 1
     AND coalesce(t.reason, '') NOT IN ({marks(len(NOT_ASKED_AGAIN))})
     AND t.session NOT IN (SELECT session FROM excluded) {{}} ORDER BY t.seq DESC LIMIT ?
 """
@@ -48,16 +48,17 @@ PROMPTS = f"""
 class Lessons(Recording, Reading):
     """Written in the judge's transaction, by practice and by people."""
 
-    def teach(self, turn: Turn, words: str, *, now: float) -> int:
+    def teach(self, turn: RecordedTurn, words: str, *, now: float) -> int:
         """The turn carries a lesson in these words: one that is alike, if its source has one, else a new one.
         Returns the lesson's number. A lesson that it carried before is left."""
         with self._db.transaction():
             self._db.hold(HELD)
             seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
             self._db.execute("DELETE FROM taught WHERE seq = ?", (seq,))
-            found = self._alike(turn.adapter, turn.source, words)
+            adapter = adapter_of(turn)
+            found = self._alike(adapter, turn.source, words)
             if found is None:
-                self._db.insert("lessons", {"adapter": turn.adapter, "source": turn.source})
+                self._db.insert("lessons", {"adapter": adapter, "source": turn.source})
                 found = int(self._db.value("SELECT max(number) FROM lessons"))
             self._carry(seq, found, turn, words, now=now)
             self._db.execute(UNSAID)
@@ -193,7 +194,7 @@ class Lessons(Recording, Reading):
         self,
         seq: int,
         lesson: int,
-        turn: Turn,
+        turn: RecordedTurn,
         words: str,
         *,
         prompt: str | None = None,
@@ -201,7 +202,8 @@ class Lessons(Recording, Reading):
         now: float,
     ) -> None:
         row = {"seq": seq, "lesson": lesson, "prompt": prompt, "words": words, "gap": gap, "at": now}
-        self._db.insert("taught", row | {"tokens": turn.sampled.forced.count(False)})
+        tokens = turn.sampled.forced.count(False) if isinstance(turn, Turn) else 0
+        self._db.insert("taught", row | {"tokens": tokens})
 
 
 def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
