@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 
+from afterwit.chat_format.render import Renderer
+from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
-from afterwit.turn import turn_id
+from afterwit.turn import Kind, turn_id
 from afterwit.verdict import Feedback, Source, Verdict
-from tests.gateway.serving import USER, Serving
+from tests.gateway.serving import USER, Serving, serving
 from tests.store.examples import a_version, add_judged
 
 
@@ -226,3 +231,52 @@ async def test_a_turn_that_a_full_store_could_not_take_is_not_said_to_be_unknown
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert "wait to be recorded" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0
+
+
+async def conversation(gateway: Serving) -> str:
+    """A session of two turns and a side turn; its name."""
+    await gateway.ask()
+    replied = [*USER, {"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "More."}]
+    answer = await gateway.ask(replied)
+    body = {"model": "tiny", "messages": USER}
+    await gateway.http.post("/chat/completions", json=body, headers={"x-turn-type": "side"})
+    return answer.headers["x-afterwit-session"]
+
+
+@pytest.mark.parametrize(("rule", "rewards"), [("last", [None, 1]), ("all", [1, 1])])
+async def test_a_sessions_reward_is_given_to_its_turns_by_the_setting(
+    tmp_path: Path, renderer: Renderer, rule: Literal["last", "all"], rewards: list[int | None]
+):
+    async with serving(tmp_path, renderer, settings=GatewaySettings(session_credit=rule)) as gateway:
+        session = await conversation(gateway)
+        answer = await give(gateway, session=session, verdict="success")
+        turns = [record for record in await gateway.records() if record.turn.kind is Kind.MAIN]
+        given = [record.next_state and record.next_state.feedback for record in turns]
+        assert [each and each.reward for each in given] == rewards
+        credited = [record.turn.id for record, each in zip(turns, given, strict=True) if each]
+        assert answer.json() == {"object": "feedback", "session": session, "turns": credited}
+        assert gateway.woken[-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"session": "gone", "thumb": "up"}, 404, "no such response"),
+        ({"session": 7, "thumb": "up"}, 400, "x-afterwit-session"),
+        ({"session": "gone", "thumb": "up", "hint": "Answer in one line."}, 400, "a reward alone"),
+        ({"session": "gone", "thumb": "up", "response_id": "x"}, 400, "a reward alone"),
+        ({"session": "gone"}, 400, "Send one of"),
+    ],
+)
+async def test_feedback_on_a_session_is_a_reward_of_one_that_is_there(gateway: Serving, body, status, words):
+    answer = await give(gateway, **body)
+    assert answer.status_code == status
+    assert words in answer.text
+
+
+async def test_a_sessions_reward_needs_its_own_key_and_the_scope_reward(gateway: Serving):
+    session = await conversation(gateway)
+    other = await gateway.add_key("other", "chat", "teach", "reward")
+    assert (await give(gateway, other, session=session, thumb="up")).status_code == 404
+    agent = await gateway.add_key("agent", "chat", "teach")
+    assert (await give(gateway, agent, session=session, thumb="up")).status_code == 403

@@ -15,9 +15,9 @@ from afterwit.gateway.auth import Caller, Permission, owner_of
 from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.lifecycle import State
-from afterwit.store import Store
+from afterwit.store import Filter, Store
 from afterwit.teaching.given import fault_for_turn, fault_in_words, taught
-from afterwit.turn import RecordedTurn, Turn, choice_turn, turn_of_response
+from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ LOST = "The feedback was not recorded, because the store cannot take it; /readyz
 
 REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": -1}}
 
+MOST_CREDITED = 1000
+"""The newest turns of a session that get its reward."""
 MAX_CHOICE = 127
 
 WORDS = ("text", "hint", "correction")
@@ -50,8 +52,11 @@ async def give_feedback(gateway: Gateway, request: Request) -> Response:
     caller.require(Permission.TEACH)
     with gateway.in_flight.body() as hold:
         data = await read_bytes(gateway, request.scope, request.receive, hold, most=MOST_BYTES)
-        parse = partial(parse_feedback, reward_from=gateway.settings.reward_from)
-        turn, feedback = await read_json(gateway, data, parse)
+        work = partial(_parsed, reward_from=gateway.settings.reward_from)
+        session, turn, feedback = await read_json(gateway, data, work)
+    if session is not None:
+        turns = await record_outcome(gateway, caller, session, feedback)
+        return JSONResponse({"object": "feedback", "session": session, "turns": turns})
     state, trains = await record_feedback(gateway, caller, turn, feedback)
     return JSONResponse(feedback_body(turn, feedback, state, trains=trains))
 
@@ -96,6 +101,30 @@ async def record_feedback(
     return state, trains
 
 
+async def record_outcome(gateway: Gateway, caller: Caller, session: str, feedback: Feedback) -> list[str]:
+    """Record a session's reward on its turns by `session_credit`; returns the turns that learn from it.
+
+    Raises as `record_feedback` does, 404 also for a session without a turn of the caller's key.
+    """
+    caller.require(Permission.REWARD)
+    most = 1 if gateway.settings.session_credit == "last" else MOST_CREDITED
+
+    def record(store: Store) -> list[str]:
+        lines = store.turn_lines(Filter(session=session, kind=Kind.MAIN), limit=most)
+        own = [line for line in lines if owner_of(line.scope) == caller.name or caller.may(Permission.ADMIN)]
+        if not own:
+            raise TurnNotFound(f"{caller.name!r} has no session {session}")
+        now = gateway.now()
+        with store.transaction():
+            found = [(line.turn, store.feedback(line.turn, feedback, now=now)) for line in reversed(own)]
+        return [turn for turn, (_, trains) in found if trains]
+
+    turns = await _in_store(gateway, record)
+    if turns:
+        gateway.wake_judge()
+    return turns
+
+
 async def _in_store(gateway: Gateway, work: Callable[[Store], T]) -> T:
     """What the store returns, its errors as a client reads them."""
     try:
@@ -117,6 +146,18 @@ async def _in_store(gateway: Gateway, work: Callable[[Store], T]) -> T:
 def _refuse(fault: tuple[str, str] | None) -> None:
     if fault is not None:
         raise _wrong(*fault)
+
+
+def _parsed(body: Mapping[str, Any], *, reward_from: float) -> tuple[str | None, str, Feedback]:
+    """The session, or the turn, and the feedback on it. Raises as `parse_feedback` does."""
+    session = body.get("session")
+    if session is None:
+        return None, *parse_feedback(body, reward_from=reward_from)
+    if not isinstance(session, str) or not session:
+        raise _wrong("session", "session is the header x-afterwit-session of a response.")
+    if any(body.get(name) is not None for name in (*WORDS, "response_id", "turn", "choice")):
+        raise _wrong("session", "A session takes a reward alone: send words on one of its turns.")
+    return session, "", feedback_in(body, reward_from=reward_from)
 
 
 def parse_feedback(body: Mapping[str, Any], *, reward_from: float) -> tuple[str, Feedback]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from afterwit.chat_format.families import AUTO, check_name
 from afterwit.dialects.request import RequestLimits
-from afterwit.ranges import above, at_least, within
+from afterwit.ranges import above, at_least, one_of_its_choices, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,9 @@ class GatewaySettings:
     reward_from: float = 0.5
     """Size from which a number by `/v1/feedback` is a good or a bad reward; a smaller one is neutral. The
     objective has rewards of 1, 0 and -1 alone."""
+    session_credit: Literal["last", "all"] = "last"
+    """The turns that get a session's reward: its `last` one, which surely led to the outcome, or `all`, each
+    the same."""
     force_temperature: float | None = None
     """Temperature of all main-line turns in place of the client's."""
     allowed_hosts: tuple[str, ...] = ()
@@ -56,6 +59,7 @@ class GatewaySettings:
     bodies of eight times as much are also read there."""
 
     def __post_init__(self) -> None:
+        one_of_its_choices(self)
         at_least(self, 1, "max_body_bytes", "max_pending_bytes", "max_requests", "max_choices", "max_tokens")
         above(self, 0, "body_timeout_s", "response_timeout_s", "heartbeat_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")

@@ -55,6 +55,9 @@ class JudgeSettings:
     follow_tries: int = 2
     """Answers sampled with a hint in the prompt until the judge finds that one follows it. A hint that none
     follows does not train. 0: none are sampled."""
+    siblings: bool = False
+    """Whether a bad turn without a hint is taught by a good answer to the same prompt, in text, if one is
+    known: for agents that try a task several times (SDPO)."""
     max_candidates: int = 3
     """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
     quote_words: int = 8

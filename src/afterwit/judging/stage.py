@@ -25,7 +25,7 @@ from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
-from afterwit.teaching.given import with_given
+from afterwit.teaching.given import MOST_CORRECTION, demonstration, with_given
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
@@ -185,6 +185,10 @@ class Judge:
             raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
         began = time.time()
         verdict = with_given(await self._verdict(turn, next_state), next_state, self._rules)
+        if self._settings.siblings and verdict.reward < 0 and not verdict.hints:
+            good = await self._store.call(lambda store: store.good_sibling(turn.id))
+            if good is not None and len(good) <= MOST_CORRECTION:
+                verdict = replace(verdict, hints=(demonstration(good),))
         clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
         verdict = replace(verdict, hints=clean)
         if clean and self._trial is not None and await self._tells():

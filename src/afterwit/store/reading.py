@@ -266,6 +266,21 @@ class Reading(Part):
                 rewards[row["id"]].append(row["reward"])
         return {turn: tuple(found) for turn, found in rewards.items()}
 
+    def good_sibling(self, turn: str) -> str | None:
+        """The newest response in text to the turn's prompt, of its scope, with a good verdict and no doubt
+        about it; None: there is none."""
+        rows = self._db.rows(
+            "SELECT c.message FROM turns own JOIN contents oc USING (seq)"
+            " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope AND t.id <> own.id"
+            " JOIN contents c ON c.seq = t.seq AND c.prompt_digest = oc.prompt_digest"
+            " JOIN verdicts v ON v.seq = t.seq WHERE own.id = ? AND v.reward > 0 AND v.flags IS NULL"
+            " AND t.kind = 'main' AND t.state IN ('JUDGED', 'TRAINED')"
+            " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq DESC",
+            (turn,),
+        )
+        messages = (unpack_message(row["message"]) for row in rows)
+        return next((each.content for each in messages if each.content and not each.tool_calls), None)
+
     def trained_with_hints(
         self, *, limit: int, min_version: int, seed: int, adapter: str = SHARED
     ) -> list[Record]:

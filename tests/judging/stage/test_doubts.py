@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
+from afterwit.store import Record
+from afterwit.teaching.given import demonstration
 from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Feedback, Flag
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
 from tests.judging.stage.house import DOWN, House
+from tests.store.examples import NO
 
 DELETE = Message(role="assistant", tool_calls=(ToolCall(id="1", name="read", arguments='{"path": "a.txt"}'),))
 GONE = (Message(role="tool", content="gone", tool_call_id="1"),)
@@ -184,3 +188,36 @@ async def test_who_approves_of_text_too_or_says_what_was_wrong_contradicts_no_on
         await house.answered(f"d{number}", scope="dan", session=f"d{number}")
         await house.judge.step()
         assert (await house.record(f"d{number}")).flags == ()
+
+
+async def tried(
+    house: House, turn: str, reward: int, words: str, scope: str = "ann", **changes: Any
+) -> Record:
+    """One of several tries of one task, with a thumb and nothing to learn from a judge."""
+    house.client.answer = lambda messages: r"\boxed{-1}"
+    said = Message(role="assistant", content=words)
+    same = {"prompt_hash": b"the same", "session": turn, "scope": scope}
+    await house.answered(turn, NO, message=said, **same | changes)
+    await house.feedback(turn, Feedback(reward=reward))
+    await house.judge.step()
+    return await house.record(turn)
+
+
+@pytest.mark.parametrize("siblings", [True, False])
+async def test_a_bad_try_is_taught_by_a_good_one_of_the_same_prompt(store, siblings: bool):
+    house = House(store, siblings=siblings)
+    await tried(house, "a", 1, "Forty.")
+    await tried(house, "b", 1, "Forty-two.")
+    await tried(house, "theirs", 1, "Fifty.", scope="eve")
+    await tried(house, "other", 1, "Sixty.", prompt_hash=b"another", prompt_ids=(9, 9))
+    record = await tried(house, "c", -1, "Seven.")
+    assert record.verdict is not None
+    assert record.verdict.hints == ((demonstration("Forty-two."),) if siblings else ())
+    assert record.opd is siblings
+
+
+async def test_no_try_of_an_excluded_session_teaches(store):
+    house = House(store, siblings=True)
+    await tried(house, "left", 1, "Forty.")
+    await store.call(lambda opened: opened.exclude("left", now=house.time.now))
+    assert (await tried(house, "c", -1, "Seven.")).opd is False
