@@ -403,8 +403,8 @@ def shown_lessons(settings: Settings, renderer: Renderer) -> Lessons | None:
     if not (practice.at_once and practice.enabled and learner.enabled):
         return None
 
-    def found(store: Store, *, adapter: str, source: str, now: float) -> str:
-        words = untaught(store, adapter, source, learner.teaching, now=now)
+    def found(store: Store, *, adapter: str, scope: str, now: float) -> str:
+        words = untaught(store, adapter, scope, learner.teaching, now=now)
         return listed(words, renderer, most=practice.at_once_lessons, tokens=practice.at_once_tokens)
 
     return found

@@ -14,7 +14,7 @@ from afterwit.gateway.prepare import LESSONS, listed
 from afterwit.learning.settings import LearnerSettings
 from afterwit.practice.lessons import PracticeSettings
 from afterwit.store import Store
-from afterwit.turn import Kind
+from afterwit.turn import Kind, source_of
 from tests.gateway.serving import USER, Serving
 
 SHORT = f"{LESSONS}\n- Keep it short."
@@ -26,8 +26,8 @@ def shown(gateway: Serving) -> list[str]:
     """What a new conversation's prompt shows: the last one counts."""
     found = [SHORT]
 
-    def lessons(store: Store, *, adapter: str, source: str, now: float) -> str:
-        assert (adapter, source) == ("shared", "local")
+    def lessons(store: Store, *, adapter: str, scope: str, now: float) -> str:
+        assert (adapter, source_of(scope)) == ("shared", "local")
         return found[-1]
 
     gateway.app.gateway.lessons = lessons

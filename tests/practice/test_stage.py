@@ -380,31 +380,31 @@ def test_a_temperature_that_the_engine_cannot_score_at_is_left_to_the_update(
 
 
 def test_prompts_may_show_what_is_not_learned_yet_and_may_teach(store: Store, renderer: Renderer) -> None:
-    def shown(source: str = "key") -> list[str]:
-        return untaught(store, "shared", source, Rule(), now=NOW + 9)
+    def shown(scope: str = "key/agent") -> list[str]:
+        return untaught(store, "shared", scope, Rule(), now=NOW + 9)
 
     correct(store, "moon")
     correct(store, "sun", "Greet the person.", now=NOW + 1)
     correct(store, "star", "The star belongs to Oscar.", now=NOW + 2)
     correct(store, "sea", "Visit www.shop.example.", now=NOW + 3, flags=(Flag.LINK,))
     assert shown() == ["Greet the person.", SHORT]  # the newest first; a case is none of other conversations'
-    assert shown("ana") == []
+    assert shown("ana/agent") == []
     number = {lesson.words: lesson.number for lesson in store.lessons()}
     store.change_lesson(number["Greet the person."], dropped=NOW)
     assert shown() == [SHORT]
     store.change_lesson(number[SHORT], spoils=Spoils.OTHERS)
     assert shown() == []
-    store.change_lesson(number[SHORT], general=1)
-    assert shown() == [SHORT]
+    store.change_lesson(number[SHORT], general=1, scope="key/agent")
+    assert (shown(), shown("key/other")) == ([SHORT], [])
 
 
 def test_a_learned_lesson_leaves_the_prompts(store: Store, renderer: Renderer) -> None:
     correct(store, "moon")
     house = House(store, renderer, gap=CLOSE)
-    assert untaught(store, "shared", "key", Rule(), now=house.now) == [SHORT]
+    assert untaught(store, "shared", "key/agent", Rule(), now=house.now) == [SHORT]
     while house.step():
         house.now += 1
-    assert untaught(store, "shared", "key", Rule(), now=house.now) == []
+    assert untaught(store, "shared", "key/agent", Rule(), now=house.now) == []
 
 
 def test_practice_asks_a_prompt_without_the_lessons_that_it_showed(store: Store, renderer: Renderer) -> None:

@@ -64,9 +64,9 @@ class Fault(NamedTuple):
 
 
 class Lessons(Protocol):
-    """What a source asked for and an adapter has yet to learn, as a prompt shows it; empty: nothing."""
+    """What was asked for at a client that an adapter has yet to learn, as prompts show it; empty: nothing."""
 
-    def __call__(self, store: Store, *, adapter: str, source: str, now: float) -> str: ...
+    def __call__(self, store: Store, *, adapter: str, scope: str, now: float) -> str: ...
 
 
 @dataclass(slots=True, kw_only=True)

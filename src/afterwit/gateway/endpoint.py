@@ -41,7 +41,7 @@ from afterwit.gateway.prepare import (
 from afterwit.gateway.respond import RunningResponse
 from afterwit.store import Store
 from afterwit.tracking.traces import span
-from afterwit.turn import ENTROPY_BYTES, Kind, Turn, source_of, turn_id, turn_of_response
+from afterwit.turn import ENTROPY_BYTES, Kind, Turn, turn_id, turn_of_response
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -132,8 +132,8 @@ class ModelEndpoint:
         gateway, asked = self._gateway, request.asked
         if gateway.lessons is None or bound is None or bound.kind is not Kind.MAIN or not request.teaches:
             return request
-        adapter, source = request.adapter, source_of(request.incoming.scope)
-        fresh = partial(gateway.lessons, adapter=adapter, source=source, now=request.created)
+        adapter, scope = request.adapter, request.incoming.scope
+        fresh = partial(gateway.lessons, adapter=adapter, scope=scope, now=request.created)
         found = await gateway.try_store(
             partial(session_lessons, bound=bound, now_known=fresh), within_s=STILL_FAILING_S
         )

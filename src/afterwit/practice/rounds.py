@@ -38,7 +38,7 @@ from afterwit.store import Record, Store
 from afterwit.teaching.review import Rule
 from afterwit.teaching.sources import largest_share
 from afterwit.text import counted
-from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn
+from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source_of
 from afterwit.verdict import Waiting
 
 PRACTISED_FOR_S = 30 * DAY_S
@@ -201,11 +201,12 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     return "practised on every prompt of its kind"
 
 
-def untaught(store: Store, adapter: str, source: str, rule: Rule, *, now: float) -> list[str]:
-    """The words of a source's lessons that an adapter has yet to learn and that may stand in a prompt, those
-    said last first: none that names a case, unless a person accepted it."""
+def untaught(store: Store, adapter: str, scope: str, rule: Rule, *, now: float) -> list[str]:
+    """The words of the lessons that an adapter has yet to learn and that may stand in a client's prompts, the
+    newest first: none that names a case, unless a person accepted it."""
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S, adapter=adapter)
-    own = [each for each in lessons if each.source == source]
+    source = source_of(scope)
+    own = [each for each in lessons if each.source == source and each.practised_on(scope)]
     if not own or source in _silent(store):
         return []
     excluded = store.excluded()
