@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Score, Scored, Weights
+from afterwit.engines.port import Generate, Score, Scored, Weights
 from afterwit.errors import EngineUnavailable
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
@@ -201,11 +201,17 @@ class House:
         renderer: Renderer,
         words: str = "Short.",
         gap: float | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> None:
         (end,) = [index for index, token in renderer.special_ids.items() if token == "<|im_end|>"]
         answer = renderer.encode(words)
-        self.engine = FakeEngine(lambda request: answer, end_id=end, vocabulary=renderer.vocabulary)
+
+        def script(request: Generate) -> Sequence[int]:
+            meanwhile()
+            return answer
+
+        self.engine = FakeEngine(script, end_id=end, vocabulary=renderer.vocabulary)
         self.engine.version, self.gap = 0, gap
         if gap is None:
             self.engine.capabilities = replace(FakeEngine.capabilities, scored_ids=0)  # type: ignore[misc]
@@ -273,6 +279,18 @@ def test_an_engine_that_fails_half_way_leaves_nothing(store: Store, renderer: Re
     assert list(store.turns(Filter(kind=Kind.PRACTICE))) == []
     house.engine.fail_after = None
     assert house.step()
+
+
+@pytest.mark.parametrize("change", [{"dropped": NOW}, {"words": "Be kind."}])
+def test_a_lesson_that_is_dropped_or_edited_while_it_is_answered_stores_nothing(
+    store: Store, renderer: Renderer, change: dict[str, Any]
+) -> None:
+    correct(store, "moon")
+    number = store.lessons()[0].number
+    house = House(store, renderer, meanwhile=lambda: store.change_lesson(number, **change))
+    assert not house.step()
+    assert len(house.engine.asked) == 3
+    assert list(store.turns(Filter(kind=Kind.PRACTICE))) == []
 
 
 def test_it_waits_until_the_newest_version_is_served(store: Store, renderer: Renderer) -> None:
