@@ -263,7 +263,7 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
     whole = "all" in request.query_params
     record = store.turn(store.resolve(request.path_params["turn"]))
     found = record.turn
-    messages = found.conversation.messages
+    messages = found.conversation.rendered
     kept = messages if whole else messages[-SHOWN_MESSAGES:]
     effects = [(each.version, each.effect) for each in store.learned(turns=[found.id]) if each.effect]
     taught, advantages = next(

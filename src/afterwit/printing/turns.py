@@ -222,7 +222,7 @@ def _parts(record: Record) -> Iterator[RenderableType]:
             f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
         )
     yield Text(sampling, style="dim")
-    messages = turn.conversation.messages
+    messages = turn.conversation.rendered
     if len(messages) > PROMPT_MESSAGES:
         yield Text(f"… {len(messages) - PROMPT_MESSAGES} earlier messages", style="dim")
     for message in messages[-PROMPT_MESSAGES:]:
