@@ -140,17 +140,17 @@ async def test_a_turn_is_taught_by_a_thumb_a_hint_and_a_better_answer(browser, w
 async def test_a_message_is_answered_on_the_page_and_its_answer_taught_in_place(
     browser, world: World, axe: str
 ):
-    world.serving.says[:] = ["A <b>long</b> story.", "Short."]
+    world.serving.says[:] = ["a <b>long</b> story.", "short."]
     page = await browser.new_page(bypass_csp=True)
     await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/chat")
     await page.get_by_label("Your message").fill("Tell me of the sea.")
     await page.keyboard.press("Enter")
     await page.get_by_role("heading", name="Go on").wait_for()
-    await page.get_by_text("A <b>long</b> story.").first.wait_for()
+    await page.get_by_text("a <b>long</b> story.").first.wait_for()
     await page.get_by_label("Your message").fill("Shorter, please.")
     await page.get_by_role("button", name="Send").click()
-    await page.get_by_text("Short.", exact=True).first.wait_for()
+    await page.get_by_text("short.", exact=True).first.wait_for()
     await page.get_by_role("button", name="Good answer").last.wait_for()
     first, second = (await world.serving.records())[-2:]
     assert (first.turn.session, second.turn.parent) == (second.turn.session, first.turn.id)
