@@ -128,7 +128,7 @@ class LessonRow:
             return f"it is not unlearned: {self.unlearning}" if self.unlearning else "it is being unlearned"
         if self.answers:
             return f"it is not practised any more; {counted(self.answers, 'answer')} practised it before"
-        return "it is not practised"
+        return "no answer that practised it is in the weights"
 
     @property
     def how_often(self) -> str:
