@@ -100,10 +100,13 @@ def test_an_update_is_the_same_packed_or_not(
 
 
 @pytest.mark.parametrize("how", [EXACT, OFF], ids=["auto", "off"])
+@pytest.mark.parametrize("hinted", [True, False])
 def test_packing_happens_in_an_update_that_gains_by_it(
-    how: LearnerSettings, base: Path, renderer: Renderer
+    how: LearnerSettings, hinted: bool, base: Path, renderer: Renderer
 ) -> None:
-    """Teachers and reference, all of them the base, are one sequence without what they share."""
+    """Teachers and reference, all of them the base, are one sequence without what they share. A reference
+    that reads the first hint reads what a teacher reads."""
+    how = replace(how, reference_reads_hints=hinted)
     model, read = frozen(base), list[int]()
     assert unsupported_reason(model) is None
     model.register_forward_pre_hook(
@@ -111,10 +114,10 @@ def test_packing_happens_in_an_update_that_gains_by_it(
     )
     items = items_of([a_sample(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
     update(policy_of(base, how), Given(model, how), items, ObjectiveSettings(), how, quiet)
-    rows = [items[0].student, *items[0].teachers]
+    rows = [*(() if hinted else [items[0].student]), *items[0].teachers]
     longest = max(len(row.inputs) for row in rows)
     whole = sum(len(row.inputs) for row in rows)
-    expected = round(whole / token_ratio(rows)) if how is EXACT else len(rows) * longest
+    expected = round(whole / token_ratio(rows)) if how.packing == "auto" else len(rows) * longest
     assert read == [expected]
 
 

@@ -90,6 +90,8 @@ def plain_update(
     old: torch.nn.Module,
     items: list[Item],
     objective: ObjectiveSettings,
+    *,
+    reference_reads_hints: bool = True,
 ) -> tuple[dict[str, Tensor], float]:
     """Every row alone through the whole model, the loss by `evaluate`, AdamW by hand.
 
@@ -104,11 +106,12 @@ def plain_update(
     current, arrays = [], []
     for item in items:
         current.append(logits(model, item.student))
+        anchor = item.teachers[0] if item.teachers and reference_reads_hints else item.student
         arrays.append(
             {
                 "logits_current": current[-1].detach(),
                 "logits_teacher": [logits(old, row) for row in item.teachers] or None,
-                "logits_base": logits(old, item.student) if objective.beta else None,
+                "logits_base": logits(old, anchor) if objective.beta else None,
                 "ids": torch.tensor(item.student.response),
                 "behaviour": torch.tensor(item.behaviour.logprobs).double(),
                 "mask": ~torch.tensor(item.behaviour.forced),
@@ -150,6 +153,19 @@ def test_an_update_is_the_plain_update(
     # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.
     assert furthest(found, expected) < 1e-7
     assert furthest(found, weights(policy_of(student))) > 1e-4
+
+
+def test_a_reference_that_reads_no_hints_is_the_base_on_the_plain_prompt(
+    student: Path, base: Path, renderer: Renderer
+) -> None:
+    objective, settings = ObjectiveSettings(beta=0.3), replace(EXACT, reference_reads_hints=False)
+    items = batch(renderer, objective)
+    expected, loss = plain_update(
+        policy_of(student).model, read_only(base), items, objective, reference_reads_hints=False
+    )
+    found, metrics = moved(student, base, items, objective, settings)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-10)
+    assert furthest(found, expected) < 1e-7
 
 
 @pytest.mark.parametrize("objective", BY_TERM)

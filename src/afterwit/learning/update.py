@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import torch
@@ -57,6 +58,8 @@ class UpdateState:
     """None: no hint is read, or the teacher ran elsewhere."""
     reference: PreTrainedModel | None
     """None: beta is 0."""
+    reference_reads_hints: bool
+    """Whether the reference reads the first hint of a turn that has one."""
     items: Sequence[Item]
     samples: Sequence[Sample]
     """Of the items, in order."""
@@ -169,6 +172,7 @@ def update_state(
         policy=policy,
         teacher=teacher,
         reference=reference,
+        reference_reads_hints=settings.reference_reads_hints,
         items=items,
         samples=samples,
         over=denominators(samples, objective),
@@ -336,8 +340,32 @@ def teacher_outputs(
         return streamed(stream, model, flat, state.limit, state.packing, state.ranks)
 
     hinted = [() if index in state.targets else state.items[index].teachers for index in chosen]
-    plain = [() if state.reference is None else (state.items[index].student,) for index in chosen]
+    plain = [() if state.reference is None else (_reference_row(state, index),) for index in chosen]
     if state.teacher is state.reference:
-        both = outputs(state.teacher, [hints + own for hints, own in zip(hinted, plain, strict=True)])
-        return both, both
+        one = _of_one_model(hinted, plain, partial(outputs, state.teacher))
+        return one, one
     return outputs(state.teacher, hinted), outputs(state.reference, plain)
+
+
+def _reference_row(state: UpdateState, index: int) -> Row:
+    item = state.items[index]
+    return item.teachers[0] if state.reference_reads_hints and item.teachers else item.student
+
+
+def _of_one_model(
+    hinted: Sequence[tuple[Row, ...]],
+    plain: Sequence[tuple[Row, ...]],
+    outputs: Callable[[Sequence[tuple[Row, ...]]], Iterator[Tensor]],
+) -> Iterator[Tensor]:
+    """The outputs of each turn's hinted rows and of its plain row; a plain row that is its first hinted one
+    is read once."""
+    pairs = list(zip(hinted, plain, strict=True))
+    found = outputs([hints if own == hints[:1] else hints + own for hints, own in pairs])
+    for hints, own in pairs:
+        first = None
+        for at_hint, _ in enumerate(hints):
+            output = next(found)
+            first = output if at_hint == 0 else first
+            yield output
+        if own:
+            yield next(found) if first is None or own != hints[:1] else first
