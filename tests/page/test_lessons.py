@@ -116,6 +116,9 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
     assert (row.words, row.general, row.progress.value, row.unlearning) == ("Be brief.", True, "dropped", "")
     orders = await gateway.store.call(lambda store: store.forget_orders())
     assert [order.session for order in orders] == [f"lesson:{number}"]
+    status = "forgetting: update 3 of 11"
+    await gateway.store.call(lambda store: store.set_status("learn", True, status, now=7.0))
+    assert status in (await browser.get(f"/ui/lessons/{number}")).text
     waited = await gateway.store.call(lambda store: store.turn("p2"))
     assert (waited.state, waited.reason) == (State.SKIPPED, Reason.REVIEW_REFUSED)
 
@@ -164,6 +167,22 @@ async def test_a_lesson_that_is_not_there_and_a_key_that_only_reads(
     answer = await browser.post(f"/ui/lessons/{number}/undo", data=data, headers=reader)
     assert answer.status_code == 403
     assert await gateway.store.call(lambda store: store.forget_orders()) == []
+
+
+async def test_lessons_are_shown_of_one_key(browser: httpx.AsyncClient, gateway: Serving):
+    def two(store: Store) -> None:
+        corrected(store, "moon", "Be brief.", now=1.0)
+        corrected(store, "sun", "Be kind.", now=2.0, scope="ann/chat")
+
+    await gateway.store.call(two)
+    for source, shown in (
+        ("", {"Be brief.", "Be kind."}),
+        ("?source=ann", {"Be kind."}),
+        ("?source=x", set()),
+    ):
+        page = (await browser.get(f"/ui{source}")).text
+        assert {words for words in ("Be brief.", "Be kind.") if words in page} == shown
+        assert "/ui?source=ann" in page
 
 
 async def test_more_lessons_than_fit_are_on_further_pages(browser: httpx.AsyncClient, gateway: Serving):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
@@ -33,14 +34,18 @@ Order = Callable[[Gateway, int, Mapping[str, str], Store], object]
 
 
 def home(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """The verdict, and the lessons that were said last."""
+    """The verdict, and the lessons that were said last, of all keys or of one."""
     found, start = table.said_last_first(store), before(request) or 0
-    end = start + LESSONS
+    sources, source = sorted({each.source for each in found}), request.query_params.get("source")
+    found, end = [each for each in found if source in (None, each.source)], start + LESSONS
     return _shown(request, store, found[start:end]) | {
         "alone": False,
+        "sources": sources,
+        "source": source,
+        "asked": "" if source is None else urlencode({"source": source}),
         "older": end if end < len(found) else None,
         "first_page": not start,
-        "empty": not found and not store.turn_lines(limit=1),
+        "empty": not sources and not store.turn_lines(limit=1),
     }
 
 
@@ -50,16 +55,26 @@ def lesson(request: Request, gateway: Gateway, store: Store) -> Facts:
     found = [each for each in store.lessons() if each.number == wanted]
     if not found:
         raise NotFound("There is no such lesson; it may have been forgotten with its conversations.")
-    alone = {"alone": True, "older": None, "first_page": True, "empty": False}
+    alone = {
+        "alone": True,
+        "sources": (),
+        "source": None,
+        "asked": "",
+        "older": None,
+        "first_page": True,
+        "empty": False,
+    }
     return _shown(request, store, found) | alone
 
 
 def _shown(request: Request, store: Store, found: Sequence[Lesson]) -> dict[str, object]:
+    statuses = {each.stage: each for each in store.statuses()}
     rule, asked = with_note(LearnerSettings(), store.note("learn")).teaching, requests_asked(store)
     return {
         "verdict": progress(asked),
         "rows": table.lessons(store, rule, asked, of=found),
-        "practice": next((each for each in store.statuses() if each.stage == "practice"), None),
+        "practice": statuses.get("practice"),
+        "learner": statuses.get("learn"),
         "pause": store.paused(),
         "done": DONE.get(request.query_params.get("done", "")),
         "base_url": base_url(request),
