@@ -16,7 +16,6 @@ from afterwit.gguf.file import read_head
 from afterwit.gguf.read import write_folder
 from afterwit.gguf.vocabulary import tokenizer_of
 from afterwit.gguf.write import write_adapter, write_model
-from afterwit.weights.lora import Lora
 from tests.servers import llama_cpp
 from tests.servers.published import FILE, published
 from tests.servers.texts import texts
@@ -75,7 +74,7 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "lora_B" in name:
             weight.data.normal_(0, 0.04, generator=generator)
     model.save_pretrained(place)
-    write_adapter(folder, place, Lora(rank=8, alpha=24), place / "adapter.gguf", name="far")
+    write_adapter(folder, place, place / "adapter.gguf", name="far")
     return place
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.servers import forked
+from tests.servers import forked, llama_cpp
 from tests.servers.install import environment_of
 
 CONTEXT = 2048
@@ -53,9 +53,17 @@ def _atropos(model: Path, port: int, flags: tuple[str, ...]) -> Command:
     return Command(arguments=(str(program), "--host", "127.0.0.1", "--port", str(port), *flags), ready="/")
 
 
+def _llama_cpp(model: Path, port: int, flags: tuple[str, ...]) -> Command:
+    from tests.engines.llama_cpp.servers import arguments
+
+    llama_cpp.require()
+    return Command(arguments=(*arguments(model, port), *flags))
+
+
 COMMANDS: Mapping[str, Callable[[Path, int, tuple[str, ...]], Command]] = {
     "vllm": _vllm,
     "sglang": _sglang,
     "atropos": _atropos,
+    "llama_cpp": _llama_cpp,
 }
 """By server: the command line that serves a model folder at a port, with further flags at its end."""

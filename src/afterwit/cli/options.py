@@ -45,7 +45,8 @@ Set = Annotated[
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; repeatable."),
 ]
 Engine = Annotated[
-    str | None, typer.Option(help="Which engine samples: embedded, vllm or sglang. Default: embedded.")
+    str | None,
+    typer.Option(help="Which engine samples: embedded, vllm, sglang or llama_cpp. Default: embedded."),
 ]
 EngineUrl = Annotated[
     list[str] | None,

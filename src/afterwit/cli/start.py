@@ -89,7 +89,7 @@ def init(
 def _ask() -> tuple[str, str, list[str] | None, str, str | None, bool]:
     """Model, engine, its address, host, key, and whether to record only."""
     model = typer.prompt("Model: a Hugging Face folder or hub id", default="Qwen/Qwen3-0.6B")
-    engine = typer.prompt("Where it runs: embedded (here), vllm or sglang", default="embedded")
+    engine = typer.prompt("Where it runs: embedded (here), vllm, sglang or llama_cpp", default="embedded")
     url = None if engine == "embedded" else [typer.prompt("That server's address, as http://127.0.0.1:8000")]
     others = typer.confirm("May other machines call it?", default=False)
     key = typer.prompt("A name for their API key", default="first") if others else None
@@ -180,7 +180,7 @@ def up(
     model_option: ModelOption = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Which server to start: vllm or sglang. Default: that of the settings, or vllm."),
+        typer.Option(help="Which server to start: vllm, sglang or llama_cpp. Default: as set, or vllm."),
     ] = None,
     engine_url: EngineUrl = None,
     host: Host = None,
@@ -199,6 +199,7 @@ def up(
 
         afterwit up Qwen/Qwen3-4B
         afterwit up Qwen/Qwen3-4B --engine sglang
+        afterwit up FILE.gguf --engine llama_cpp
     """
     end_at_signals()
     from afterwit.running.up import SERVER, run

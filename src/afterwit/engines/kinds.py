@@ -16,10 +16,10 @@ from afterwit import plugins
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
 from afterwit.engines.server.server import ServerCommand
-from afterwit.engines.server.settings import SglangSettings, VllmSettings
+from afterwit.engines.server.settings import LlamaCppSettings, SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 
-AnySettings = EmbeddedSettings | VllmSettings | SglangSettings
+AnySettings = EmbeddedSettings | VllmSettings | SglangSettings | LlamaCppSettings
 
 
 def _with_kind(section: Any) -> Any:
@@ -40,7 +40,7 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings, takes_weights
     return await asyncio.to_thread(EmbeddedEngine.load, folder, settings)
 
 
-async def _open_servers(folder: Path, settings: VllmSettings | SglangSettings, takes_weights: bool) -> Engine:
+async def _open_servers(folder: Path, settings: Any, takes_weights: bool) -> Engine:
     from afterwit.engines.server.fleet import open_fleet
 
     return await open_fleet(folder, settings, takes_weights=takes_weights)
@@ -62,6 +62,7 @@ KINDS: Mapping[str, EngineKind] = plugins.Table(
         "embedded": EngineKind(settings=EmbeddedSettings, open=_open_embedded),
         "vllm": EngineKind(settings=VllmSettings, open=_open_servers),
         "sglang": EngineKind(settings=SglangSettings, open=_open_servers),
+        "llama_cpp": EngineKind(settings=LlamaCppSettings, open=_open_servers),
     },
 )
 
@@ -72,16 +73,21 @@ def engine_section() -> Any:
     return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 
-def _launch(folder: Path, settings: VllmSettings | SglangSettings, **at: Any) -> ServerCommand:
+def _launch(folder: Path, settings: AnySettings, **at: Any) -> ServerCommand:
+    from afterwit.engines.llama_cpp import server as llama_cpp
     from afterwit.engines.sglang import server as sglang
     from afterwit.engines.vllm import server as vllm
 
-    if isinstance(settings, VllmSettings):
-        return vllm.command(folder, settings, **at)
-    return sglang.command(folder, settings, **at)
+    commands: Mapping[str, Callable[..., ServerCommand]] = {
+        "vllm": vllm.command,
+        "sglang": sglang.command,
+        "llama_cpp": llama_cpp.command,
+    }
+    return commands[settings.kind](folder, settings, **at)
 
 
-LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(("vllm", "sglang"), _launch)
+SERVED = ("vllm", "sglang", "llama_cpp")
+LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(SERVED, _launch)
 """The command that starts a server of each kind, from the model folder, the settings of the kind, and by name
 `host`, `port`, `lora_rank` and `more`: flags that those of the settings override."""
 

@@ -17,6 +17,8 @@ from afterwit.errors import EngineError, SettingError
 
 SAMPLES = 256
 SAMPLE_BYTES = 256 * 1024
+LINK = "model.gguf"
+"""In the folder of a model that was read from a GGUF file: a link to it."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 LONGEST_HEADER = 100 << 20
 """Bytes: the limit of the safetensors format."""

@@ -9,13 +9,10 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from afterwit.errors import SettingError
 from afterwit.gguf.file import CONVERT, INSTEAD, Head, library
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +162,22 @@ def short(value: float) -> float:
     return float(f"{value:.7g}")
 
 
+def family_named(kind: str) -> Family:
+    """The family of transformers' `model_type`. SettingError if it is none that is written."""
+    name = SAME.get(kind, kind)
+    family = next((family for family in FAMILIES.values() if family.kind == name), None)
+    if family is None:
+        written = ", ".join([*FAMILIES, *SAME])
+        raise SettingError(f"a model of type {kind!r} is not written as GGUF, {written} are: {CONVERT}")
+    return family
+
+
 def fields_of(config: Any) -> tuple[Family, dict[str, Any]]:
     """A transformers configuration as settings of a file, without the family's prefix; and the family.
 
     SettingError if llama.cpp would compute another model from them.
     """
-    name = SAME.get(config.model_type, config.model_type)
-    family = next((family for family in FAMILIES.values() if family.kind == name), None)
-    if family is None:
-        written = ", ".join([*FAMILIES, *SAME])
-        raise SettingError(
-            f"a model of type {config.model_type!r} is not written as GGUF, {written} are: {CONVERT}"
-        )
+    family = family_named(config.model_type)
     if getattr(config, "use_sliding_window", config.model_type == "mistral") and config.sliding_window:
         raise SettingError("its attention has a sliding window, with which it is not written as GGUF")
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -226,15 +227,16 @@ def heads_of(family: Family, name: str, config: Any) -> int | None:
     return int(config.num_key_value_heads) if layer.endswith("k_proj") else None
 
 
-def turned(rows: Tensor, heads: int) -> Tensor:
-    """Rows as llama.cpp orders them, from transformers' order: of each head the halves interleaved."""
+def turned(rows: Any, heads: int) -> Any:
+    """Rows as llama.cpp orders them, from transformers' order: of each head the halves interleaved. Of torch
+    or NumPy."""
     return _swapped(rows, (heads, 2, rows.shape[0] // heads // 2))
 
 
-def turned_back(rows: Tensor, heads: int) -> Tensor:
+def turned_back(rows: Any, heads: int) -> Any:
     """The inverse of `turned`."""
     return _swapped(rows, (heads, rows.shape[0] // heads // 2, 2))
 
 
-def _swapped(rows: Tensor, axes: Sequence[int]) -> Tensor:
-    return rows.reshape(*axes, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+def _swapped(rows: Any, axes: Sequence[int]) -> Any:
+    return rows.reshape(*axes, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)

@@ -1,4 +1,7 @@
-"""Models and adapters as GGUF files, by the rules of llama.cpp's converters."""
+"""Models and adapters as GGUF files, by the rules of llama.cpp's converters.
+
+An adapter is written without torch: a gateway does so for llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,35 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from afterwit.chat_format.folder import read_json
 from afterwit.engines.model_files import weights_of
-from afterwit.gguf.family import FREQUENCIES, Family, Names, divisors_of, fields_of, heads_of, turned
+from afterwit.errors import SettingError
+from afterwit.gguf.family import (
+    FREQUENCIES,
+    Family,
+    Names,
+    divisors_of,
+    family_named,
+    fields_of,
+    heads_of,
+    turned,
+)
 from afterwit.gguf.file import library
 from afterwit.gguf.vocabulary import fields_of as vocabulary_of
-from afterwit.weights.load import read_config
-from afterwit.weights.lora import Lora, pairs_of
 
 if TYPE_CHECKING:
     import torch
 
 KINDS = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}
 """The kinds in which a model's matrices are written, and llama.cpp's numbers of such files."""
+ADAPTER, TENSORS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+"""PEFT's names."""
 EXACT = "F32"
 """The kind of vectors, such as norms, and of adapters."""
-Tensors = Mapping[str, tuple[Sequence[int], Callable[[], "torch.Tensor"]]]
+Tensors = Mapping[str, tuple[Sequence[int], Callable[[], Any]]]
 """By their names in the file: shapes, and what reads them, once each and in this order."""
 
 
@@ -42,7 +57,7 @@ def write_model(
 
     config, family, about = described(folder)
     names = Names(family, config.num_hidden_layers)
-    tensors: dict[str, tuple[Sequence[int], Callable[[], torch.Tensor]]] = {}
+    tensors: dict[str, tuple[Sequence[int], Callable[[], Any]]] = {}
     if (rope := config.rope_parameters)["rope_type"] == "llama3":
         divisors = divisors_of(rope, rope["rope_theta"], about[f"{family.name}.rope.dimension_count"])
         tensors[FREQUENCIES] = (len(divisors),), partial(_exact, divisors)
@@ -58,6 +73,8 @@ def write_model(
 
 def described(folder: Path) -> tuple[Any, Family, dict[str, Any]]:
     """The configuration of a folder's model, its family, and its file's settings. SettingError as above."""
+    from afterwit.weights.load import read_config
+
     config = read_config(folder)
     family, fields = fields_of(config)
     about = {
@@ -69,46 +86,50 @@ def described(folder: Path) -> tuple[Any, Family, dict[str, Any]]:
     return config, family, about
 
 
-def write_adapter(base: Path, folder: Path, lora: Lora, out: Path, *, name: str) -> None:
+def write_adapter(base: Path, folder: Path, out: Path, *, name: str) -> None:
     """Write a folder's LoRA adapter, which is over the model in `base`, as one file.
 
-    llama.cpp adds alpha / rank * B A to a tensor, so B's rows are in the order of the tensor's.
+    llama.cpp adds alpha / rank * B A to a tensor, so B's rows are in the order of the tensor's. SettingError
+    if the folder holds no adapter of a model that is written.
     """
-    config = read_config(base)
-    family, _ = fields_of(config)
+    from safetensors.numpy import load_file
+
+    alpha = read_json(folder / ADAPTER)["lora_alpha"]
+    config = SimpleNamespace(**read_json(base / "config.json"))
+    family = family_named(config.model_type)
     names = Names(family, config.num_hidden_layers)
-    tensors: dict[str, tuple[Sequence[int], Callable[[], torch.Tensor]]] = {}
-    for module, (a_RI, b_OR) in pairs_of(folder).items():
-        heads = heads_of(family, module, config)
-        stored = names.of(f"{module}.weight")
-        for end, factor in (("a", a_RI), ("b", b_OR if heads is None else turned(b_OR, heads))):
-            tensors[f"{stored}.lora_{end}"] = tuple(factor.shape), partial(_same, factor)
+    tensors: dict[str, tuple[Sequence[int], Callable[[], Any]]] = {}
+    for place, factor in load_file(folder / TENSORS).items():
+        module, _, end = place.removeprefix(PREFIX).removesuffix(".weight").rpartition(".lora_")
+        if end not in ("A", "B"):
+            raise SettingError(f"{folder / TENSORS} has {place}, which is no factor of a layer")
+        heads = heads_of(family, module, config) if end == "B" else None
+        rows = factor if heads is None else turned(factor, heads)
+        tensors[f"{names.of(f'{module}.weight')}.lora_{end.lower()}"] = rows.shape, partial(_same, rows)
     about = {
         "general.type": "adapter",
         "general.name": name,
         "adapter.type": "lora",
-        "adapter.lora.alpha": float(lora.alpha),  # llama.cpp ends at an integer
+        "adapter.lora.alpha": float(alpha),  # llama.cpp ends at an integer
     }
     _write(out, family, about, tensors, EXACT, lambda done, of: None)
 
 
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+def _same(array: Any) -> Any:
+    return array
 
 
-def _exact(values: Sequence[float]) -> torch.Tensor:
-    import torch
-
-    return torch.tensor(values, dtype=torch.float32)
+def _exact(values: Sequence[float]) -> Any:
+    return library().quants.np.array(values, "f4")
 
 
-def _rows(file: Path, name: str, heads: int | None) -> torch.Tensor:
-    """A tensor of a safetensors file, its rows in llama.cpp's order."""
+def _rows(file: Path, name: str, heads: int | None) -> Any:
+    """A tensor of a safetensors file in single precision, its rows in llama.cpp's order."""
     from safetensors import safe_open
 
     with safe_open(file, framework="pt") as tensors:
         rows: torch.Tensor = tensors.get_tensor(name)
-    return rows if heads is None else turned(rows, heads)
+    return (rows if heads is None else turned(rows, heads)).float().numpy()
 
 
 def _write(
@@ -132,7 +153,8 @@ def _write(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for done, (shape, read) in enumerate(tensors.values(), 1):
-        writer.write_tensor_data(gguf.quantize(read().float().contiguous().numpy(), _kind_of(shape, kind)))
+        rows = gguf.quants.np.ascontiguousarray(read(), "f4")
+        writer.write_tensor_data(gguf.quantize(rows, _kind_of(shape, kind)))
         progress(done, len(tensors))
     writer.close()
 

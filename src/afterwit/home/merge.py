@@ -43,11 +43,11 @@ def write_merged(versions: Versions, number: int, out: Path, gguf: str | None = 
 def write_gguf_adapter(versions: Versions, number: int, out: Path) -> None:
     """Write the adapter of version `number` as a file of llama.cpp's. Raises as `write_merged`."""
     with _writing(versions, number, out) as (folder, draft):
-        if (lora := lora_of(folder)) is None:
+        if lora_of(folder) is None:
             raise SettingError(
                 f"version {number} has whole weights, no adapter: `afterwit merge --gguf` writes it"
             )
-        write_adapter(versions.base, folder, lora, draft / out.name, name=f"{out.stem}, version {number}")
+        write_adapter(versions.base, folder, draft / out.name, name=f"{out.stem}, version {number}")
         (draft / out.name).rename(out)
 
 

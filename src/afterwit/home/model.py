@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from afterwit.engines.model_files import file_fingerprint, weight_files
+from afterwit.engines.model_files import LINK, file_fingerprint, weight_files
 from afterwit.errors import SettingError
 from afterwit.gguf.file import SUFFIX, is_gguf, library, read_head
 from afterwit.home.drafts import draft_beside
@@ -63,6 +64,7 @@ def _dequantised(file: Path, home: Path) -> Path:
     """The home's folder with the file's model, written when it is first named: whole, or not at all."""
     place = make_home(home).resolve() / DEQUANTISED / f"{file.stem}-{file_fingerprint(file)[:16]}"
     if place.is_dir():
+        _link(place / LINK, file)
         return place
     library()
     head = read_head(file)
@@ -73,12 +75,21 @@ def _dequantised(file: Path, home: Path) -> Path:
         place.parent.mkdir(exist_ok=True)
         with draft_beside(place) as draft, working(words) as line:
             write_folder(head, draft, lambda done, of: line.step(words, done, of))
+            _link(draft / LINK, file)
             draft.rename(place)
     except OSError as error:
         if place.is_dir():  # another process of this home was quicker
             return place
         raise SettingError(f"{place} cannot be written: {error.strerror}") from error
     return place
+
+
+def _link(link: Path, file: Path) -> None:
+    """From the folder to the file, which llama.cpp serves as it is."""
+    with suppress(OSError):  # a folder that cannot be written serves in all other engines
+        if not (link.is_symlink() and link.readlink() == file.resolve()):
+            link.unlink(missing_ok=True)
+            link.symlink_to(file.resolve())
 
 
 def _checked(folder: Path) -> Path:

@@ -8,14 +8,18 @@ from pathlib import Path
 
 from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.server.settings import ServerSettings
+from afterwit.engines.llama_cpp.server import PROCESSES
+from afterwit.engines.model_files import LINK
+from afterwit.engines.server.settings import LlamaCppSettings, ServerSettings
 from afterwit.engines.teacher import require_servable
 from afterwit.engines.vllm.server import ADAPTERS
 from afterwit.errors import SettingError
 from afterwit.learning.settings import SERVER
 from afterwit.planning.gpus import CPU, Gpu
 from afterwit.planning.memory import (
+    KEYS_VALUES,
     SPARE,
+    WIDTHS,
     Memory,
     Model,
     embedded_memory,
@@ -135,6 +139,8 @@ def _policy(settings: Settings, model: Model, gpus: tuple[Gpu, ...]) -> Part:
         dtype = HALF if engine.dtype == "auto" else engine.dtype
         memory = embedded_memory(model.shape, dtype, cache=cache, tokens=longest, rank=rank)
         return Part(name="policy", gpus=gpus, memory=memory)
+    if isinstance(engine, LlamaCppSettings):
+        return Part(name="policy", gpus=gpus, memory=_llama_cpp_memory(settings, engine, model, gpus[0]))
     over = len(gpus) // len(engine.urls)
     memory = server_memory(
         model.shape,
@@ -145,6 +151,19 @@ def _policy(settings: Settings, model: Model, gpus: tuple[Gpu, ...]) -> Part:
         rank=rank,
     )
     return Part(name="policy", gpus=gpus, memory=memory, servers=len(engine.urls), over=over)
+
+
+def _llama_cpp_memory(settings: Settings, engine: LlamaCppSettings, model: Model, gpu: Gpu) -> Memory:
+    """Of the base's process, the live version's, and a new one's next to it: on a CPU they share the file."""
+    processes = PROCESSES if settings.learner.enabled else 1
+    file = model.folder if model.folder.is_file() else model.folder / LINK
+    own = server_memory(model.shape, HALF, tokens=min(engine.context_length, model.shape.context))
+    weights = file.stat().st_size if file.is_file() else own["weights"]
+    return {
+        "weights": weights * (1 if gpu.name == CPU else processes),
+        "adapters": (processes - 1) * WIDTHS["float32"] * model.shape.adapter(settings.learner.lora_rank),
+        KEYS_VALUES: processes * engine.slots * own[KEYS_VALUES],
+    }
 
 
 def _server(name: str, model: Model, context: int, gpus: tuple[Gpu, ...]) -> Part:

@@ -74,7 +74,8 @@ def _lines(made: Plan, flags: Sequence[str]) -> Iterator[str]:
 
     served, policy, own = made.models.served, made.part("policy"), own_gpus(made)
     embedded = not isinstance(made.settings.engine, ServerSettings)
-    if not served.here and not embedded and policy is not None:
+    from_file = served.folder.is_file() and not embedded  # a GGUF file, which `up` serves as it is
+    if not served.here and not embedded and not from_file and policy is not None:
         yield f"# download {served.name} first: the flags of its servers follow from the names of its weights"
     for server in servers_of(made):
         yield line(server.command.environment, server.command.arguments)
@@ -82,4 +83,4 @@ def _lines(made: Plan, flags: Sequence[str]) -> Iterator[str]:
     if embedded and policy is not None:
         gpu = policy.gpus[0]
         device = ("--set", f"engine.device={'cpu' if gpu.name == CPU else f'cuda:{own.index(gpu)}'}")
-    yield line(visible(own), ("./afterwit", "serve", served.name, *flags, *device))
+    yield line(visible(own), ("./afterwit", "up" if from_file else "serve", served.name, *flags, *device))

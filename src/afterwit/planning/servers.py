@@ -50,7 +50,11 @@ def servers_of(plan: Plan) -> Iterator[PlacedServer]:
     engine, policy, learner = settings.engine, plan.part("policy"), plan.part("learner")
     if policy is not None and isinstance(engine, ServerSettings) and models.served.here:
         more = _sizes(settings, models.served, policy, copies=1)
-        if learner is not None and any(gpu.name != CPU for gpu in {*learner.gpus} & {*policy.gpus}):
+        if (
+            engine.kind in SHARE
+            and learner is not None
+            and any(gpu.name != CPU for gpu in {*learner.gpus} & {*policy.gpus})
+        ):
             more = (*more, SHARE[engine.kind], f"{_left(policy, learner):.2f}")
         folder, rank = models.served.folder.resolve(), settings.learner.lora_rank
         for index, url in enumerate(engine.urls):
@@ -89,6 +93,8 @@ def lone_flags(settings: Settings, models: Models, gpu: Gpu) -> tuple[str, ...]:
 
     By default vLLM and SGLang take nearly all of a GPU, or of the machine's memory.
     """
+    if _kind(settings) not in SHARE:
+        return ()
     (policy, *others) = parts_of(settings, models, (gpu,))
     memory, served = policy.memory, models.served
     if gpu.name == CPU:
@@ -137,6 +143,8 @@ def _left(policy: Part, learner: Part) -> float:
 def _sizes(settings: Settings, model: Model, part: Part, *, copies: int) -> tuple[str, ...]:
     """On the CPU all parts share one memory, most of which a server would take: it gets what is counted."""
     kind, context, cache = _kind(settings), settings.placement.context, part.memory[KEYS_VALUES]
+    if kind not in SHARE:  # its own settings name its sizes
+        return ()
     cpu: tuple[str, ...] = ()
     if part.gpus[0].name == CPU and kind == "vllm":
         cpu = ("--kv-cache-memory-bytes", str(int(SPARE * cache)))

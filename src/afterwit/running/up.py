@@ -14,7 +14,7 @@ from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.process import EngineProcess
-from afterwit.engines.server.settings import SglangSettings, VllmSettings
+from afterwit.engines.server.settings import AnyServer, SglangSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import make_home
 from afterwit.home.model import model_folder
@@ -27,8 +27,8 @@ from afterwit.running.serve import STAGES
 SERVER = {"engine": {"kind": "vllm"}}
 """The server that `afterwit up` starts unless the settings name another kind."""
 
-KEYS = {"vllm": "VLLM_API_KEY", "sglang": "SGLANG_API_KEY"}
-"""The environment variable of a server's key. vLLM reads it itself."""
+KEYS = {"vllm": "VLLM_API_KEY", "sglang": "SGLANG_API_KEY", "llama_cpp": "LLAMA_API_KEY"}
+"""The environment variable of a server's key. vLLM and llama.cpp read it themselves."""
 KEY_FILE = "sglang.yaml"
 """The options that SGLang reads from the home: on its command line every user could read the key."""
 
@@ -117,7 +117,7 @@ def placed(
     return processes, visible(own_gpus(made))
 
 
-def _engine(settings: Settings) -> VllmSettings | SglangSettings:
+def _engine(settings: Settings) -> AnyServer:
     engine = settings.engine
     if isinstance(engine, EmbeddedSettings):
         raise SettingError(

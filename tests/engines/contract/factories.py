@@ -12,6 +12,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import Swap
+from tests.engines.llama_cpp.servers import opened as opened_llama_cpp
 from tests.engines.server.pretend import FACTS, PretendServer, fleet_over
 from tests.engines.sglang.servers import opened as opened_sglang
 from tests.engines.vllm.servers import opened as opened_vllm
@@ -67,6 +68,12 @@ async def sglang(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterat
 
 
 @asynccontextmanager
+async def llama_cpp(models: Models, servers: Servers) -> AsyncIterator[Engine]:
+    async with opened_llama_cpp(servers, models.base) as engine:
+        yield engine
+
+
+@asynccontextmanager
 async def fleet(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterator[Engine]:
     """Its servers make up their log-probs, as the fake engine does."""
     facts = replace(FACTS, name="fake", vocabulary=VOCABULARY, context_length=2048)
@@ -79,11 +86,12 @@ FACTORIES: Mapping[str, Factory] = {
     "fake": fake,
     "fleet": partial(fleet, swap="adapters"),
     "fleet whole": partial(fleet, swap="whole"),
+    "llama_cpp": llama_cpp,
     "sglang": partial(sglang, swap="adapters"),
     "sglang whole": partial(sglang, swap="whole"),
     "vllm": partial(vllm, swap="adapters"),
     "vllm whole": partial(vllm, swap="whole"),
 }
 """Each yields an engine over `models.base` and closes it."""
-SERVED = frozenset({"sglang", "sglang whole", "vllm", "vllm whole"})
+SERVED = frozenset({"llama_cpp", "sglang", "sglang whole", "vllm", "vllm whole"})
 """Those that need a real server: run by `make test-engines`."""

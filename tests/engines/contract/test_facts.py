@@ -34,7 +34,7 @@ def test_an_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_port_table_and_facts_need_no_torch() -> None:
-    modules = ("port", "kinds", "teacher", "server.fleet", "vllm.server", "sglang.server")
+    modules = ("port", "kinds", "teacher", "server.fleet", "vllm.server", "sglang.server", "llama_cpp.server")
     imports = ", ".join(f"afterwit.engines.{module}" for module in modules)
     code = f"import sys, {imports}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from afterwit.engines.port import Capabilities, Facts, TopLogprobs
 from afterwit.engines.server.fleet import Fleet
-from afterwit.engines.server.replica import Replica
+from afterwit.engines.server.replica import Replica, score_copy
 from afterwit.engines.server.server import SampleRequest, StreamChunk, top_logprobs
 from afterwit.engines.server.settings import Swap
 from afterwit.errors import EngineError, EngineUnavailable
@@ -92,6 +92,9 @@ class PretendServer:
         folder = self.adapters[weights] if weights else self.weights
         return [-(1.0 + self.forgetful + len(str(folder)))] * (len(ids) - 1)
 
+    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
+        return await score_copy(self, ids, name, folder, times)
+
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
     ) -> list[TopLogprobs]:
@@ -109,6 +112,8 @@ class PretendServer:
 
     async def unload_adapter(self, name: str) -> None:
         self._alive()
+        if name not in self.adapters:
+            raise EngineError(f"no adapter {name}")
         del self.adapters[name]
         self.unloaded.append(name)
 

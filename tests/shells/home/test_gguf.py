@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.cli.app import app, main
+from afterwit.engines.model_files import LINK
 from afterwit.errors import SettingError
 from afterwit.gguf.write import write_model
 from afterwit.home.home import remember_model, remembered_model
@@ -45,11 +46,13 @@ def test_a_file_is_read_once_into_the_home(file: Path, llama: Path, tmp_path: Pa
     home = tmp_path / "home"
     folder = model_folder(str(file), home)
     assert folder.parent == home.resolve() / "gguf"
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    before = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir() if path.name != LINK}
+    assert (folder / LINK).readlink() == file
     (tmp_path / "other").mkdir()
-    elsewhere = shutil.copy(file, tmp_path / "other")
+    elsewhere = Path(shutil.copy(file, tmp_path / "other"))
     assert model_folder(str(elsewhere), home) == folder
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != LINK} == before
+    assert (folder / LINK).readlink() == elsewhere, "the file that was named last"
     remember_model(home, folder)
     file.unlink()
     assert model_folder(None, home) == folder

@@ -31,6 +31,8 @@ from tests.engines.sglang import recorded as sglang
 from tests.engines.vllm import recorded as vllm
 from tests.engines.vllm.scoring import Scoring
 
+KINDS = [kind for kind in LAUNCHERS if kind != "llama_cpp"]
+"""Those that serve model folders: llama.cpp serves a file."""
 ROOT = Path(__file__).parents[3]
 INSPECTIONS = {"vllm": inspect_vllm, "sglang": inspect_sglang}
 BY_ITSELF = 20
@@ -102,7 +104,7 @@ async def asked_to_teach(settings: Settings, model: Path, url: str) -> None:
     await asyncio.to_thread(teacher.open)
 
 
-@pytest.mark.parametrize("kind", [None, *LAUNCHERS])
+@pytest.mark.parametrize("kind", [None, *KINDS])
 @pytest.mark.parametrize("recipe", recipes.machines())
 async def test_each_server_of_a_published_split_is_found_fit(
     recipe: str, kind: str | None, model: Path
@@ -141,7 +143,7 @@ async def test_the_published_teacher_scores_the_students_ids_on_any_device(model
                 await asked_to_teach(settings, model, url)
 
 
-@pytest.mark.parametrize("kind", LAUNCHERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("swap", ["adapters", "whole"])
 async def test_the_server_of_a_bare_up_is_found_fit(
     kind: str, swap: str, model: Path, tmp_path: Path

@@ -71,8 +71,9 @@ class ServerClient:
     504; ServerFailed for any other status from 500 on, and Refused for any other than 200.
     """
 
-    def __init__(self, url: str, *, key: str | None, silence_s: float) -> None:
-        """`silence_s`: seconds without a byte after which the server counts as gone."""
+    def __init__(self, url: str, *, key: str | None, silence_s: float, reuses: bool = True) -> None:
+        """`silence_s`: seconds without a byte after which the server counts as gone. `reuses`: a connection
+        serves many requests; not with a server that closes it as it likes."""
         self.url = url.rstrip("/")
         headers = {"Content-Type": "application/json"}
         if key is not None:
@@ -80,7 +81,8 @@ class ServerClient:
         self._session = aiohttp.ClientSession(
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
-            connector=aiohttp.TCPConnector(limit=0),  # the gateway bounds its requests itself
+            # the gateway bounds its requests itself
+            connector=aiohttp.TCPConnector(limit=0, force_close=not reuses),
             read_bufsize=1 << 20,
         )
 

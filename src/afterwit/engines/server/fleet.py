@@ -20,6 +20,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.agreement import gap, most
+from afterwit.engines.llama_cpp import server as llama_cpp
 from afterwit.engines.model_files import facts_of, tokenizer_of
 from afterwit.engines.port import (
     Capabilities,
@@ -37,7 +38,7 @@ from afterwit.engines.server.client import ServerClient, answered
 from afterwit.engines.server.inspect import dtype_of, vocabulary_of
 from afterwit.engines.server.replica import Loaded, Replica
 from afterwit.engines.server.server import ServedResponse
-from afterwit.engines.server.settings import SglangSettings, Swap, VllmSettings
+from afterwit.engines.server.settings import AnyServer, LlamaCppSettings, Swap
 from afterwit.engines.sglang import server as sglang
 from afterwit.engines.vllm import server as vllm
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
@@ -68,7 +69,7 @@ Open = Callable[[], Awaitable[Replica]]
 log = logging.getLogger(__name__)
 
 
-async def open_fleet(folder: Path, settings: VllmSettings | SglangSettings, *, takes_weights: bool) -> Fleet:
+async def open_fleet(folder: Path, settings: AnyServer, *, takes_weights: bool) -> Fleet:
     """The engine over all servers of `engine.url`, of which one is enough to begin with.
 
     SettingError if one does not fit the model or lacks a flag, or if two serve different models;
@@ -110,14 +111,16 @@ async def open_fleet(folder: Path, settings: VllmSettings | SglangSettings, *, t
         raise
 
 
-async def _open_replica(
-    url: str, folder: Path, settings: VllmSettings | SglangSettings, swap: Swap | None
-) -> Replica:
-    inspect = vllm.inspect if settings.kind == "vllm" else sglang.inspect
-    client = ServerClient(url, key=settings.key(os.environ), silence_s=settings.silence_s)
+async def _open_replica(url: str, folder: Path, settings: AnyServer, swap: Swap | None) -> Replica:
+    key, silence_s = settings.key(os.environ), settings.silence_s
+    client = ServerClient(url, key=key, silence_s=silence_s, reuses=settings.reuses)
     try:
         await answered(client, label=settings.label, patience_s=settings.patience_s)
-        fit = await inspect(client, folder, swap)
+        if isinstance(settings, LlamaCppSettings):
+            fit = await llama_cpp.inspect(client, folder, swap, settings=settings)
+        else:
+            inspect = vllm.inspect if settings.kind == "vllm" else sglang.inspect
+            fit = await inspect(client, folder, swap)
         reported = fit.dtype if settings.dtype == "auto" else None
         facts = await asyncio.to_thread(
             facts_of,

@@ -54,6 +54,10 @@ class Fit:
     constraint: bool
     scores_given: bool
     """Implements `Server.logprobs_at`."""
+    own_adapters: bool = True
+    """Has room for several adapters at once."""
+    longest_probe: int | None = None
+    """Most ids that a probe may have; None: as many as the context."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -64,11 +68,11 @@ class Fit:
             forced_prefix=True,
             whole_weights=self.swap == "whole",
             adapters=self.swap == "adapters",
-            own_adapters=self.swap == "adapters",
+            own_adapters=self.own_adapters and self.swap == "adapters",
             constraint=self.constraint,
             top_logprobs=min(self.scored_ids, MOST_ALTERNATIVES),
             scored_ids=self.scored_ids,
-            longest_probe=self.context_length - 1,
+            longest_probe=self.longest_probe or self.context_length - 1,
             remedies=REMEDIES,
         )
 
@@ -127,16 +131,21 @@ def require_version(said: str, oldest: tuple[int, ...], *, url: str, label: str)
 
 
 async def same_tokens(
-    client: ServerClient, folder: Path, served: str, *, named: Mapping[str, Any] | None = None
+    client: ServerClient,
+    folder: Path,
+    served: str,
+    *,
+    field: str = "prompt",
+    named: Mapping[str, Any] | None = None,
 ) -> tuple[int, ...]:
     """The ids of a text. SettingError unless the server and the folder split it into the same ones.
 
-    `served` is the server's model in messages; `named` is added to the request, for servers of several
-    models.
+    `served` is the server's model in messages; `field` is the text's name in the request, to which `named` is
+    added.
     """
     # the model's own special tokens distinguish relatives
     text = TEXT + "".join((await asyncio.to_thread(special_tokens, folder)).values())
-    body = {"prompt": text, "add_special_tokens": False, **(named or {})}
+    body = {field: text, "add_special_tokens": False, **(named or {})}
     theirs = tuple((await client.post("/tokenize", body)).json["tokens"])
     tokenizer = await asyncio.to_thread(tokenizer_of, folder)
     ours = tuple(tokenizer.encode(text, add_special_tokens=False).ids)

@@ -201,9 +201,11 @@ class Replica(ABC):
         else:
             ids = [(7919 * place + 17) % self.facts.vocabulary for place in range(PROOF_IDS)]
             self.proof.record(ids, 1.0, await self._server.score(ids, None))
+        lost = (*self._live.values(), *(() if self.staged is None else (self.staged,)))
         self.staged, self._label, self._on_server = None, None, self._base
         self._live.clear()
-        self._retired.clear()
+        for loaded in lost:  # a server that was out of reach still has them
+            self._retire(loaded)
         self._reasons.clear()
 
     def _lost(self, error: Exception) -> None:
@@ -349,7 +351,7 @@ class Replica(ABC):
         self._closed = True
         staged = () if self.staged is None else (self.staged,)
         names = {each.name for each in (*self._live.values(), *self._retired, *staged)}
-        await asyncio.gather(*self._unloading, *(self._forget(name) for name in names if name))
+        await asyncio.gather(*self._unloading, *(forget(self._server, name) for name in names if name))
         await self._server.close()
 
     def require_staged(self) -> Loaded:
@@ -366,16 +368,9 @@ class Replica(ABC):
         for loaded in self._retired - {lease.of for lease in self._leases}:
             self._retired.remove(loaded)
             assert loaded.name is not None, "the base is not retired"
-            task = asyncio.create_task(self._forget(loaded.name))
+            task = asyncio.create_task(forget(self._server, loaded.name))
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
-
-    async def _forget(self, name: str) -> None:
-        """An adapter that stays loaded only costs memory."""
-        try:
-            await self._server.unload_adapter(name)
-        except EngineError as error:
-            log.info("the adapter %s could not be unloaded: %s", name, error)
 
 
 class AdapterReplica(Replica):
@@ -400,13 +395,7 @@ class AdapterReplica(Replica):
     async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]:
         if staged.name is None or times in (0.0, 1.0):
             return await self._server.score(ids, staged.name if times else None)
-        name = f"{staged.name}-taken-{times:g}-times"
-        with amplified(staged.folder, name, times) as folder:
-            await self._server.load_adapter(name, folder)
-            try:
-                return await self._server.score(ids, name)
-            finally:
-                await self._forget(name)
+        return await self._server.score_scaled(ids, staged.name, staged.folder, times)
 
     async def _serve(self, staged: Loaded) -> None:
         old = self._live.get(staged.adapter)
@@ -464,6 +453,27 @@ class WholeReplica(Replica):
                 self._reasons.pop(SWAP, None)
             raise
         self._on_server, self._label = loaded, label
+
+
+async def score_copy(
+    server: Server, ids: Sequence[int], name: str, folder: Path, times: float
+) -> list[float]:
+    """`Server.score_scaled` by a copy of the adapter, for a server that scales none."""
+    copy = f"{name}-taken-{times:g}-times"
+    with amplified(folder, copy, times) as scaled:
+        await server.load_adapter(copy, scaled)
+        try:
+            return await server.score(ids, copy)
+        finally:
+            await forget(server, copy)
+
+
+async def forget(server: Server, name: str) -> None:
+    """Unload an adapter. One that stays loaded only costs memory."""
+    try:
+        await server.unload_adapter(name)
+    except EngineError as error:
+        log.info("the adapter %s could not be unloaded: %s", name, error)
 
 
 @contextmanager

@@ -83,12 +83,14 @@ class StreamChunk:
     """"stop" (an end id, its last), "length", or CUT."""
     cached: int | None = None
     """Prompt tokens that were read for an earlier request; None: not reported."""
+    unscored: tuple[bool, ...] = ()
+    """Of each id, whether the server did not report its log-prob, which is 0 then; empty: it reported all."""
 
     def first(self, count: int) -> StreamChunk:
         """Its first ids. The end is kept only if all ids are."""
         if count >= len(self.ids):
             return self
-        kept = {name: getattr(self, name)[:count] for name in ("ids", "logprobs", "tops")}
+        kept = {name: getattr(self, name)[:count] for name in ("ids", "logprobs", "tops", "unscored")}
         return replace(self, **kept, ended=None)
 
     def __add__(self, more: StreamChunk) -> StreamChunk:
@@ -98,7 +100,12 @@ class StreamChunk:
             tops=self.tops + more.tops,
             ended=more.ended,
             cached=more.cached if self.cached is None else self.cached,
+            unscored=_flags(self, more) if self.unscored or more.unscored else (),
         )
+
+
+def _flags(*chunks: StreamChunk) -> tuple[bool, ...]:
+    return tuple(flag for each in chunks for flag in each.unscored or (False,) * len(each.ids))
 
 
 NOTHING = StreamChunk(ids=(), logprobs=())
@@ -152,6 +159,9 @@ class Server(Protocol):
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         """Log-probs at temperature 1 of ids[1:], [len(ids) - 1]."""
+
+    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
+        """As `score`, by the adapter `name`, which is in a folder, scaled by `times`."""
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
@@ -313,7 +323,7 @@ class ServedResponse:
             ids=chunk.ids,
             logprobs=chunk.logprobs,
             versions=(version,) * len(chunk.ids),
-            forced=(forced,) * len(chunk.ids),
+            forced=tuple(forced or each for each in chunk.unscored) or (forced,) * len(chunk.ids),
             top_logprobs=tuple(map(_possible, chunk.tops)),
             cache_version=version,
             cached=cached,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from afterwit.errors import SettingError
-from afterwit.ranges import above, one_of_its_choices
+from afterwit.ranges import above, at_least, one_of_its_choices
 
 Swap = Literal["adapters", "whole"]
 
@@ -19,6 +19,8 @@ class ServerSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     label: ClassVar[str] = "model"
     """The kind's name in messages."""
+    reuses: ClassVar[bool] = True
+    """Whether its connections serve many requests."""
 
     url: str | tuple[str, ...] = "http://127.0.0.1:8000"
     """Address of the server, without `/v1`; a list: several servers of one model."""
@@ -81,6 +83,34 @@ class VllmSettings(ServerSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaCppSettings(ServerSettings):
+    """A `llama-server` that is running, or is started by `afterwit up`. New versions are processes next to
+    it."""
+
+    label: ClassVar[str] = "llama.cpp"
+    reuses: ClassVar[bool] = False
+
+    kind: Literal["llama_cpp"] = "llama_cpp"
+    """A GGUF file runs in llama.cpp's server as it is; this process needs no torch."""
+    url: str | tuple[str, ...] = "http://127.0.0.1:8080"
+    """Address of the server, without `/v1`."""
+    command: tuple[str, ...] = ("llama-server",)
+    """The program that `afterwit up` starts, and that serves each version."""
+    context_length: int = 16_384
+    """Tokens of prompt and response together; the model's own limit if that is less."""
+    slots: int = 2
+    """Responses at a time; others wait. Each has memory for a whole context, in each process."""
+
+    def __post_init__(self) -> None:
+        ServerSettings.__post_init__(self)
+        at_least(self, 1, "context_length", "slots")
+        if self.swap != "adapters":
+            raise ValueError(f"swap is {self.swap!r}, but llama.cpp takes adapters only")
+        if len(self.urls) > 1:
+            raise ValueError(f"url names {len(self.urls)} servers, and llama.cpp's is one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SglangSettings(ServerSettings):
     """An SGLang server that is running, or is started by `afterwit up`."""
 
@@ -93,3 +123,6 @@ class SglangSettings(ServerSettings):
     command: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
     """The program that `afterwit up` starts, such as `["/opt/sglang/bin/python", "-m",
     "sglang.launch_server"]`."""
+
+
+AnyServer = VllmSettings | LlamaCppSettings | SglangSettings

@@ -31,6 +31,7 @@ from afterwit.engines.server.inspect import (
     same_tokens,
     vocabulary_of,
 )
+from afterwit.engines.server.replica import score_copy
 from afterwit.engines.server.server import (
     CUT,
     SampleRequest,
@@ -135,6 +136,9 @@ class SglangServer:
         meta = await self._read(ids, weights, first=0)
         rows = meta["input_token_logprobs"][1:]  # the first id has no log-prob
         return [self._logprob(row, token) for row, token in zip(rows, ids[1:], strict=True)]
+
+    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
+        return await score_copy(self, ids, name, folder, times)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int

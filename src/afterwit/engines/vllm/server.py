@@ -34,7 +34,7 @@ from afterwit.engines.server.inspect import (
     same_tokens,
     target_modules,
 )
-from afterwit.engines.server.replica import OURS, amplified
+from afterwit.engines.server.replica import OURS, amplified, score_copy
 from afterwit.engines.server.server import (
     CUT,
     SampleRequest,
@@ -155,6 +155,9 @@ class VllmServer:
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         rows = (await self._one_more(ids, weights, {"prompt_logprobs": 0}))["prompt_logprobs"][1:]
         return [row[str(token)]["logprob"] for token, row in zip(ids[1:], rows, strict=True)]
+
+    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
+        return await score_copy(self, ids, name, folder, times)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int

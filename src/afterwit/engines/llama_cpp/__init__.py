@@ -1,0 +1,1 @@
+"""The engine over llama.cpp's `llama-server`."""
