@@ -10,7 +10,8 @@ import pytest
 from afterwit.build import shown_lessons
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
-from afterwit.gateway.prepare import LESSONS, listed
+from afterwit.gateway.prepare import listed
+from afterwit.judging.hinted_prompts import LESSONS
 from afterwit.learning.settings import LearnerSettings
 from afterwit.practice.lessons import PracticeSettings
 from afterwit.store import Store

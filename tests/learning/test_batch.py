@@ -7,7 +7,7 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import RequestError
-from afterwit.judging.hinted_prompts import Placement, splice
+from afterwit.judging.hinted_prompts import HEADING, Placement, splice
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.lifecycle import Reason
 from afterwit.objective.sample import advantages
@@ -286,3 +286,12 @@ def test_a_bad_answer_with_lessons_teaches_by_its_hint_alone(renderer: Renderer)
         assert carried(sample.turn, replace(sample.verdict, reward=reward, hints=hints)) == expected
     for reward in (0, 1):
         assert carried(sample.turn, replace(sample.verdict, reward=reward, hints=())) == Carried(opd=True)
+
+
+def test_a_response_that_recites_a_hint_is_taught_by_the_model_without_it(renderer: Renderer) -> None:
+    sample = a_sample(renderer, 1, version=20)
+    message = Message(role="assistant", content=f"done\n{HEADING}\n{HINTS[0]}")
+    (row,) = item(replace(sample, turn=replace(sample.turn, message=message)), renderer).teachers
+    assert row.prompt == sample.turn.prompt_ids
+    read = shown(renderer, hints=HINTS)
+    assert reason(replace(read, turn=replace(read.turn, message=message)), renderer) is Reason.NO_SIGNAL

@@ -14,6 +14,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate, Score, Scored, Weights
 from afterwit.errors import EngineUnavailable
+from afterwit.judging.hinted_prompts import HEADING
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
@@ -431,3 +432,29 @@ def test_practice_asks_a_prompt_without_the_lessons_that_it_showed(store: Store,
     (turn, *_) = [each.sampled_turn for each in store.turns(Filter(kind=Kind.PRACTICE))]
     assert turn.conversation == asks("Explain the moon.")
     assert turn.prompt_ids == renderer.prompt_ids(asks("Explain the moon."))
+
+
+def test_an_answer_that_recites_a_hint_is_taught_by_a_model_that_reads_none(
+    store: Store, renderer: Renderer
+) -> None:
+    correct(store, "moon", sampling=Sampling(max_tokens=64))
+    house = House(store, renderer, words=f"Short.\n{HEADING}\n{SHORT}", gap=9.0)
+    assert house.step()
+    (lesson,) = store.lessons()
+    assert lesson.answers == ()  # it shows nothing of how far the lesson is learned
+    assert {answer.state for answer in lesson.along} == {State.JUDGED}
+    assert all(SHORT not in renderer.decode(row.prompt_ids) for row, _ in house.scored)
+
+
+def test_a_policy_that_always_recites_is_not_practised_without_end(store: Store, renderer: Renderer) -> None:
+    recorded(store, "tea")
+    correct(store, "moon", sampling=Sampling(max_tokens=64))
+    house, number = House(store, renderer, words=f"{HEADING}\n{SHORT}", gap=9.0, updates=2), 0
+    while house.step():
+        number += 1
+        waiting = [each.turn for each in store.waiting(now=house.now)]
+        store.commit_version(a_version(number, waiting), now=house.now)
+        house.engine.version = number
+        house.now += 1
+    assert number == 3
+    assert house.stage.doing == "1 lesson: practised enough for now"

@@ -18,6 +18,7 @@ from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint
 from afterwit.errors import RequestError, TurnNotFound
+from afterwit.judging.hinted_prompts import LESSONS
 from afterwit.store import ParentLookup, Store
 from afterwit.turn import Conversation, Kind, Sampling, Turn, choice_turn
 from afterwit.verdict import untrainable
@@ -265,10 +266,6 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, own: Collection[str]
     if sessions := resumed(incoming, recent):
         found = with_replies(found, replies(sessions))
     return bind(incoming, found, recent)
-
-
-LESSONS = "What this person asked for before:"
-"""The line above lessons in a prompt."""
 
 
 def session_lessons(store: Store, bound: Bound, now_known: Callable[[Store], str]) -> str:

@@ -13,6 +13,15 @@ from afterwit.turn import Conversation, Message, Turn
 
 HEADING = "[user's hint / instruction]"
 """The line above a hint in the hinted prompt."""
+LESSONS = "What this person asked for before:"
+"""The line above lessons in a prompt."""
+
+
+def recites(response: Message) -> bool:
+    """Whether a response repeats a heading that its teacher reads and the policy does not. Only a model that
+    reads neither disapproves of that."""
+    said = (response.content, response.reasoning, *(call.arguments for call in response.tool_calls))
+    return any(heading in text for heading in (HEADING, LESSONS) for text in said if text)
 
 
 class Placement(StrEnum):

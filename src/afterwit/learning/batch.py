@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from afterwit.errors import RequestError
-from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
+from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts, recites
 from afterwit.learning.score import Row
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
@@ -18,7 +18,8 @@ from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between
 
 AS_SAMPLED = ("",)
-"""No hint: the teacher reads the recorded prompt, which has lessons that the student does not read."""
+"""No hint: the teacher reads the recorded prompt. It may have lessons that the student does not read; or the
+response recites a hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,8 @@ def _item(
     sure = confidence(turn.sampled.logprobs, turn.sampled.forced)
 
     shown, prompt = bool(turn.conversation.lessons), turn.prompt_ids
+    if shown and recites(turn.message):
+        return Reason.NO_SIGNAL
     if shown:
         try:
             prompt = rendering.prompt_ids(replace(turn.conversation, lessons=""))
@@ -118,7 +121,8 @@ def _item(
     asked = learned(sample.opd)
     if asked.reason is not None:
         return asked.reason
-    hints = (sample.verdict.hints or AS_SAMPLED) if objective.needs_teacher and asked.opd else ()
+    own = () if recites(turn.message) else sample.verdict.hints
+    hints = (own or AS_SAMPLED) if objective.needs_teacher and asked.opd else ()
     hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
     taken = learned(bool(hinted))
     if missing is not None and taken.reason is not None:

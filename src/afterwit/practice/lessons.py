@@ -163,7 +163,8 @@ class Lesson:
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
     along: tuple[Answer, ...] = ()
-    """Answers to approved prompts that went along, without a lesson. Oldest first."""
+    """Answers that the base taught without the lesson: to approved prompts, and those that recited a hint.
+    Oldest first."""
 
     @property
     def newest(self) -> float:
@@ -173,6 +174,10 @@ class Lesson:
     def since(self, at: float) -> list[Answer]:
         """The answers since then."""
         return [answer for answer in self.answers if answer.at > at]
+
+    def sampled_since(self, at: float) -> list[Answer]:
+        """All that was sampled since then for this lesson: also what went along, or recited a hint."""
+        return [*self.since(at), *(answer for answer in self.along if answer.at > at)]
 
     def practised_on(self, scope: str) -> bool:
         """Whether a person lets it be practised on prompts of this client."""
@@ -193,7 +198,7 @@ class Fresh(NamedTuple):
     """Why it cannot train, or has nothing to teach."""
     gap: float | None = None
     along: bool = False
-    """The prompt's answer was approved: the base teaches it without the lesson."""
+    """Whether the base teaches it without the lesson."""
 
 
 class Standing(NamedTuple):
@@ -295,7 +300,7 @@ def rests(lesson: Lesson, *, now: float, most: int) -> str | None:
     if found is not Progress.PRACTISING:
         return found.value
     began = max(lesson.newest, now - DAY_S)
-    recent = lesson.since(began)
+    recent = lesson.sampled_since(began)
     if any(answer.reason is Reason.HELD_BACK for answer in recent):
         return "an update with it was held back"
     if len(recent) >= most:
@@ -321,7 +326,7 @@ def rests_all(events: Sequence[Event], *, now: float) -> str | None:
 
 def in_turn(lessons: Iterable[Lesson]) -> list[Lesson]:
     """The lessons by need: those practised least since they were last said, the newest first among equals."""
-    return sorted(lessons, key=lambda each: (len(each.since(each.newest)), -each.newest, each.number))
+    return sorted(lessons, key=lambda each: (len(each.sampled_since(each.newest)), -each.newest, each.number))
 
 
 def spread(prompts: Sequence[str], practised: Iterable[str], count: int) -> list[str]:

@@ -300,7 +300,7 @@ def _prompts(
     asked_too = [_to_ask(record.turn) for record in records]
     if asked_too and is_general(lesson, found.values(), asked_too):
         found |= {turn.id: turn for turn in asked_too}
-    often = Counter(answer.prompt for answer in lesson.since(lesson.newest))
+    often = Counter(answer.prompt for answer in lesson.sampled_since(lesson.newest))
     asked = {
         id: turn
         for id, turn in found.items()

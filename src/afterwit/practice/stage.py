@@ -20,7 +20,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.errors import RequestError, RequestRefused
 from afterwit.gateway.reply import respond
-from afterwit.judging.hinted_prompts import Placement, hinted_prompts
+from afterwit.judging.hinted_prompts import Placement, hinted_prompts, recites
 from afterwit.judging.stage import AfterVerdict
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
@@ -113,8 +113,10 @@ class Practice:
         )
 
     async def _answer(self, found: Round, prompt: Turn, words: str) -> Fresh | None:
-        """A new turn that answers the prompt, measured; None if the prompt cannot be answered. Without words
-        the teacher reads no hint."""
+        """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
+
+        Without words the teacher reads no hint, nor where the answer recites one: it would approve of that.
+        """
         now = self._now()
         sampling = replace(
             prompt.sampling,
@@ -151,6 +153,7 @@ class Practice:
             message=reply.message(partial(call_id, id)),
             finish=reply.ending,
         )
+        words = "" if recites(turn.message) else words
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET

@@ -159,9 +159,7 @@ class Lessons(Recording, Reading):
         with self._db.transaction():
             self._db.hold(HELD)
             present = next((each for each in self.lessons() if each.number == lesson.number), None)
-            if present is None or (present.words, present.dropped, len(present.answers), present.newest) != (
-                *(lesson.words, lesson.dropped, len(lesson.answers), lesson.newest),
-            ):
+            if present is None or _seen(present) != _seen(lesson):
                 return False
             for answer in answers:
                 self._practise(lesson.number, words, answer, now=now)
@@ -204,6 +202,11 @@ class Lessons(Recording, Reading):
         row = {"seq": seq, "lesson": lesson, "prompt": prompt, "words": words, "gap": gap, "at": now}
         tokens = turn.sampled.forced.count(False) if isinstance(turn, Turn) else 0
         self._db.insert("taught", row | {"tokens": tokens})
+
+
+def _seen(lesson: Lesson) -> tuple[Any, ...]:
+    """What practice must not have missed when it stores its answers."""
+    return lesson.words, lesson.dropped, lesson.newest, len(lesson.answers), len(lesson.along)
 
 
 def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
