@@ -150,8 +150,8 @@ def plain_kl(model: PreTrainedModel, base: PreTrainedModel, rows: Sequence[Row])
     """The mean KL(base || model) of these responses' tokens, in nats: how far training moved answers
     that it does not teach. The batch's own KL does not show it."""
     total, count = 0.0, 0
-    for row in rows:
-        now_TV, then_TV = (response_logits(each, [row])[0].float().log_softmax(-1) for each in (model, base))
+    for row, *both in zip(rows, *(response_logits(each, rows) for each in (model, base)), strict=True):
+        now_TV, then_TV = (logits_TV.float().log_softmax(-1) for logits_TV in both)
         total += float((then_TV.exp() * (then_TV - now_TV.to(then_TV.device))).sum())
         count += len(row.response)
     return total / count

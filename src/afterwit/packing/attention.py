@@ -316,7 +316,7 @@ def _reason_in_test(model: PreTrainedModel, attention: str) -> str | None:
     packed = pack([Path(ids=ids, first=0) for ids in ROWS])
     model.set_attn_implementation(attention)
     try:
-        logits_LV = _logits(model, inputs(packed, model.device))
+        logits_LV = _logits(model, inputs(packed, model.device))[0]
     except (RuntimeError, TypeError, ValueError) as error:  # a foreign model may raise anything here
         model.set_attn_implementation(before)
         return f"packed rows fail: {error}"
@@ -329,13 +329,19 @@ def _reason_in_test(model: PreTrainedModel, attention: str) -> str | None:
 
 
 def _alone(model: PreTrainedModel) -> list[Tensor]:
-    return [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
+    """The logits of each row, in a sequence of its own; those of one length are a batch."""
+    found = dict[tuple[int, ...], Tensor]()
+    for length in {len(ids) for ids in ROWS}:
+        batch = [ids for ids in ROWS if len(ids) == length]
+        logits_BTV = _logits(model, {"input_ids": torch.tensor(batch, device=model.device)})
+        found |= zip(batch, logits_BTV, strict=True)
+    return [found[ids] for ids in ROWS]
 
 
 @torch.no_grad()
 def _logits(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
-    logits: Tensor = model(**given).logits[0]
-    return logits
+    logits_BTV: Tensor = model(**given).logits
+    return logits_BTV
 
 
 def _apart(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
