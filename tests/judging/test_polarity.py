@@ -118,7 +118,7 @@ def test_values_of_unseen_rows_are_those_of_a_fit_without_them(strength):
         kept, weighed = rows[keep], rows[keep] * heavy[keep, None]
         return np.linalg.solve(weighed.T @ kept + pull, weighed.T @ aims[keep])
 
-    weights, unseen = ridge(rows.tolist(), heavy.tolist(), aims.tolist(), strength=strength)
+    ((weights, unseen),) = ridge(rows.tolist(), heavy.tolist(), aims.tolist(), strengths=[strength])
     everyone = np.arange(12)
     np.testing.assert_allclose(np.array(weights), solved(everyone), rtol=1e-10)
     without = [rows[at] @ solved(everyone != at) for at in everyone]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -254,8 +254,7 @@ def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]], parts: tuple[i
     def error(fit: tuple[list[float], list[float]]) -> float:
         return fsum(h * (value - aim) ** 2 for h, value, aim in zip(heavy, fit[1], aims, strict=True))
 
-    fits = (ridge(scaled, heavy, aims, strength=strength) for strength in STRENGTHS)
-    (*weights, level), unseen = min(fits, key=error)
+    (*weights, level), unseen = min(ridge(scaled, heavy, aims, strengths=STRENGTHS), key=error)
     others = [value for value, its in zip(unseen, own, strict=True) if not its]
     mine = [value for value, its in zip(unseen, own, strict=True) if its]
     at = _between(others, mine, share=FALSE_ALARMS[kind])
@@ -285,30 +284,37 @@ def _between(others: Sequence[float], own: Sequence[float], *, share: float) -> 
 
 
 def ridge(
-    rows: Sequence[Sequence[float]], heavy: Sequence[float], aims: Sequence[float], *, strength: float
-) -> tuple[list[float], list[float]]:
-    """The weights that err least from the aims, and each row's value by weights that were fitted without it.
+    rows: Sequence[Sequence[float]],
+    heavy: Sequence[float],
+    aims: Sequence[float],
+    *,
+    strengths: Iterable[float],
+) -> Iterator[tuple[list[float], list[float]]]:
+    """The weights that err least from the aims, and each row's value by weights that were fitted without it,
+    for each strength.
 
-    Minimises the rows' squared errors, weighted by `heavy`, plus `strength` times the squares of all weights
-    but the last, the constant's.
+    Minimises the squared errors of rows, weighted by `heavy`, plus the strength times the squares of weights
+    other than the constant's, the last.
     """
     columns = list(zip(*rows, strict=True))
     weighed = [list(map(mul, heavy, column)) for column in columns]
     moments = [[_dot(left, right) for right in columns] for left in weighed]
-    for at in range(len(moments) - 1):
-        moments[at][at] += strength
-    inverse = _inverse(moments)
     totals = [_dot(column, aims) for column in weighed]
-    weights = [_dot(line, totals) for line in inverse]
-    unseen: list[float] = []
-    for row, weight, aim in zip(rows, heavy, aims, strict=True):
-        lever = weight * _dot(row, [_dot(line, row) for line in inverse])
-        unseen.append((_dot(row, weights) - lever * aim) / (1 - lever))
-    return weights, unseen
+    for strength in strengths:
+        pulled = [list(line) for line in moments]
+        for at in range(len(pulled) - 1):
+            pulled[at][at] += strength
+        inverse = _inverse(pulled)
+        weights = [_dot(line, totals) for line in inverse]
+        unseen: list[float] = []
+        for row, weight, aim in zip(rows, heavy, aims, strict=True):
+            lever = weight * _dot(row, [_dot(line, row) for line in inverse])
+            unseen.append((_dot(row, weights) - lever * aim) / (1 - lever))
+        yield weights, unseen
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return fsum(map(mul, left, right))
+    return sum(map(mul, left, right))
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
