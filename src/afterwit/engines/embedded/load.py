@@ -171,11 +171,13 @@ def check_attention(module: nn.Module, vocabulary: int) -> bool:
     This finds attention that `refusal` does not know by name. Returns whether responses can attend to the
     beginning of their text in its row, and so share it; else each gets a copy, which only takes memory.
     """
+    in_place = _attention_fault(module, vocabulary, in_place=True)
+    if in_place is None:  # the ragged batch has a row of each kind
+        return True
     if fault := _attention_fault(module, vocabulary, in_place=False):
         raise SettingError(f"The model's attention is not one the embedded engine can do: {fault}. {REMEDY}")
-    if fault := _attention_fault(module, vocabulary, in_place=True):
-        log.info("long prompts are copied for each response: %s", fault)
-    return fault is None
+    log.info("long prompts are copied for each response: %s", in_place)
+    return False
 
 
 @torch.inference_mode()
