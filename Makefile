@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Plain torch for Linux brings gigabytes of CUDA libraries. uv takes the build that fits this machine: the small one for
 # CPUs if there is no GPU driver. pip takes over if you have package sources of your own, or with `TORCH_BACKEND=`.
 TORCH         ?= torch==2.13.0
-TORCH_BACKEND ?= $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,auto)
+TORCH_BACKEND ?= $(eval TORCH_BACKEND := $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,auto))$(TORCH_BACKEND)
 
 # The most that `make test-clients` may take, installing included.
 MINUTES ?= 20
