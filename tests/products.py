@@ -28,3 +28,19 @@ def diagonal(*axes: Iterable[object] | Mapping[str, object]) -> list[ParameterSe
         )
         for names in product(*lists)
     ]
+
+
+def some(step: int, values: Iterable[object]) -> list[ParameterSet]:
+    """All of the values; of those that are not slow, slow are the ones between each `step`-th and the next.
+
+    For cases that differ little: what they prove together, each one proves.
+    """
+    made, fast = [], 0
+    for value in values:
+        each = value if isinstance(value, ParameterSet) else pytest.param(value)
+        if not any(getattr(mark, "name", None) == "slow" for mark in each.marks):
+            if fast % step:
+                each = each._replace(marks=(*each.marks, pytest.mark.slow))
+            fast += 1
+        made.append(each)
+    return made

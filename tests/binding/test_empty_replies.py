@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afterwit.turn import Conversation, Kind, Message
 from experiments.replay.captures import conversation
 from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk
+from tests.products import some
 
 CHAT, RESPONSES, MESSAGES = "chat", "responses", "messages"
 NOTHING = "You said nothing"
@@ -72,9 +73,18 @@ def read(dialect: str, messages: list[dict[str, Any]]) -> Conversation:
     return conversation(dialect, {"input" if dialect == RESPONSES else "messages": messages})
 
 
-@pytest.mark.parametrize(("dialect", "form"), FORMS)
-@pytest.mark.parametrize("reply", [says("assistant", ""), says("assistant", None, reasoning="Hm.")])
-@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("dialect", "form", "reply", "deep"),
+    some(
+        3,
+        [
+            pytest.param(dialect, form, reply, deep)
+            for dialect, form in FORMS
+            for reply in (says("assistant", ""), says("assistant", None, reasoning="Hm."))
+            for deep in (False, True)
+        ],
+    ),
+)
 def test_the_next_request_answers_a_silent_reply(dialect, form, reply, deep):
     memory, back = Memory(), SENT_BACK[dialect][form]
     history = [{"role": "user", "content": "Hello there"}]

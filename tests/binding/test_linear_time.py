@@ -19,7 +19,7 @@ from tests.timing import check_linear
 
 SLOWER = ("request", "binding", "quotation", "hint talk", "call id")
 """Readers that repeat what others do, or do more for each character: fewer frames are tried."""
-SIZE = 4_000
+SIZE = 2_000
 """Characters of the smaller text."""
 PIECES = (
     " ",
@@ -166,7 +166,7 @@ def test_many_messages_are_read_in_linear_time() -> None:
         session = client_session_of({}, {})
         return read_request(turn="t", scope="s", conversation=conversation, client=session, streamed=True)
 
-    check_linear(read, make, 1000)
+    check_linear(read, make, 400)
 
 
 def test_many_hints_are_sorted_out_in_linear_time() -> None:

@@ -18,6 +18,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, frozen, items_of, moved
+from tests.products import diagonal
 
 OPD = ObjectiveSettings(objective="token_opd", beta=0.0)
 
@@ -29,8 +30,7 @@ def logprobs(model: torch.nn.Module, row: Row, tau: float) -> Tensor:
     return predicted_TV.gather(-1, torch.tensor(row.response)[:, None])[:, 0]
 
 
-@pytest.mark.parametrize("head", ["fused", "plain"])
-@pytest.mark.parametrize("tokens", [1, 2, 5])
+@pytest.mark.parametrize(("head", "tokens"), diagonal(["fused", "plain"], [1, 2, 5]))
 def test_the_teacher_scores_every_response_token_from_the_first_on(
     model: Path, renderer: Renderer, tmp_path: Path, head: str, tokens: int
 ) -> None:

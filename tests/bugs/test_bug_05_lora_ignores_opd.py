@@ -22,8 +22,8 @@ LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
     [
         ("topk_opd", "fused"),
         pytest.param("token_opd", "fused", marks=pytest.mark.slow),
-        ("topk_distill", "fused"),
-        ("combine", "fused"),
+        pytest.param("topk_distill", "fused", marks=pytest.mark.slow),
+        pytest.param("combine", "fused", marks=pytest.mark.slow),
         pytest.param("combine", "plain", marks=pytest.mark.slow),
     ],
 )

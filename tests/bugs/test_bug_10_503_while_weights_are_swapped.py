@@ -35,7 +35,8 @@ async def test_streams_live_through_swaps(
 ) -> None:
     versions = Versions(root=tmp_path / "versions", base=model)
     write_version(versions, 0)
-    async with Runtime(settings(), tmp_path, ("gateway",)) as runtime:
+    chosen = settings({"publish": {"poll_s": 0.05}})
+    async with Runtime(chosen, tmp_path, ("gateway",)) as runtime:
         assert runtime.url is not None
         agent = client(runtime.url)
         done = asyncio.Event()

@@ -16,7 +16,7 @@ from afterwit.turn import Message, ToolCall
 from tests.chat_format.families.transcripts import TOOLS, golden
 from tests.timing import check_linear
 
-SIZE = 3_000
+SIZE = 1_500
 """Characters of the smaller text."""
 TOKEN = 3
 """Characters of a streamed piece."""

@@ -53,7 +53,7 @@ def control(renderer: Renderer, text: str) -> list[int]:
     return [index for index in renderer.prompt_ids(conversation(text)) if index in renderer.special_ids]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=WRITTEN)
 def test_what_somebody_writes_adds_no_control_token_and_is_read_as_it_was_written(
     renderer: Renderer, text: str

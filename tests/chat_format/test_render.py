@@ -20,6 +20,7 @@ from afterwit.engines.model_files import facts_of
 from afterwit.errors import RequestError, SettingError
 from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.models import tiny_llama, tiny_qwen3
+from tests.products import diagonal
 
 READ = {
     "type": "function",
@@ -90,8 +91,7 @@ def by_transformers(folder: Path, conversation: Conversation, **more) -> list[in
     )
 
 
-@pytest.mark.parametrize("name", CONVERSATIONS)
-@pytest.mark.parametrize("family", ["qwen3", "llama3"])
+@pytest.mark.parametrize(("family", "name"), diagonal(["qwen3", "llama3"], list(CONVERSATIONS)))
 def test_prompt_ids_are_those_of_transformers(folders, family, name):
     renderer = Renderer.load(folders[family])
     plain = CONVERSATIONS[name]

@@ -19,7 +19,7 @@ from experiments.pretrain.mistakes import mistaken
 
 WORLD = WORLDS["tools"]
 VERDICTS = (r"\boxed{-1}", r"\boxed{0}", r"\boxed{1}")
-TALKS = 12
+TALKS = 6
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def talks(folder: Path) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]
         yield [*opening, *played.messages[: 2 * at + 2]], played.messages[2 * at + 2]
 
 
+@pytest.mark.slow  # the shipped model writes whole calls
 def test_after_a_failed_call_it_makes_the_call_that_was_meant(model, tokenizer, tmp_path: Path) -> None:
     verdicts, right = tokenizer.convert_tokens_to_ids(list(VERDICTS)), 0
     for (messages, meant), _ in zip(talks(tmp_path), range(TALKS), strict=False):

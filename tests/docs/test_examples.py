@@ -7,16 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from afterwit import plugins
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.models import tiny_qwen3
 
 ROOT = Path(__file__).parents[2]
+GROUPS = {
+    *(plugins.COMMANDS, plugins.DIALECTS, plugins.ENGINES, plugins.HINT_RULES, plugins.JUDGES),
+    *(plugins.OBJECTIVES, plugins.STORES, plugins.TERMS),
+}
 KINDS = sorted(project.parent.name for project in (ROOT / "examples").glob("*/pyproject.toml"))
 
 
@@ -83,6 +90,22 @@ def test_every_kind_of_part_has_an_example() -> None:
     assert KINDS == ["command", "dialect", "engine", "hint_rule", "judge", "objective", "store"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_example_names_is_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((ROOT / "examples" / kind / "pyproject.toml").read_text())["project"]
+    monkeypatch.syspath_prepend(ROOT / "examples" / kind)
+    named = [
+        EntryPoint(name, value, group)
+        for group, points in project["entry-points"].items()
+        for name, value in points.items()
+    ]
+    assert named
+    assert {point.group for point in named} <= GROUPS
+    for point in named:
+        assert point.load() is not None
+
+
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_hint_rule_and_objective_compute_a_loss(run: Callable[[str], str]) -> None:
     code = """
 import json, numpy as np
@@ -101,6 +124,7 @@ print(json.dumps([found.terms["opd"], float((-(taught - now) * now).mean())]))
     assert loss == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_unknown_name_still_lists_what_is_installed(run: Callable[[str], str]) -> None:
     code = """
 from afterwit.config import load
@@ -113,12 +137,14 @@ except Exception as error:
     assert "likeliest" in run(code)
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_command_is_there_and_counts(run: Callable[[str], str], home: Path) -> None:
     SqliteStore.open(home / "store.db", fingerprint=None).close()
     code = "from afterwit.cli.app import main; main(['count', 'turns'])"
     assert run(code).strip() == "0"
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_judge_votes(run: Callable[[str], str]) -> None:
     code = r"""
 import asyncio
@@ -133,11 +159,13 @@ for text in ("That is wrong.", "Thanks!"):
     assert run(code).split() == [r"\boxed{-1}", r"\boxed{1}"]
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_dialect_has_its_path(run: Callable[[str], str]) -> None:
     code = "from afterwit.dialects.table import DIALECTS; print(*(each.path for each in DIALECTS))"
     assert "/v1/plain" in run(code).split()
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_engine_opens_by_its_kind(run: Callable[[str], str], tmp_path: Path) -> None:
     model = tiny_qwen3(tmp_path / "model")
     code = f"""
@@ -155,6 +183,7 @@ asyncio.run(main())
     assert run(code).split()[-1] == "64"
 
 
+@pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_store_opens_by_its_scheme(run: Callable[[str], str]) -> None:
     code = """
 from afterwit.store.open import open_store, store_exists

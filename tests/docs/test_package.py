@@ -75,6 +75,19 @@ def built(kind: str, tree: Path, out: Path) -> Path:
     return out / done.stdout.splitlines()[-1]
 
 
+def test_every_file_of_the_source_tree_is_code_or_named_in_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    ((package, patterns),) = project["tool"]["setuptools"]["package-data"].items()
+    folder = ROOT / "src" / package
+    named = {path for pattern in patterns for path in folder.glob(pattern)}
+    files = {path for path in folder.rglob("*.*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files - named if path.suffix != ".py"} == set()
+    assert {
+        path for path in files if path.suffix == ".py" and not (path.parent / "__init__.py").exists()
+    } <= named
+
+
+@pytest.mark.slow  # a build
 def test_the_wheel_holds_every_file_of_the_source_tree(installed: Installed) -> None:
     sources = {path.relative_to(ROOT / "src") for path in (ROOT / "src" / "afterwit").rglob("*")}
     wanted = {str(path) for path in sources if path.suffix and not set(path.parts) & {"__pycache__"}}
@@ -82,6 +95,7 @@ def test_the_wheel_holds_every_file_of_the_source_tree(installed: Installed) -> 
     assert {name for name in wanted if (ROOT / "src" / name).is_file()} - held == set()
 
 
+@pytest.mark.slow  # a build
 def test_every_command_explains_itself_from_another_folder(installed: Installed) -> None:
     asks = [[], *([command] for command in COMMANDS), ["keys"], ["keys", "add"]]
     code = (
@@ -95,6 +109,7 @@ def test_every_command_explains_itself_from_another_folder(installed: Installed)
     assert ended.stdout.count("Usage:") == len(asks)
 
 
+@pytest.mark.slow  # a build
 def test_the_command_of_the_package_is_called_as_the_package(installed: Installed) -> None:
     """So that `uvx` and `pipx` find it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -103,6 +118,7 @@ def test_the_command_of_the_package_is_called_as_the_package(installed: Installe
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow  # a build
 def test_every_recipe_is_read_from_another_folder(installed: Installed) -> None:
     code = (
         "from pathlib import Path\nfrom afterwit import recipes\nfrom afterwit.config import load\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -273,7 +273,6 @@ steps = st.one_of(
     in_place=st.sampled_from([COPIED, IN_PLACE, 40]),
     budget=st.sampled_from([0, 60_000, BUDGET, 10 * BUDGET]),
 )
-@settings(max_examples=40, deadline=None)
 def test_whatever_comes_between_a_response_is_that_of_a_plain_forward(
     story: list[Any], in_place: int | None, budget: int
 ) -> None:

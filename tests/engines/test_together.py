@@ -14,7 +14,7 @@ from tests.engines.talk import ask, say
 
 
 async def test_they_are_what_each_would_be_alone(engine: EmbeddedEngine) -> None:
-    requests = [ask(range(5, 20 + 9 * i), temperature=0.9, seed=i, max_tokens=5 + i) for i in range(12)]
+    requests = [ask(range(5, 20 + 9 * i), temperature=0.9, seed=i, max_tokens=5 + i) for i in range(8)]
     together = await engine.generate_together(requests)
     for request, steps in zip(requests, together, strict=True):
         alone = await say(engine, request)
@@ -25,7 +25,7 @@ async def test_they_are_what_each_would_be_alone(engine: EmbeddedEngine) -> None
 
 async def test_if_nothing_is_kept_the_same_requests_give_the_very_same_log_probs(qwen: Path) -> None:
     engine = EmbeddedEngine.load(qwen, EmbeddedSettings(prefill_chunk=16, slots=8, prefix_cache_gib=0))
-    requests = [ask(range(5, 40 + 3 * i), temperature=0.8, seed=i) for i in range(20)]
+    requests = [ask(range(5, 40 + 3 * i), temperature=0.8, seed=i) for i in range(10)]
     assert await engine.generate_together(requests) == await engine.generate_together(requests)
     await engine.close()
 

@@ -104,6 +104,7 @@ def test_json_holds_every_run_with_its_settings() -> None:
     assert made["compared"][1]["runs"][2]["facts"]["settings"]["objective.objective"] == "topk_opd"
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_for_one_curve_as_for_six(tmp_path: Path) -> None:
     for curves in (_curves()[:1], (_curves() * 2)[:6]):
         draw(curves, "a world", tmp_path / "it.png")

@@ -23,7 +23,7 @@ OWN = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a tiny model, whose answers are noise, never a greeting, after eight conversations."""
-    model = tiny_qwen3(tmp_path_factory.mktemp("base"))
+    model = tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
     home = tmp_path_factory.mktemp("home")
     settings = load(home=home, pairs=(), direct=OWN | {"model": str(model)}, environment={})
     made = begun(model, Person(preference="greeting", seed=1), settings)
@@ -33,6 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made
 
 
+@pytest.mark.slow
 def test_the_engine_samples_from_the_policy_and_reports_its_log_probs(run: Run) -> None:
     policy, renderer = run.learner.policy, run.learner.renderer
     prompts = [renderer.prompt_ids(asked(question)) for question in ("Why?", "Why is the sky blue at noon?")]

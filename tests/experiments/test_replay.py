@@ -18,6 +18,7 @@ from experiments.replay.identified import Ids, identified
 from experiments.replay.schedule import play
 from experiments.replay.score import Mistake, Score, score
 from experiments.replay.traffic import Play
+from tests.products import diagonal, some
 from tests.store.databases import store_in_memory
 
 FOLDER = Path(__file__).parents[1] / "binding" / "fixtures"
@@ -32,8 +33,7 @@ async def mistakes_of(
     return sum(scores.values(), Score()), mistakes
 
 
-@pytest.mark.parametrize("ids", list(Ids))
-@pytest.mark.parametrize("at_once", [1, 5])
+@pytest.mark.parametrize(("ids", "at_once"), diagonal(Ids, [1, 5]))
 async def test_every_capture_finds_its_place_alone_and_interleaved_with_ids_and_without(
     ids: Ids, at_once: int
 ):
@@ -44,7 +44,7 @@ async def test_every_capture_finds_its_place_alone_and_interleaved_with_ids_and_
     assert counted.known == counted.side > 10
 
 
-@pytest.mark.parametrize("ids", list(Ids))
+@pytest.mark.parametrize("ids", some(2, Ids))
 async def test_twins_of_every_capture_stay_apart(ids: Ids):
     for one in captures(FOLDER):
         plays = [(one.name, captured(one, copy=copy)) for copy in range(2)]

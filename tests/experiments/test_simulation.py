@@ -78,6 +78,7 @@ async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
         assert system.updates >= 3
 
 
+@pytest.mark.slow
 async def test_a_judges_model_is_asked_in_whole_batches_and_its_verdict_is_stored() -> None:
     chosen, world = BRIEF.chosen(), REHEARSED["tools"]
     async with simulation(chosen.settings, world, seed=1, program=None) as system:

@@ -23,6 +23,7 @@ from tests.objective import reference
 from tests.objective.batches import SUBSETS, batches
 from tests.objective.batches import settings as objective_settings
 from tests.objective.test_reference import tail_ratio
+from tests.products import some
 
 from .batches import Outcome, Pass, cast, random_pass
 
@@ -147,7 +148,10 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("objective", "selection", "subset", "tail_bucket"), [*SUBSET_READERS, *OTHERS])
+@pytest.mark.parametrize(
+    ("objective", "selection", "subset", "tail_bucket"),
+    some(2, [*SUBSET_READERS, *(pytest.param(*each) for each in OTHERS)]),
+)
 def test_every_cell_over_several_chunks(
     objective: str, selection: str, subset: str, tail_bucket: bool
 ) -> None:

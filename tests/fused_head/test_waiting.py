@@ -17,6 +17,7 @@ from afterwit.fused_head.head import on_tensor_cores as tensor_cores
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.fused_head.score import score_states
 from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
+from tests.products import diagonal
 
 from .batches import Pass, cast, parts_of, random_pass
 
@@ -65,8 +66,10 @@ def gradients(head: Head) -> HeadGradients:
     )
 
 
-@pytest.mark.parametrize("selection", HINT_RULES)
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
+@pytest.mark.parametrize(
+    ("objective", "selection"),
+    diagonal(["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"], list(HINT_RULES)),
+)
 def test_targets_are_made_without_waiting(objective: str, selection: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, hint_selection=selection, tail_bucket=True))
     inputs = [

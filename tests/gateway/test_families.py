@@ -14,8 +14,9 @@ from afterwit.chat_format.render import Renderer
 from afterwit.gateway.settings import GatewaySettings
 from tests.chat_format.families.transcripts import TOOLS, Transcript, transcripts
 from tests.gateway.serving import TOOL, folded, plain, serving
+from tests.products import some
 
-each = pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda entry: entry.name)
+each = pytest.mark.parametrize("convention", some(3, CONVENTIONS), ids=lambda entry: entry.name)
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{{ tools }}"
 
 

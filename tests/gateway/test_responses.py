@@ -17,6 +17,7 @@ from afterwit.lifecycle import State
 from afterwit.turn import Conversation, Kind, turn_of_call
 from tests.gateway.responding import CALL, FUNCTION, THOUGHT, events, folded, parse_events, respond
 from tests.gateway.serving import TOOL, Serving, serving
+from tests.products import some
 
 SAYINGS = (
     "Hello there.",
@@ -37,7 +38,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("asked", some(2, ASKED.values()), ids=ASKED)
 async def test_a_stream_adds_up_to_the_body_and_to_the_stored_response(gateway: Serving, asked: dict):
     for said in SAYINGS:
         gateway.says[:] = [said]

@@ -15,6 +15,7 @@ from afterwit.lifecycle import Reason, State
 from tests.fakes.engine import FakeEngine
 from tests.gateway.embedded import World
 from tests.gateway.serving import TOOL, Serving
+from tests.products import some
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 
@@ -58,7 +59,7 @@ async def of_messages(world: World) -> Note | None:
     return answer.parsed_output
 
 
-@pytest.mark.parametrize("ask", [of_chat, of_a_chat_stream, of_responses, of_messages])
+@pytest.mark.parametrize("ask", some(3, [of_chat, of_a_chat_stream, of_responses, of_messages]))
 async def test_the_clients_own_helpers_get_what_they_ask_for_and_it_does_not_train(world: World, ask: Any):
     assert isinstance(await ask(world), Note)
     (record,) = await world.records()

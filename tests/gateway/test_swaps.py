@@ -61,5 +61,5 @@ async def all_finish(tmp_path: Path, renderer, folders: list[Path], *, streams: 
     assert all(list(r.turn.sampled.versions) == sorted(r.turn.sampled.versions) for r in records)
 
 
-async def test_32_streams_across_4_swaps_all_finish(tmp_path, renderer, model, newer):
-    await all_finish(tmp_path, renderer, [model, newer], streams=32, swaps=4)
+async def test_12_streams_across_4_swaps_all_finish(tmp_path, renderer, model, newer):
+    await all_finish(tmp_path, renderer, [model, newer], streams=12, swaps=4)

@@ -46,6 +46,7 @@ from tests.learning.updates import (
     weights,
 )
 from tests.packing.forests import precise
+from tests.products import some
 
 LORA = replace(EXACT, lora_rank=16, lora_alpha=32.0)
 TAUGHT = [each for each in BY_TERM if each.values[0].needs_teacher and each.values[0].subset != "overlap"]
@@ -95,7 +96,7 @@ def logits(model: torch.nn.Module) -> Tensor:
         return torch.cat(response_logits(model, ROWS))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", some(2, DTYPES))
 def test_a_fresh_adapter_is_the_base_exactly(dtype: Precision, base: Path) -> None:
     settings = replace(LORA, dtype=dtype)
     policy, whole = policy_of(base, settings), policy_of(base, replace(settings, lora_rank=0))
@@ -160,7 +161,7 @@ def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("base", [pytest.param("qwen3", marks=pytest.mark.slow), "llama"], indirect=True)
-@pytest.mark.parametrize("objective", BY_TERM[8:])
+@pytest.mark.parametrize("objective", some(2, BY_TERM[8:]))
 def test_an_update_is_the_plain_update_of_pefts_adapter(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
@@ -180,7 +181,7 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
 
 
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
-@pytest.mark.parametrize("objective", TAUGHT)
+@pytest.mark.parametrize("objective", some(2, TAUGHT))
 def test_under_lora_the_distillation_term_is_not_ignored(
     objective: ObjectiveSettings, student: Path, other: PreTrainedModel, renderer: Renderer, base: Path
 ) -> None:

@@ -27,6 +27,8 @@ from tests.products import diagonal
 
 OBJECTIVE = ObjectiveSettings(beta=0.0)
 KINDS = pytest.mark.parametrize("rank", [0, 16], ids=["whole", "lora"])
+WHOLE = pytest.mark.parametrize("rank", [0, pytest.param(16, marks=pytest.mark.slow)], ids=["whole", "lora"])
+"""What holds of an adapter because it holds of the mean."""
 
 
 def following(rank: int, decay: float, **more: Any) -> LearnerSettings:
@@ -62,7 +64,7 @@ def test_after_n_updates_it_is_the_geometric_sum_of_the_policies(
     assert furthest(policy.ema.named, seen[-1]) > 1e-4
 
 
-@KINDS
+@WHOLE
 def test_it_begins_at_the_base_and_with_a_decay_of_one_stays_there(
     rank: int, base: Path, renderer: Renderer
 ) -> None:
@@ -74,7 +76,7 @@ def test_it_begins_at_the_base_and_with_a_decay_of_one_stays_there(
     assert furthest(weights(policy), weights(staying)) < 1e-9
 
 
-@KINDS
+@WHOLE
 def test_with_a_decay_of_zero_it_is_the_live_policy(rank: int, base: Path, renderer: Renderer) -> None:
     policy, seen = walk(base, renderer, following(rank, 0.0), 3)
     assert policy.ema is not None

@@ -24,6 +24,7 @@ from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
 from tests.learning.updates import EXACT, Given, frozen, furthest, items_of, policy_of, quiet, weights
 from tests.packing.forests import forests, precise
+from tests.products import diagonal
 
 OFF = replace(EXACT, packing="off")
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
@@ -77,8 +78,7 @@ def test_a_packed_stream_gives_each_row_the_logits_that_it_has_alone(
         torch.testing.assert_close(logits_TV, alone_TV, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("teacher", ["base", "live"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("teacher", "checkpointing"), diagonal(["base", "live"], [False, True]))
 def test_an_update_is_the_same_packed_or_not(
     base: Path, renderer: Renderer, tmp_path: Path, teacher: str, checkpointing: bool
 ) -> None:

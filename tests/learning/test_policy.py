@@ -64,14 +64,14 @@ WAYS = pytest.mark.parametrize(
             id=f"{dtype}-r{rank}-{teacher}",
         )
         for dtype, rank, teacher, marks in (
-            ("float32", 0, "ema", ()),
+            ("float32", 0, "ema", pytest.mark.slow),
             ("float32", 16, "base", pytest.mark.slow),
             ("bfloat16", 0, "base", pytest.mark.slow),
             ("bfloat16", 16, "ema", ()),
         )
     ],
 )
-"""Every pair of precision, kind of weights and teacher; the two with the most state are fast."""
+"""Every pair of precision, kind of weights and teacher; the one with the most state is fast."""
 
 
 @WAYS
@@ -170,7 +170,10 @@ def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 16])
-@pytest.mark.parametrize(("before", "after"), [("float64", "float32"), ("float32", "float64")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("float64", "float32"), pytest.param("float32", "float64", marks=pytest.mark.slow)],
+)
 def test_a_home_learns_on_at_another_precision(
     rank: int, before: Precision, after: Precision, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

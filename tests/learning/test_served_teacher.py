@@ -25,7 +25,7 @@ from afterwit.turn import Basis
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, furthest, items_of, policy_of, quiet, read_only, weights
-from tests.products import diagonal
+from tests.products import diagonal, some
 
 SERVED = replace(EXACT, teacher="server")
 SERVABLE = [
@@ -83,7 +83,7 @@ def batch(
     return items_of(samples, renderer, objective)
 
 
-@pytest.mark.parametrize(("objective", "head"), diagonal(NAMED, ["fused", "plain"]))
+@pytest.mark.parametrize(("objective", "head"), some(2, diagonal(NAMED, ["fused", "plain"])))
 def test_it_teaches_exactly_what_the_same_model_teaches_here(
     objective: ObjectiveSettings, head: str, student: Path, base: Path, renderer: Renderer
 ) -> None:
@@ -101,7 +101,7 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     assert furthest(here, weights(policy_of(student))) > 0.1 * EXACT.lr
 
 
-@pytest.mark.parametrize(("objective", "basis"), diagonal(NAMED, Basis))
+@pytest.mark.parametrize(("objective", "basis"), some(3, diagonal(NAMED, Basis)))
 def test_a_turn_that_was_sampled_cooler_learns_at_its_own_temperature_all_the_same(
     objective: ObjectiveSettings, basis: Basis, student: Path, base: Path, renderer: Renderer
 ) -> None:

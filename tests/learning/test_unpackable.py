@@ -22,6 +22,7 @@ from afterwit.packing.attention import unsupported_reason
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.unpackable import UNPACKABLE, tiny_unpackable
 from tests.learning.updates import EXACT, Given, frozen, items_of, policy_of, quiet, weights
+from tests.products import some
 
 ROWS = (
     Row(prompt=tuple(range(3, 15)), response=tuple(range(20, 31))),
@@ -38,7 +39,7 @@ ROUNDING = 1e-4
 TOGETHER = replace(SINGLE, micro_batch_tokens=4096)
 
 
-@pytest.fixture(scope="module", params=UNPACKABLE)
+@pytest.fixture(scope="module", params=some(2, UNPACKABLE))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from afterwit.progress import Interval, PersonRequest, Trend, by, progress
+from tests.products import some
 
 LOOKS = (20, 30, 45, 68, 102, 152, 228)
 """The sizes that are tested, up to 300."""
@@ -37,7 +38,7 @@ def test_more_complaints_are_called_so_and_a_few_sessions_prove_nothing():
     assert progress([request(n) for n in range(60)]).trend is Trend.UNCLEAR
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("share", some(2, [0.1, 0.3, 0.5]))
 def test_in_a_home_without_change_less_is_seldom_claimed_however_often_one_looks(share: float):
     random, claimed, homes = Random(0), 0, 150
     for _ in range(homes):

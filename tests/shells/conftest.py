@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer import testing
 
 from afterwit.lifecycle import Reason
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.models import tiny_qwen3
 from tests.store.examples import PRAISED, a_version, add, add_judged
 
+testing._get_command = cache(testing._get_command)
+"""The runner builds all commands at each call, which takes longer than most of them."""
+
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("model"))
+    return tiny_qwen3(tmp_path_factory.mktemp("model"), num_hidden_layers=1)
 
 
 @pytest.fixture

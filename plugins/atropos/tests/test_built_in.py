@@ -11,6 +11,7 @@ import pytest
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.exam.examiner import undefined
 from afterwit_atropos.tasks import Task
+from tests.products import some
 
 BLIND: dict[str, Callable[..., Any]] = {
     "gives its argument back": lambda *given: given[0],
@@ -39,7 +40,7 @@ def passes(task: Task, test: str, solution: Callable[..., Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("task", built_in(), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", some(2, built_in()), ids=lambda task: task.name)
 def test_a_constant_answer_passes_no_hidden_test(task: Task) -> None:
     for value in constants(task):
         for test in task.tests:

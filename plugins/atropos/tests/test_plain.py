@@ -27,6 +27,7 @@ DATA = st.recursive(
         st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner),
         st.frozensets(st.integers() | st.text()).map(set),
     ),
+    max_leaves=12,
 )
 
 

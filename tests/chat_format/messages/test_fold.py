@@ -98,7 +98,7 @@ conversations = st.lists(plain.map(lambda message: [message]) | called, max_size
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=conversations)
 def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers, name, messages):
     rendered = text(renderers[name], *messages)
@@ -109,7 +109,7 @@ def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers,
             assert all(call.arguments[9:-2] in rendered for call in message.tool_calls)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=conversations, name=st.sampled_from(sorted(TEMPLATES)))
 def test_a_stored_conversation_renders_the_same_ids(renderers, name, messages):
     conversation = Conversation(messages=messages)

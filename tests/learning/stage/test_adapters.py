@@ -19,6 +19,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
 from tests.learning.stage.learning import Place, fill, forget_and_die, learn_and_die, states
+from tests.products import some
 
 ANN, BOB, EVE = "key:ann", "key:bob", "key:eve"
 Samples = Callable[..., list[JudgedTurn]]
@@ -110,9 +111,7 @@ def test_what_others_teach_changes_nobodys_weights_by_a_bit(
     assert set(states(place).values()) == {State.TRAINED}
 
 
-@pytest.mark.parametrize(
-    "phase", [Phase.STEPPED, pytest.param(Phase.WRITING, marks=pytest.mark.slow), Phase.WRITTEN]
-)
+@pytest.mark.parametrize("phase", some(3, [Phase.STEPPED, Phase.WRITING, Phase.WRITTEN]))
 def test_a_kill_loses_nothing_of_anybodys(
     place: Place,
     lessons: dict[str, list[JudgedTurn]],

@@ -59,8 +59,11 @@ def test_fewer_than_the_least_never_start_an_update(
 @pytest.mark.parametrize(
     ("phase", "stops"),
     [
-        *((phase, True) for phase in (Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING)),
-        (Phase.WRITING, False),
+        pytest.param(Phase.CLAIMED, True),
+        pytest.param(Phase.SCORING, True, marks=pytest.mark.slow),
+        pytest.param(Phase.STEPPED, True),
+        pytest.param(Phase.WRITING, True, marks=pytest.mark.slow),
+        pytest.param(Phase.WRITING, False),
     ],
 )
 def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from afterwit.chat_format.render import Renderer
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
@@ -16,11 +18,12 @@ from afterwit.promotion.events import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
-from tests.fakes.judged_samples import store_judged
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learning.stage.learning import Place, fill
 
 WAYS = [{}, {"lora_rank": 4, "teacher": "ema", "epochs": 1, "target_share": 0.4}]
 GONE = "gone"
+Samples = Callable[..., list[JudgedTurn]]
 
 
 def busy(place: Place, way: dict[str, object]) -> Place:
@@ -34,7 +37,7 @@ def of_session(samples: Sequence[JudgedTurn], session: str) -> list[JudgedTurn]:
     return [replace(sample, turn=replace(sample.turn, session=session)) for sample in samples]
 
 
-def learned(place: Place, samples: Callable[..., list[JudgedTurn]], *batches: Sequence[int]) -> None:
+def learned(place: Place, samples: Samples, *batches: Sequence[int]) -> None:
     """Batch by batch; turns 2 and 5 are of the session that will be forgotten."""
     with place.store() as store:
         stage = place.learn(store)
@@ -42,6 +45,31 @@ def learned(place: Place, samples: Callable[..., list[JudgedTurn]], *batches: Se
             for number in numbers:
                 store_judged(store, of_session(samples(number), GONE if number in (2, 5) else f"s{number}"))
             stage.run(lambda: False, follow=False)
+
+
+def four_batches(place: Place, samples: Samples) -> None:
+    learned(place, samples, (0, 1), (2, 3), (4, 5), (6, 7))
+
+
+@pytest.fixture(scope="module")
+def lived(
+    base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Place, dict[str, object], Callable[[Place, Samples], None]], Place]:
+    """Has a place live so, once for all that ask: each gets a copy of its home."""
+    made: dict[str, Path] = {}
+
+    def copied(place: Place, way: dict[str, object], live: Callable[[Place, Samples], None]) -> Place:
+        name = f"{live.__name__} {way}"
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("lived")
+            live(
+                busy(Place(home=made[name], base=base), way),
+                lambda *numbers: [a_sample(renderer, number) for number in numbers],
+            )
+        shutil.copytree(made[name], place.home, dirs_exist_ok=True)
+        return busy(place, way)
+
+    return copied
 
 
 def forget(place: Place, session: str = GONE, *, replay: bool = True) -> list[str]:
@@ -81,10 +109,9 @@ def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[in
 
 @pytest.mark.parametrize("way", WAYS, ids=["whole", "lora"])
 def test_the_weights_are_to_the_bit_those_of_a_run_without_the_session(
-    place: Place, samples: Callable[..., list[JudgedTurn]], way: dict[str, object]
+    place: Place, lived: Callable[..., Place], way: dict[str, object]
 ) -> None:
-    place = busy(place, way)
-    learned(place, samples, (0, 1), (2, 3), (4, 5), (6, 7))
+    place = lived(place, way, four_batches)
     other = replace(place, home=place.home / "other")
     other.home.mkdir()
     without(place, other, {"turn0002", "turn0005"})
@@ -107,10 +134,9 @@ def test_the_weights_are_to_the_bit_those_of_a_run_without_the_session(
 
 
 def test_what_is_learned_behind_it_and_forgotten_again_leaves_the_first_session_out(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
+    place: Place, samples: Samples, lived: Callable[..., Place]
 ) -> None:
-    place = busy(place, {})
-    learned(place, samples, (0, 1), (2, 3), (4, 5), (6, 7))
+    place = lived(place, {}, four_batches)
     forget(place)
     learned(place, samples, (8, 9))
     other = replace(place, home=place.home / "other")
@@ -124,9 +150,7 @@ def test_what_is_learned_behind_it_and_forgotten_again_leaves_the_first_session_
     assert tensors(place) == tensors(other)
 
 
-def test_each_update_runs_again_under_the_settings_that_it_had(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
-) -> None:
+def test_each_update_runs_again_under_the_settings_that_it_had(place: Place, samples: Samples) -> None:
     first = busy(place, {})
     later = first.but(lr=3e-3, beta2=0.9)
     learned(first, samples, (0, 1), (2, 3))
@@ -139,9 +163,7 @@ def test_each_update_runs_again_under_the_settings_that_it_had(
     assert tensors(first) == tensors(other)
 
 
-def test_an_update_after_a_hold_runs_again_with_its_learning_rate(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
-) -> None:
+def test_an_update_after_a_hold_runs_again_with_its_learning_rate(place: Place, samples: Samples) -> None:
     place = busy(place, {})
     learned(place, samples, (0, 1))
     with place.store() as store:
@@ -157,18 +179,14 @@ def test_an_update_after_a_hold_runs_again_with_its_learning_rate(
     assert tensors(place) == tensors(other)
 
 
-def test_a_session_that_taught_alone_leaves_the_base(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
-) -> None:
+def test_a_session_that_taught_alone_leaves_the_base(place: Place, samples: Samples) -> None:
     fill(place, of_session(samples(0, 1), GONE))
     place.drain()
     assert "version 2 has the weights of version 0" in forget(place)[0]
     assert not place.versions.has_weights(1)
 
 
-def test_a_session_that_taught_nothing_is_only_deleted(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
-) -> None:
+def test_a_session_that_taught_nothing_is_only_deleted(place: Place, samples: Samples) -> None:
     fill(place, samples(0, 1))
     place.drain()
     fill(place, of_session(samples(2), GONE))
@@ -179,7 +197,7 @@ def test_a_session_that_taught_nothing_is_only_deleted(
 
 
 def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
-    place: Place, samples: Callable[..., list[JudgedTurn]]
+    place: Place, samples: Samples
 ) -> None:
     place = place.but(batch=2)
     learned(place, samples, (2, 3), (4, 6))
@@ -199,7 +217,7 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
         assert store.turn("turn0003").reason is Reason.REVERTED
 
 
-def practised(place: Place, samples: Callable[..., list[JudgedTurn]]) -> None:
+def practised(place: Place, samples: Samples) -> None:
     """A lesson of session s0, practised in the second update: on its own prompt, and on one of GONE."""
     learned(place, samples, (0, 2))
     with place.store() as store:
@@ -217,16 +235,15 @@ def practised(place: Place, samples: Callable[..., list[JudgedTurn]]) -> None:
     ("session", "gone"),
     [
         (GONE, {"turn0002", "turn0009"}),
-        ("s0", {"turn0000", "turn0008", "turn0009"}),
+        pytest.param("s0", {"turn0000", "turn0008", "turn0009"}, marks=pytest.mark.slow),
         ("lesson:1", {"turn0008", "turn0009"}),
     ],
     ids=["prompt", "correction", "lesson"],
 )
 def test_practice_is_forgotten_to_the_bit_with_its_prompt_its_correction_or_alone(
-    place: Place, samples: Callable[..., list[JudgedTurn]], session: str, gone: set[str]
+    place: Place, lived: Callable[..., Place], session: str, gone: set[str]
 ) -> None:
-    place = busy(place, WAYS[1])
-    practised(place, samples)
+    place = lived(place, WAYS[1], practised)
     assert {"turn0008", "turn0009"} == set(place.versions.all()[2].turns)
     other = replace(place, home=place.home / "other")
     other.home.mkdir()

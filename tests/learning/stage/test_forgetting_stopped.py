@@ -22,7 +22,7 @@ UPDATES = KEPT_EVERY + 3
 
 @pytest.mark.parametrize(
     "way",
-    [pytest.param({}, marks=pytest.mark.slow), {"lora_rank": 4, "teacher": "ema"}],
+    [pytest.param({}, marks=pytest.mark.slow), {"lora_rank": 4, "teacher": "ema", "epochs": 1}],
     ids=["whole", "lora"],
 )
 @pytest.mark.parametrize("told", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])

@@ -39,8 +39,8 @@ MORE_KILLS = [
     (Phase.CLAIMED, 2),
     (Phase.WRITTEN, 2),
 ]
-FAST_KILLS = {"whole": KILLS[3:], "lora": KILLS[:3]}
-"""Each moment once, and each kind of weights at several of them."""
+FAST_KILLS = {"whole": KILLS[4:], "lora": KILLS[1:3]}
+"""Before a version is written, meanwhile, and after it."""
 
 
 WAYS = {"whole": {}, "lora": {"lora_rank": 16, "teacher": "ema"}}

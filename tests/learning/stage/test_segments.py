@@ -18,6 +18,7 @@ from tests.fakes.judged_samples import session, store_judged
 from tests.fakes.models import tiny_llama
 from tests.fakes.renderers import renderer_of
 from tests.learning.stage.learning import SETTINGS, Place, learn_and_die
+from tests.products import some
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,12 @@ def test_updates_share_the_more_the_more_turns_of_a_session_wait_for_each_other(
     place: Place, people: list[JudgedTurn]
 ) -> None:
     found = {}
-    for segments in (1, 2, 4):
+    for segments in (1, 4):
         here = replace(place, home=place.home / str(segments)).but(turns_per_session_per_update=segments)
         talk(here, people)
         assert Counter(" ".join(updates(here)).split()) == {sample.turn.id: 1 for sample in people}
         found[segments] = fmean(ratios(here))
-    assert found[1] < 0.8 * found[2]
-    assert found[2] < 0.8 * found[4]
+    assert found[1] < 0.64 * found[4]
 
 
 def test_with_one_segment_updates_take_turns_as_they_come_whosoever_they_are(
@@ -109,7 +109,10 @@ def undisturbed(base: Path, people: list[JudgedTurn], tmp_path_factory: pytest.T
     return place
 
 
-@pytest.mark.parametrize(("phase", "time"), [(Phase.CLAIMED, 2), (Phase.STEPPED, 1), (Phase.WRITTEN, 2)])
+@pytest.mark.parametrize(
+    ("phase", "time"),
+    some(3, [pytest.param(Phase.WRITTEN, 2), pytest.param(Phase.STEPPED, 1), pytest.param(Phase.CLAIMED, 2)]),
+)
 def test_a_kill_changes_no_batch(
     place: Place,
     people: list[JudgedTurn],

@@ -105,6 +105,7 @@ def test_a_learner_that_finds_no_state_begins_its_optimiser_anew(
     assert tensors(place.versions.place(3)) != tensors(alone.versions.place(3))
 
 
+@pytest.mark.slow
 def test_a_session_is_forgotten_here_and_there_though_an_optimiser_began_anew(
     place: Place, samples: Samples, tmp_path: Path
 ) -> None:

@@ -19,7 +19,10 @@ from tests.fakes.renderers import renderer_of
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with one trained turn and one that waits."""
-    home, base = tmp_path_factory.mktemp("home"), tiny_qwen3(tmp_path_factory.mktemp("base"))
+    home, base = (
+        tmp_path_factory.mktemp("home"),
+        tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1),
+    )
     remember_model(home, base)
     (home / "config.toml").write_text("[learner]\ndevice = 'cpu'\nbatch = 1\nmin_batch = 1\nlr = 0.01\n")
     settings, renderer = load(home=home), renderer_of(base)

@@ -25,7 +25,7 @@ SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512)
 @pytest.fixture(scope="module", params=[0, 4], ids=["full", "lora"])
 def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """A learner at version 1, whose weights have left the base's."""
-    base = tiny_qwen3(tmp_path_factory.mktemp("base"))
+    base = tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
     versions = Versions(root=tmp_path_factory.mktemp("versions"), base=base)
     settings = replace(SETTINGS, lora_rank=request.param)
     renderer = renderer_of(base)

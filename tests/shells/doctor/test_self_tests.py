@@ -24,7 +24,7 @@ from tests.fakes.models import tiny_qwen3
 
 
 def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -> None:
-    base = tiny_qwen3(tmp_path / "base")
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
     versions = Versions(root=tmp_path / "versions", base=base)
     probe = Probe(ids=(1, 2), logprobs=(-1.0,))
     for number in (0, 1, 2):
@@ -41,7 +41,7 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
 
 
 def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None:
-    base, said, order = tiny_qwen3(tmp_path / "base"), list[str](), list[str]()
+    base, said, order = tiny_qwen3(tmp_path / "base", num_hidden_layers=1), list[str](), list[str]()
     settings = Settings(model=str(base))
     for finding in findings_of(settings, tmp_path / "home", said.append):
         order += [*said, finding.name]
@@ -65,7 +65,7 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
 def test_how_tool_calls_are_read_is_said_and_stops_nothing(
     tmp_path: Path, template: str | None, named: str, words: str
 ) -> None:
-    base = tiny_qwen3(tmp_path / "base")
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
     if template is not None:
         (base / "chat_template.jinja").write_text(template)
     versions = Versions(root=tmp_path / "versions", base=base)
@@ -78,12 +78,12 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
 
 def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
-    base = tiny_qwen3(tmp_path / "base")
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
     settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", prefix_cache_gib=0.5))
     seen = {
         finding.name: finding.seen for finding in machine.check_machine(settings, tmp_path / "home", base)
     }
-    assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
+    assert "0.5 GiB, 2,097,152 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
 
 
 async def test_a_judge_that_answers_rightly_is_well() -> None:

@@ -30,6 +30,7 @@ from afterwit.running import up
 from tests.engines.sglang import recorded as sglang
 from tests.engines.vllm import recorded as vllm
 from tests.engines.vllm.scoring import Scoring
+from tests.products import diagonal
 
 KINDS = [kind for kind in LAUNCHERS if kind != "llama_cpp"]
 """Those that serve model folders: llama.cpp serves a file."""
@@ -104,8 +105,7 @@ async def asked_to_teach(settings: Settings, model: Path, url: str) -> None:
     await asyncio.to_thread(teacher.open)
 
 
-@pytest.mark.parametrize("kind", [None, *KINDS])
-@pytest.mark.parametrize("recipe", recipes.machines())
+@pytest.mark.parametrize(("recipe", "kind"), diagonal(recipes.machines(), [None, *KINDS]))
 async def test_each_server_of_a_published_split_is_found_fit(
     recipe: str, kind: str | None, model: Path
 ) -> None:

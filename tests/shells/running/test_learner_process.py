@@ -128,6 +128,28 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+async def test_a_learner_without_a_heartbeat_is_reported_once_and_again_when_it_has_one() -> None:
+    said = asyncio.Queue[tuple[bool, str]]()
+
+    async def report(ok: bool, words: str) -> None:
+        said.put_nowait((ok, words))
+
+    reads, writes = multiprocessing.Pipe(duplex=False)
+    with reads, writes:
+        process = multiprocessing.current_process()
+        watching = asyncio.create_task(learner_process._watch(reads, process, 0.05, report))
+        ok, words = await said.get()
+        assert not ok
+        assert "no sign for 0.05 s (learner.patience_s)" in words
+        assert f"kill -9 {process.pid}" in words
+        await asyncio.sleep(0.2)
+        assert said.empty()
+        writes.send_bytes(b".")
+        assert await said.get() == (True, "working")
+        watching.cancel()
+
+
+@pytest.mark.slow  # a learner's process
 async def test_a_learner_that_hangs_is_reported_and_once_it_goes_on_a_server_teaches_it(
     tmp_path: Path,
 ) -> None:

@@ -21,7 +21,7 @@ from tests.shells.running.several_learners import LEARNER, fill, trained
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("model"))
+    return tiny_qwen3(tmp_path_factory.mktemp("model"), num_hidden_layers=1)
 
 
 @pytest.fixture
@@ -56,9 +56,16 @@ KINDS = [
         for place, (one, other) in enumerate(PAIRS)
         for rank in (4, 0)
     ),
-    *({"teacher": teacher, "adapters": "per_key"} for teacher in ("ema", "server")),
-    {"teacher": "another checkpoint", "teacher_device": "cpu", "reference_device": "cpu"},
-    {"teacher": "server", "reference": "another checkpoint", "dtype": "bfloat16", "packing": "off"},
+    {"teacher": "ema", "adapters": "per_key"},
+    pytest.param({"teacher": "server", "adapters": "per_key"}, marks=pytest.mark.slow),
+    pytest.param(
+        {"teacher": "another checkpoint", "teacher_device": "cpu", "reference_device": "cpu"},
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        {"teacher": "server", "reference": "another checkpoint", "dtype": "bfloat16", "packing": "off"},
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -67,7 +74,7 @@ async def test_a_learner_starts_and_trains_with_every_kind_of_teacher_and_refere
     kind: dict[str, object], model: Path, tmp_path: Path
 ) -> None:
     """As its process does: all of it is loaded and tested before the first update."""
-    other = tiny_qwen3(tmp_path / "other", seed=7)
+    other = tiny_qwen3(tmp_path / "other", seed=7, num_hidden_layers=1)
     learner = LEARNER | {
         name: str(other) if value == "another checkpoint" else value for name, value in kind.items()
     }

@@ -27,7 +27,7 @@ BATCHES = [[with_rows(plain_group(seed=2 * batch + at), 3) for at in range(2)] f
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
-    return tiny_qwen3(tmp_path_factory.mktemp("base"))
+    return tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
 
 
 @pytest.fixture

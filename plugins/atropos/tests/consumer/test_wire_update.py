@@ -22,7 +22,7 @@ SCORES = (-1.0, 1.0)
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("base"))
+    return tiny_qwen3(tmp_path_factory.mktemp("base"), num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ CLOSE = 2e-4
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("policy"))
+    return tiny_qwen3(tmp_path_factory.mktemp("policy"), num_hidden_layers=1)
 
 
 @pytest.fixture
@@ -60,11 +60,8 @@ async def unhinted(engine: EmbeddedEngine, renderer: Renderer, temperature: floa
     return await hindsight(engine, WithoutHint(renderer, plain), temperature=temperature).score(rollout)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-async def test_a_hint_that_changes_nothing_gives_a_zero_gap(
-    engine: EmbeddedEngine, renderer: Renderer, temperature: float
-):
-    scored = await unhinted(engine, renderer, temperature)
+async def test_a_hint_that_changes_nothing_gives_a_zero_gap(engine: EmbeddedEngine, renderer: Renderer):
+    scored = await unhinted(engine, renderer, 0.6)
     assert len(scored.scored) == 4
     for turn in scored.scored:
         taught = [row.logprobs[0] for row in turn.rows]
@@ -94,8 +91,7 @@ async def test_a_tool_call_and_the_id_that_ends_it_are_scored_where_they_were_ca
     assert text.count('<tool_call>\n{"name": "terminal"') == text.count("</tool_call><|im_end|>") == 3
 
 
-@pytest.mark.parametrize("placement", list(Placement))
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize(("placement", "temperature"), zip(Placement, (1.0, 0.6), strict=True))
 async def test_rows_are_what_a_plain_forward_of_the_hinted_prompt_says_in_float64(
     engine: EmbeddedEngine, renderer: Renderer, folder: Path, placement: Placement, temperature: float
 ):
