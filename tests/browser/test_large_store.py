@@ -79,7 +79,7 @@ def test_no_view_reads_the_store_for_long(store: SqliteStore, renderer: Renderer
         servers=dict,
         now=lambda: 1_900_000_000.0,
     )
-    named = {"session": "session-00012-90", "turn": "01k0000024-90", "version": "3", "lesson": "1"}
+    named = {"session": "session-00012-9", "turn": "01k0000024-9", "version": "3", "lesson": "1"}
     scope = {"type": "http", "path": view, "query_string": b"", "headers": [], "path_params": named}
     request = Request(scope | {"scheme": "http", "server": ("localhost", 8720), "method": "GET"})
     taken = []
