@@ -28,7 +28,7 @@ from tests.journey.conftest import client, until
 
 
 @pytest.mark.parametrize(
-    ("streams", "swaps"), [(4, 2), pytest.param(200, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    ("streams", "swaps"), [(3, 1), pytest.param(200, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
 async def test_streams_live_through_swaps(
     settings: Callable[..., Settings], model: Path, tmp_path: Path, streams: int, swaps: int

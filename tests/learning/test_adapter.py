@@ -299,7 +299,7 @@ def test_a_base_is_named_as_others_know_it(folder: str, name: str, tmp_path: Pat
     ("base", "dtype", "most"),
     [
         ("qwen3", "float32", 1e-4),
-        ("llama", "bfloat16", 0.05),
+        pytest.param("llama", "bfloat16", 0.05, marks=pytest.mark.slow),
         pytest.param("llama", "float32", 1e-4, marks=pytest.mark.slow),
         pytest.param("qwen3", "bfloat16", 0.05, marks=pytest.mark.slow),
     ],

@@ -150,7 +150,7 @@ def test_under_bfloat16_the_mean_keeps_what_rounding_would_lose(base: Path, rend
         assert torch.equal(served, mean.bfloat16())
 
 
-@KINDS
+@WHOLE
 def test_the_mean_is_kept_with_the_version_and_starts_again_if_it_is_missing(
     rank: int, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

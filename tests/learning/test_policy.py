@@ -94,7 +94,7 @@ def test_resuming_from_disk_equals_going_on_in_memory_bit_for_bit(
         assert path.read_bytes() == (other / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_a_version_is_an_ordinary_folder_whose_weights_give_its_probe(
     dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

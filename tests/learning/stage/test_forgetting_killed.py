@@ -31,7 +31,7 @@ TURNS = ("turn0002", "turn0005")
     "phase",
     [
         pytest.param(Phase.SCORING, marks=pytest.mark.slow),
-        Phase.STEPPED,
+        pytest.param(Phase.STEPPED, marks=pytest.mark.slow),
         pytest.param(Phase.WRITING, marks=pytest.mark.slow),
         Phase.WRITTEN,
     ],

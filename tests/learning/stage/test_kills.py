@@ -39,8 +39,8 @@ MORE_KILLS = [
     (Phase.CLAIMED, 2),
     (Phase.WRITTEN, 2),
 ]
-FAST_KILLS = {"whole": KILLS[4:], "lora": KILLS[1:3]}
-"""Before a version is written, meanwhile, and after it."""
+FAST_KILLS = {"whole": KILLS[4:], "lora": KILLS[2:3]}
+"""While a version is written, and after it."""
 
 
 WAYS = {"whole": {}, "lora": {"lora_rank": 16, "teacher": "ema"}}

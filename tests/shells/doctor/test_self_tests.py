@@ -56,10 +56,10 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
     ("template", "named", "words"),
     [
         (None, "auto", "are read as the chat template teaches: hermes"),
-        (None, "glm", "are read as gateway.tool_call_parser says: glm"),
+        pytest.param(None, "glm", "are read as gateway.tool_call_parser says: glm", marks=pytest.mark.slow),
         ("{{ messages[-1].content }}", "auto", "does not offer tools to the model: calls stay text"),
         ("{{ tools }}{{ messages[-1].content }}", "auto", "in no convention that is known here"),
-        ("{{ tools }}{{ messages[-1].content }}", "none", "says: none"),
+        pytest.param("{{ tools }}{{ messages[-1].content }}", "none", "says: none", marks=pytest.mark.slow),
     ],
 )
 def test_how_tool_calls_are_read_is_said_and_stops_nothing(

@@ -56,7 +56,7 @@ KINDS = [
         for place, (one, other) in enumerate(PAIRS)
         for rank in (4, 0)
     ),
-    {"teacher": "ema", "adapters": "per_key"},
+    pytest.param({"teacher": "ema", "adapters": "per_key"}, marks=pytest.mark.slow),
     pytest.param({"teacher": "server", "adapters": "per_key"}, marks=pytest.mark.slow),
     pytest.param(
         {"teacher": "another checkpoint", "teacher_device": "cpu", "reference_device": "cpu"},
