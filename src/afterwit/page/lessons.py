@@ -27,7 +27,7 @@ DONE = {
     "restrict": "The lesson is practised on the prompts that you chose.",
     "accept": "The lesson is practised on other prompts of its kind too.",
 }
-"""What a person ordered, in a sentence."""
+"""A sentence for each order that was carried out."""
 
 Order = Callable[[Gateway, int, Mapping[str, str], Store], object]
 """Carries out an order about the lesson of this number, with a form's fields. SettingError if it cannot."""

@@ -463,7 +463,7 @@ def _by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[s
 
 
 def _excerpt(texts: Sequence[str | None], wanted: Sequence[str]) -> str | None:
-    """What is said around the first of the words, in lower case; None unless all are in the texts."""
+    """The text around the first of the words, in lower case; None unless all are in the texts."""
     folded = [(text or "").casefold() for text in texts]
     if not all(any(word in text for text in folded) for word in wanted):
         return None
