@@ -223,17 +223,16 @@ def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: C
     """The test of a lesson with the newest approved turns of its adapter, of its kind and of others."""
     words, record = lesson.words_of(said), _stored(store, said.turn)
     kind = "" if record is None else action(record.turn.message)
-    found, new, left = (
-        list[SuiteItem](),
-        list[tuple[SuiteItem, Turn]](),
-        Counter({True: TESTED, False: TESTED}),
-    )
+    found, new = list[SuiteItem](), list[tuple[SuiteItem, Turn]]()
+    left = Counter({True: TESTED, False: TESTED})
     for item in store.suite(lesson.adapter):
         if not left[same := of_kind(item, kind)]:
             continue
         if (words, item.turn) not in known:
             approved = _stored(store, item.turn)
             if approved is None or approved.turn.session in excluded:
+                continue
+            if any(approved.sampled_turn.sampled.forced):
                 continue
             new.append((item, approved.sampled_turn))
         left[same] -= 1

@@ -36,6 +36,8 @@ from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 STAGE: Literal["practice"] = "practice"
 POLL_S = 1.0
 """Seconds between two looks at the store."""
+MOST_KNOWN = 4096
+"""Tests that are remembered; after that all are made again."""
 WORDS_TOLD = 60
 """Characters of a lesson in a status."""
 
@@ -170,6 +172,8 @@ class Practice:
 
     async def _test(self, found: Test) -> bool:
         """Score approved responses without the lesson and with it, and store whose it contradicts."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
         for item, turn in found.new:
             room = self._engine.facts.context_length - len(item.ids)
             prompts, _ = await asyncio.to_thread(
