@@ -434,11 +434,12 @@ def test_practice_asks_a_prompt_without_the_lessons_that_it_showed(store: Store,
     assert turn.prompt_ids == renderer.prompt_ids(asks("Explain the moon."))
 
 
-def test_an_answer_that_recites_a_hint_is_taught_by_a_model_that_reads_none(
-    store: Store, renderer: Renderer
+@pytest.mark.parametrize("words", [f"Short.\n{HEADING}\n{SHORT}", '<tool_call>\n{"name": "read", "argu'])
+def test_an_answer_that_recites_a_hint_or_breaks_a_call_is_taught_by_a_model_that_reads_no_hint(
+    store: Store, renderer: Renderer, words: str
 ) -> None:
     correct(store, "moon", sampling=Sampling(max_tokens=64))
-    house = House(store, renderer, words=f"Short.\n{HEADING}\n{SHORT}", gap=9.0)
+    house = House(store, renderer, words=words, gap=9.0)
     assert house.step()
     (lesson,) = store.lessons()
     assert lesson.answers == ()  # it shows nothing of how far the lesson is learned

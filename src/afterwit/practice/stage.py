@@ -29,7 +29,7 @@ from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round
 from afterwit.store import AsyncStore, Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.review import Rule
-from afterwit.turn import ENTROPY_BYTES, Kind, Turn, call_id, scoring_temperature, turn_id
+from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
 from afterwit.verdict import Flag, untrainable
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
@@ -117,7 +117,8 @@ class Practice:
     async def _answer(self, found: Round, prompt: Turn, words: str) -> Fresh | None:
         """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
 
-        Without words the teacher reads no hint, nor where the answer recites one: it would approve of that.
+        Without words the teacher reads no hint; nor where the answer recites one, of which it would approve,
+        or has a call that does not parse.
         """
         now = self._now()
         sampling = replace(
@@ -155,7 +156,7 @@ class Practice:
             message=reply.message(partial(call_id, id)),
             finish=reply.ending,
         )
-        words = "" if recites(turn.message) else words
+        words = "" if recites(turn.message) or self._breaks(turn.message) else words
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET
@@ -163,6 +164,11 @@ class Practice:
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
         return Fresh(turn, prompt.id, reason, gap, along=not words)
+
+    def _breaks(self, response: Message) -> bool:
+        """Whether a response begins a call that does not parse: the text has its mark."""
+        calls = self._renderer.convention.calls
+        return any(call.begin in (response.content or "") for call in calls if call.begin)
 
     @property
     def _base_teaches(self) -> bool:
