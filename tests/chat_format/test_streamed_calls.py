@@ -7,7 +7,6 @@ import re
 from itertools import pairwise
 from typing import Any
 
-import anthropic
 import httpx2
 import pytest
 from hypothesis import given
@@ -221,6 +220,8 @@ def test_a_call_of_an_unknown_tool_is_told_when_it_is_whole():
 
 def test_the_anthropic_client_parses_what_there_is_of_a_call_that_was_cut():
     """It parses the arguments with every piece, and raises for what is no beginning of JSON."""
+    import anthropic
+
     hermes = next(entry for entry in CONVENTIONS if entry.name == "hermes")
     text = '<tool_call>{"name": "read", "arguments": {"path": "a\\ud83d", "n": -1.5e3, "b": [tru'
     data = sent(

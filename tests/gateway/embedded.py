@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import openai
 
 from afterwit.chat_format.render import Renderer
@@ -21,6 +20,9 @@ from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import State
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    import anthropic
 
 
 @dataclass
@@ -48,6 +50,8 @@ class World:
 @asynccontextmanager
 async def embedded(folder: Path, model: Path, renderer: Renderer) -> AsyncIterator[World]:
     """`folder` gets the store. Everything is closed at the end."""
+    import anthropic  # takes seconds, which a process without such tests saves
+
     says: list[str] = []
 
     def script(prompt_ids: tuple[int, ...]) -> Sequence[int] | None:

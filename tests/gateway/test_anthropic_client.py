@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from afterwit.lifecycle import State
@@ -13,12 +12,18 @@ from afterwit.store import Record
 from tests.gateway.embedded import World
 from tests.gateway.test_messages import CALL, READ
 
+if TYPE_CHECKING:
+    import anthropic
+
+
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 TOOLS: list[Any] = [READ]
 THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 
 
 def used(message: anthropic.types.Message) -> anthropic.types.ToolUseBlock:
+    import anthropic
+
     (call,) = [block for block in message.content if isinstance(block, anthropic.types.ToolUseBlock)]
     return call
 
@@ -115,6 +120,8 @@ async def test_models_are_listed_with_their_context_length(world: World):
 
 
 async def test_errors_have_the_clients_own_exception_types_and_a_request_id(world: World):
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError):
         await world.anthropic.messages.create(model="claude-9", max_tokens=5, messages=ASKED)
     long: list[Any] = [{"role": "user", "content": "long " * 3000}]

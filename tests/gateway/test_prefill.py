@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import anthropic
 import pytest
 
 from afterwit.lifecycle import State
@@ -107,6 +106,8 @@ async def test_what_cannot_be_gone_on_from_is_a_400(gateway: Serving):
 
 
 async def test_the_official_client_goes_on_from_its_own_words(world: World):
+    import anthropic
+
     answer = await world.anthropic.messages.create(model="afterwit", max_tokens=7, messages=BEGUN)
     (record,) = await world.records()
     texts = "".join(block.text for block in answer.content if isinstance(block, anthropic.types.TextBlock))

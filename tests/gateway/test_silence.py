@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
 import pytest
 
@@ -116,6 +115,8 @@ async def test_a_client_that_gave_up_before_the_first_token_asks_again_as_a_retr
 
 
 async def test_the_official_clients_read_past_heartbeats(lively: Serving):
+    import anthropic
+
     lively.engine.pause_after = 0
     asked: Any = {"model": "tiny"}
     said: list[Any] = USER

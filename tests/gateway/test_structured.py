@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any, Literal
 
-import anthropic
 import openai
 import pytest
 from pydantic import BaseModel
@@ -80,6 +79,8 @@ BAD = {"type": "object", "properties": {"a": {"type": "cheese"}}}
 
 
 async def test_a_schema_that_cannot_be_followed_is_a_400_at_its_field(world: World):
+    import anthropic
+
     form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": BAD}}
     with pytest.raises(openai.BadRequestError) as refused:
         await world.openai.chat.completions.create(model="afterwit", messages=ASKED, response_format=form)
