@@ -14,7 +14,7 @@ def test_the_page_has_the_table_that_the_command_writes() -> None:
     assert cards.page(text) == text
 
 
-@pytest.mark.parametrize("name", ["Qwen3-0.6B", "Qwen3-8B"])
+@pytest.mark.parametrize("name", ["Qwen3-0.6B", pytest.param("Qwen3-8B", marks=pytest.mark.slow)])
 def test_weights_and_adapter_are_those_of_the_model_itself(name: str) -> None:
     import torch
     from peft import LoraConfig, get_peft_model

@@ -139,7 +139,7 @@ WORK = {
 }
 
 
-SLOW = ("read ids", "soft cap")
+SLOW = ("read ids", "soft cap", "sums")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_with_a_decay_of_zero_it_is_the_live_policy(rank: int, base: Path, rende
     assert furthest(weights(policy), weights(live)) < 1e-9
 
 
-@KINDS
+@WHOLE
 @pytest.mark.parametrize("head", ["fused", pytest.param("plain", marks=pytest.mark.slow)])
 def test_an_update_under_it_is_one_under_a_model_with_its_weights(
     rank: int, head: str, base: Path, renderer: Renderer, tmp_path: Path

@@ -57,7 +57,11 @@ def test_one_outcome_is_one_bet():
 
 
 @pytest.mark.parametrize(
-    ("share", "least", "most"), [(0.05, 2000, 3000), (0.12, 700, 2000), (0.3, 30, 65), (0.5, 10, 17)]
+    ("share", "least", "most"),
+    [
+        pytest.param(0.05, 2000, 3000, marks=pytest.mark.slow),
+        *((0.12, 700, 2000), (0.3, 30, 65), (0.5, 10, 17)),
+    ],
 )
 def test_the_watchs_alarm_comes_late_below_its_bound_and_soon_above(share, least, most):
     waits = [_episodes_to_an_alarm(share, Random(seed)) for seed in range(24)]

@@ -43,6 +43,7 @@ def tell(name: str, folder: Path) -> None:
         tracker.close()
 
 
+@pytest.mark.slow
 def test_tensorboard_has_a_curve_for_each_name(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event

@@ -33,6 +33,7 @@ def test_an_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
         load(home=tmp_path, pairs=["engine.kind=embeded"], environment={})
 
 
+@pytest.mark.slow
 def test_port_table_and_facts_need_no_torch() -> None:
     modules = ("port", "kinds", "teacher", "server.fleet", "vllm.server", "sglang.server", "llama_cpp.server")
     imports = ", ".join(f"afterwit.engines.{module}" for module in modules)

@@ -158,7 +158,7 @@ async def test_while_weights_are_rolled_through_every_session_comes_to_the_newes
 
 
 @pytest.mark.parametrize("deaths", [5, pytest.param(30, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("swap", ["adapters", "whole"])
+@pytest.mark.parametrize("swap", ["adapters", pytest.param("whole", marks=pytest.mark.slow)])
 async def test_no_response_is_lost_or_torn_in_many_deaths_of_each_server(
     base: Path,
     versions: list[Path],

@@ -209,6 +209,7 @@ def test_without_the_extra_local_every_command_that_needs_it_names_it(model: Pat
     assert [words for _, words in ended if not words.endswith("pip install '.[local]' in a clone")] == []
 
 
+@pytest.mark.slow
 def test_without_the_extra_demo_the_demo_names_it(tmp_path: Path) -> None:
     ((status, words),) = refusals([["demo", "--out", str(tmp_path)]], missing=EXTRAS["demo"])
     assert status == 2

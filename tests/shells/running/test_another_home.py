@@ -58,6 +58,7 @@ async def test_another_home_neither_learns_nor_serves_and_the_own_one_does(
     assert len(trained(own, model)) == 12
 
 
+@pytest.mark.slow
 def test_versions_of_the_same_numbers_are_not_the_stores(model: Path, tmp_path: Path, shared: Path) -> None:
     other, own = tmp_path / "two", tmp_path / "one"
     fill(settings_of(model, other, tmp_path / "two.db"), model, other, *range(4))
@@ -71,6 +72,7 @@ def test_versions_of_the_same_numbers_are_not_the_stores(model: Path, tmp_path: 
     assert len(trained(other, model)) == 12
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_lost_with_a_store_in_the_home_trains_its_turns_again(
     model: Path, tmp_path: Path
 ) -> None:

@@ -306,6 +306,7 @@ def test_settings_have_a_range(change: Any):
         HindsightSettings(**change)
 
 
+@pytest.mark.slow
 def test_neither_hindsight_nor_the_wire_of_its_groups_imports_torch():
     code = "import sys, afterwit_atropos.hindsight, afterwit_atropos.wire; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
