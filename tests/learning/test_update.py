@@ -105,14 +105,19 @@ def plain_update(
         ]
 
     current, arrays = [], []
+    hinted = [bool(item.teachers) for item in items]
+    reads = reference_reads_hints and any(hinted)
+    counted = sum(hinted) if reads else len(items)
     for item in items:
         current.append(logits(model, item.student))
-        anchor = item.teachers[0] if item.teachers and reference_reads_hints else item.student
+        anchor, frozen = item.student, old
+        if reads:  # without a hint, the reference is the policy itself: a KL of 0
+            anchor, frozen = (item.teachers[0], old) if item.teachers else (item.student, model)
         arrays.append(
             {
                 "logits_current": current[-1].detach(),
                 "logits_teacher": [logits(old, row) for row in item.teachers] or None,
-                "logits_base": logits(old, anchor) if objective.beta else None,
+                "logits_base": logits(frozen, anchor).detach() if objective.beta else None,
                 "ids": torch.tensor(item.student.response),
                 "behaviour": torch.tensor(item.behaviour.logprobs).double(),
                 "mask": ~torch.tensor(item.behaviour.forced),
@@ -123,7 +128,7 @@ def plain_update(
         )
         if arrays[-1]["logits_teacher"]:
             arrays[-1]["logits_teacher"] = torch.stack(arrays[-1]["logits_teacher"])
-    found = evaluate(arrays, objective)
+    found = evaluate(arrays, replace(objective, beta=objective.beta * len(items) / counted))
     torch.autograd.backward(current, found.gradients)
     named = {name: own for name, own in model.named_parameters() if own.requires_grad}
     return _adamw(named, EXACT), float(found.loss)

@@ -156,15 +156,16 @@ def collect_rows(
 ) -> Rows:
     """The rows that train. ValueError if a sample carries a term that `over` does not count."""
     parts = [target.tokens for target in targets]
-    carried = [settings.terms_of(sample.carried) for sample in samples]
+    carried = [
+        (*settings.terms_of(sample.carried), "entropy", *(["reference_kl"] if sample.anchored else []))
+        for sample in samples
+    ]
     at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
 
     def weights(term: str) -> Tensor:
-        """The weight of each row in a term; 0 for a sample without the term. Every sample has entropy."""
+        """The weight of each row in a term; 0 for a sample without the term."""
         each = [
-            token_weights(sample, term, over, part.old_N)
-            if term == "entropy" or term in terms
-            else torch.zeros_like(part.old_N)
+            token_weights(sample, term, over, part.old_N) if term in terms else torch.zeros_like(part.old_N)
             for sample, part, terms in zip(samples, parts, carried, strict=True)
         ]
         return torch.cat(each)[at_N]
@@ -178,7 +179,8 @@ def collect_rows(
     return Rows(
         at_N=at_N,
         tau_N=tau_N[at_N],
-        dense_N=weights("entropy"),
+        entropy_N=weights("entropy"),
+        reference_N=weights("reference_kl"),
         targets=select(joined(even), at_N),
         weights={term: weights(term) for term in settings.terms if any(term in terms for terms in carried)},
     )
@@ -230,7 +232,7 @@ def fused_loss(
     if reference is not None:
         base_buffer_NV = reference.head.buffer(len(buffer_NV))
     grad_states_ND, now_parts = torch.zeros_like(states_ND), []
-    terms = dict.fromkeys(TERMS, rows.dense_N.new_zeros(()))
+    terms = dict.fromkeys(TERMS, rows.entropy_N.new_zeros(()))
     for part in rows.chunks(chunk):
         part_ND, base_NV = states_ND[part.at_N], None
         logits_NV = head.logits(part_ND, buffer_NV[: len(part)])
@@ -267,9 +269,11 @@ def chunk_loss(
     read_NJ = logits_NV.gather(-1, ids_NJ)
     logprobs_NJ = softmax.logprobs(read_NJ)
     terms, grad_NJ = sparse_terms(logprobs_NJ, rows.targets, rows.weights, settings)
-    read_N1, dense_N1 = grad_NJ.sum(dim=-1, keepdim=True), rows.dense_N.unsqueeze(-1)
-    entropy_N1 = -settings.entropy_coef * dense_N1 if settings.entropy_coef else None
-    kl_N1 = settings.beta * dense_N1 if settings.beta else None
+    read_N1, entropy_N1, kl_N1 = grad_NJ.sum(dim=-1, keepdim=True), None, None
+    if settings.entropy_coef:
+        entropy_N1 = -settings.entropy_coef * rows.entropy_N.unsqueeze(-1)
+    if settings.beta:
+        kl_N1 = settings.beta * rows.reference_N.unsqueeze(-1)
     buffers_NV = buffers(logits_NV, 3)
     tiled = [
         dense_tile(
@@ -287,9 +291,9 @@ def chunk_loss(
     entropies, divergences = zip(*tiled, strict=True)
     grad_read_NJ = through_soft_cap(soft_cap, grad_NJ / softmax.tau_N1, read_NJ)
     logits_NV.scatter_add_(-1, ids_NJ, grad_read_NJ)
-    terms["entropy"] = (dense_N1 * torch.cat(entropies)).sum()
+    terms["entropy"] = (rows.entropy_N.unsqueeze(-1) * torch.cat(entropies)).sum()
     if reference_NV is not None:
-        terms["reference_kl"] = (dense_N1 * torch.cat(divergences)).sum()
+        terms["reference_kl"] = (rows.reference_N.unsqueeze(-1) * torch.cat(divergences)).sum()
     return terms, logprobs_NJ[:, 0]
 
 

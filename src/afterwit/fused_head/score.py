@@ -227,8 +227,10 @@ class Rows:
     at_N: Tensor
     """Each row's index in the micro-batch's hidden states."""
     tau_N: Tensor
-    dense_N: Tensor
-    """The row's weight in the terms that read the whole distribution."""
+    entropy_N: Tensor
+    """The row's weight in the entropy."""
+    reference_N: Tensor
+    """The row's weight in the KL to the reference; 0 for a row of a sample that is not anchored."""
     targets: TokenTargets
     weights: dict[str, Tensor]
     """The row's weight [N] in each term that reads a few ids; 0 for a row without the term."""

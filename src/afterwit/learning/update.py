@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
@@ -167,6 +167,9 @@ def update_state(
         teacher = frozen.teacher(policy) if server is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     samples, reward_mean = samples_of(items, policy, objective, server, limit, ranks)
+    if settings.reference_reads_hints and any(item.teachers for item in items):
+        pairs = zip(samples, items, strict=True)
+        samples = [replace(sample, anchored=bool(item.teachers)) for sample, item in pairs]
     packing = Packing.of(settings, policy.model, teacher, reference)
     return UpdateState(
         policy=policy,

@@ -38,6 +38,8 @@ class Sample:
     """Number of teachers that run; 0: no OPD term, unless a teacher's rows are given."""
     teacher_rows: tuple[TeacherRows, ...] = ()
     """The rows of teachers that ran elsewhere, one per hint."""
+    anchored: bool = True
+    """Whether the KL to the reference counts it."""
 
     def __post_init__(self) -> None:
         tokens = len(self.ids_T)
@@ -187,7 +189,8 @@ def advantages(
 
 
 def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
-    """The denominators of a global batch. Entropy and reference KL are carried by every sample."""
-    carried = [settings.terms_of(sample.carried) for sample in samples]
-    every = dict.fromkeys(("entropy", "reference_kl"), len(carried))
+    """The denominators of a global batch. Every sample carries entropy, each anchored one reference KL."""
+    batch = list(samples)
+    carried = [settings.terms_of(sample.carried) for sample in batch]
+    every = {"entropy": len(batch), "reference_kl": sum(sample.anchored for sample in batch)}
     return {**every, **AGGREGATIONS[settings.aggregation](carried, settings.terms)}

@@ -231,7 +231,7 @@ def sample_loss(
     names = settings.terms_of(sample.carried)
     losses = {name: term_loss(name, now_TJ, target.tokens, settings) for name in names}
     losses["entropy"] = entropy(now_TV if settings.entropy_coef else now_TV.detach())
-    if logits_reference_TV is not None:
+    if logits_reference_TV is not None and sample.anchored:
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)
         losses["reference_kl"] = reference_kl(now_TV if settings.beta else now_TV.detach(), reference_TV)
