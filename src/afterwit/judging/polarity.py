@@ -314,7 +314,8 @@ def ridge(
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(map(mul, left, right))
+    total: float = sum(map(mul, left, right))
+    return total
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
