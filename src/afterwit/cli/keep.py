@@ -216,7 +216,7 @@ def import_(
 
         afterwit import conversations.jsonl --dry-run
         afterwit import conversations.jsonl
-        afterwit import conversations.jsonl --practise local    # their prompts are asked again
+        afterwit import conversations.jsonl --practise local
     """
     from rich.console import Console
     from rich.progress import Progress
