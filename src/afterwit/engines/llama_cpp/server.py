@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,11 @@ class LlamaCppServer:
     """Implements `server.Server`: the server of the base, and a process for each adapter."""
 
     def __init__(self, client: ServerClient, settings: LlamaCppSettings, folder: Path, *, path: str) -> None:
-        """`client` is the base's, `path` the file that it serves, `folder` the model's."""
+        """`client` is the base's, `path` the file that it serves, `folder` the model's, whose tokenizer is
+        read."""
         self._base, self._settings, self._folder, self._path = client, settings, folder, path
+        self._ids_of, self._vocabulary = ids_by_bytes(folder), vocabulary_of(folder)
+        self._end = min(end_ids(folder, tokenizer_of(folder).token_to_id))
         self._processes: dict[str, tuple[EngineProcess, ServerClient]] = {}
         self._key = settings.key(os.environ) or secrets.token_hex(20)
         name = hashlib.sha256(f"{folder.resolve()} {client.url}".encode()).hexdigest()[:12]
@@ -102,7 +105,7 @@ class LlamaCppServer:
         for name, (process, _) in self._processes.items():
             if process.has_ended:
                 await self.unload_adapter(name)
-                raise EngineUnavailable(f"the process of the adapter {name} ended; its log was {process.log}")
+                raise EngineUnavailable(f"the process of the adapter {name} ended")
         return None
 
     async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
@@ -180,7 +183,7 @@ class LlamaCppServer:
                 return [(each["id"], each["logprob"]) for each in every]
             return []
 
-        found = await forced(token, max(1, top)) or await forced(min(self._ends), self._vocabulary)
+        found = await forced(token, max(1, top)) or await forced(self._end, self._vocabulary)
         return top_logprobs(token, found, top)
 
     async def logprobs_at(
@@ -190,6 +193,8 @@ class LlamaCppServer:
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Start a process with it. It reads the file at its start only."""
+        from safetensors import SafetensorError
+
         from afterwit.gguf.write import write_adapter
 
         await asyncio.to_thread(self._place.mkdir, 0o700, exist_ok=True)
@@ -201,7 +206,7 @@ class LlamaCppServer:
         try:
             await asyncio.to_thread(write_adapter, self._folder, folder, file, name=name)
             await process.start(within_s=self._settings.start_s, progress=lambda step: None)
-        except (SettingError, OSError) as error:
+        except (SettingError, OSError, SafetensorError) as error:
             await process.stop()
             raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
         except BaseException:
@@ -214,6 +219,9 @@ class LlamaCppServer:
         self._processes[name] = process, client
 
     async def unload_adapter(self, name: str) -> None:
+        """Nothing happens if its process ended by itself."""
+        if name not in self._processes:
+            return
         process, client = self._processes.pop(name)
         await client.close()
         process.kill()  # it has nothing to keep, and with a running response it waits at SIGTERM
@@ -236,24 +244,16 @@ class LlamaCppServer:
             raise EngineUnavailable(f"the process of the adapter {weights} ended")
         return self._processes[weights][1]
 
-    @cached_property
-    def _vocabulary(self) -> int:
-        return vocabulary_of(self._folder)
 
-    @cached_property
-    def _ends(self) -> frozenset[int]:
-        return end_ids(self._folder, tokenizer_of(self._folder).token_to_id)
-
-    @cached_property
-    def _ids_of(self) -> Mapping[bytes, int]:
-        """The id of each text of a vocabulary over bytes, or of the bytes of one over pieces."""
-        found: dict[bytes, int] = {}
-        for token, index in read_json(self._folder / "tokenizer.json")["model"]["vocab"].items():
-            if (byte := BYTE.fullmatch(token)) is not None:
-                found[bytes.fromhex(byte[1])] = index
-            elif all(each in BYTES for each in token):
-                found[bytes(BYTES[each] for each in token)] = index
-        return found
+def ids_by_bytes(folder: Path) -> dict[bytes, int]:
+    """The id of each text of a vocabulary over bytes, or of each byte of one over pieces."""
+    found: dict[bytes, int] = {}
+    for token, index in read_json(folder / "tokenizer.json")["model"]["vocab"].items():
+        if (byte := BYTE.fullmatch(token)) is not None:
+            found[bytes.fromhex(byte[1])] = index
+        elif all(each in BYTES for each in token):
+            found[bytes(BYTES[each] for each in token)] = index
+    return found
 
 
 def params_of(request: SampleRequest, done: Sequence[int], tried: int) -> dict[str, Any]:
@@ -450,7 +450,7 @@ async def inspect(
         return [each["logprob"] for each in rows[0]["top_logprobs"]]
 
     return Fit(
-        server=LlamaCppServer(client, settings, folder, path=path),
+        server=await asyncio.to_thread(partial(LlamaCppServer, client, settings, folder, path=path)),
         swap=swap,
         basis=await basis_of(top_at),
         context_length=default["n_ctx"],
