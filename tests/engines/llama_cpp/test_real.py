@@ -64,7 +64,9 @@ async def test_ten_versions_under_32_streams_fail_no_response(engine: Engine, ad
         over.set()
 
     await asyncio.gather(*map(respond, range(STREAMS)), swap())
-    assert max(versions) == engine.version == VERSIONS
+    assert versions <= {*range(VERSIONS + 1)}
+    assert len(versions) > VERSIONS // 2
+    assert set((await say(engine, ask(PROMPT))).versions) == {engine.version} == {VERSIONS}
 
 
 async def test_a_version_whose_process_is_killed_is_served_again(

