@@ -62,7 +62,11 @@ class Recorded:
 
 @asynccontextmanager
 async def found(
-    recorded: Recorded, model: Path, swap: Swap | None = "adapters", **more: Any
+    recorded: Recorded,
+    model: Path,
+    swap: Swap | None = "adapters",
+    *,
+    settings: LlamaCppSettings = SETTINGS,
 ) -> AsyncIterator[Fit]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", recorded.answer)
