@@ -18,7 +18,7 @@ import typer
 from afterwit.demo.worlds import WORLDS
 from experiments.live.runs import LiveRuns, result_of
 
-INTERACTIONS: Mapping[str, int] = {"tools": 96, "chat": 36}
+INTERACTIONS: Mapping[str, int] = {"tools": 48, "chat": 36}
 """Tasks of people, by world: the chat world is learned sooner."""
 
 

@@ -220,7 +220,7 @@ def demo(
     objective: Annotated[
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
     ] = None,
-    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
+    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 48,
     seed: Annotated[int, typer.Option(help="Decides tasks, people and sampling.")] = 0,
     out: Annotated[
         Path | None,

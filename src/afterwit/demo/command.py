@@ -40,7 +40,7 @@ def run(
     world: str,
     *,
     out: Path,
-    interactions: int = 96,
+    interactions: int = 48,
     seed: int = 0,
     judge: str | None = None,
     recipe: str | None = None,
