@@ -41,7 +41,7 @@ def rows(asked: Asked) -> Iterator[Row]:
         variants: dict[str, Callable[[], object]] = {
             "floor": _bare(module, batch, tokens),
             "engine": lambda made=made, batch=batch: asyncio.run(_say(made, batch, tokens)),
-            "generate": lambda batch=batch: _generate(peer, batch, tokens),
+            "generate": lambda batch=batch: generate(peer, _prompts(batch), tokens),
         }
         timed, note = interleaved(variants, runs=asked.runs)
         asyncio.run(made.close())
@@ -83,8 +83,9 @@ def _bare(module: nn.Module, batch: int, tokens: int) -> Callable[[], None]:
     return forwards
 
 
-def _generate(module: Any, batch: int, tokens: int) -> None:
-    ids = torch.tensor(_prompts(batch))
+def generate(module: Any, prompts: list[list[int]], tokens: int) -> None:
+    """So many tokens after each prompt, by transformers."""
+    ids = torch.tensor(prompts)
     module.generate(
         ids,
         attention_mask=torch.ones_like(ids),

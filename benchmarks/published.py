@@ -21,7 +21,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Generate
 from afterwit.turn import Sampling
 from benchmarks.asked import Asked
-from benchmarks.engine import respond
+from benchmarks.engine import generate, respond
 from benchmarks.measure import Row, at_least, interleaved, noted, ratios
 from tests.servers.published import FOLDER, make
 
@@ -46,7 +46,7 @@ def _row(
 ) -> Row:
     prompts = [[(31 * place + 7 * row) % 40_000 + 100 for place in range(prompt)] for row in range(streams)]
     variants: dict[str, Callable[[], object]] = {
-        "floor": lambda: _generate(peer, prompts, tokens),
+        "floor": lambda: generate(peer, prompts, tokens),
         "engine": lambda: asyncio.run(_say(made, prompts, tokens)),
     }
     timed, note = interleaved(variants, runs=asked.runs)
@@ -59,19 +59,6 @@ def _row(
         target=at_least(1.0),
         peer="generate()",
         note=noted(f"{streams * tokens / best:.3g} tokens a CPU second", note),
-    )
-
-
-def _generate(peer: Any, prompts: list[list[int]], tokens: int) -> None:
-    ids = torch.tensor(prompts)
-    peer.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=True,
-        top_k=0,
-        max_new_tokens=tokens,
-        min_new_tokens=tokens,
-        pad_token_id=0,
     )
 
 
