@@ -65,7 +65,7 @@ class Learner:
         self.meanwhile()
 
     def rerun(self, start: int, steps: Sequence[Step], again: object, *, progress: object) -> list[str]:
-        found = self.read(start)
+        found = self.turns_in(start)
         for step in steps:
             self.meanwhile()
             found += step.turns
@@ -78,12 +78,12 @@ class Learner:
     def packs(self, policy: list[str]) -> bool:
         return False
 
-    def kept(self, policy: list[str], items: object) -> list[object]:
+    def read(self, policy: list[str], items: object) -> list[object]:
         return []
 
     def drop_halfway(self) -> None: ...
 
-    def read(self, number: int) -> list[str]:
+    def turns_in(self, number: int) -> list[str]:
         folder = self.versions.weights(number)
         return (
             [] if folder == self.versions.base else cast(list[str], json.loads((folder / MODEL).read_text()))
@@ -133,7 +133,7 @@ class House:
         version = Version(
             number=newest + 1, parent=newest, origin=Origin.UPDATE, created=1.0, turns=turns, probe=PROBE
         )
-        written = self.learner.write(version, [*self.learner.read(newest), *turns], None)
+        written = self.learner.write(version, [*self.learner.turns_in(newest), *turns], None)
         if not crash:
             self.claims.commit(written)
 
@@ -161,7 +161,7 @@ class House:
         """What the store says is what the weights hold, each turn once."""
         self.claims.distrust()
         self.claims.catch_up()
-        held = self.learner.read(self.versions.newest())
+        held = self.learner.turns_in(self.versions.newest())
         assert len(held) == len(set(held)), held
         rows = self.store._db.rows("SELECT id, session, state, reason FROM turns")  # type: ignore[attr-defined]
         trained = {row["id"] for row in rows if row["state"] == State.TRAINED}
@@ -235,7 +235,7 @@ def test_a_rollback_while_a_session_is_forgotten_is_not_undone(
     with House.opened(tmp_path) as house:
         for sessions in ("b", "b", "ab", "ab"):
             house.update(sessions=sessions)
-        before, passed = [house.learner.read(number) for number in range(5)], [0]
+        before, passed = [house.learner.turns_in(number) for number in range(5)], [0]
 
         def meanwhile() -> None:
             passed[0] += 1
@@ -246,7 +246,7 @@ def test_a_rollback_while_a_session_is_forgotten_is_not_undone(
         house.forget(meanwhile)
         house.check()
         kept = before[target if passed[0] >= moment else 4]
-        held = house.learner.read(house.versions.newest())
+        held = house.learner.turns_in(house.versions.newest())
         assert set(held) <= {turn for turn in kept if turn.startswith("b")}
         if replay:
             assert held == [turn for turn in kept if turn.startswith("b")]

@@ -102,10 +102,11 @@ KEPT = ("redaction", "learner.max_staleness", "objective.is_cap", "judge.quote_w
 MACHINERY = {
     "judge": "enabled client url model api_key_env weights prompts calibrate check_every_s context_chars "
     "tools_chars response_chars next_state_chars max_concurrency max_turns timeout_s attempts "
-    "retry_base_s retry_max_s poll_s lease_s body_extra body_omit",
+    "retry_base_s retry_max_s poll_s lease_s body_extra body_omit siblings",
     "objective": "confident_above baseline_decay",
     "learner": "enabled adapters shared_keys teaches max_wait_s source_turns_a_day teacher_url "
-    "hours teacher_key_env target_kl teacher_device reference reference_device ema_decay micro_batch_tokens "
+    "hours teacher_key_env target_kl teacher_device reference reference_device reference_reads_hints "
+    "ema_decay micro_batch_tokens "
     "packing loss_backend checkpointing device dtype threads measure_effects keep_versions "
     "mismatch_alarm poll_s processes shards patience_s lease_s retry_s max_attempts",
     "promotion": "may_lose hold_at per_kind per_source share_of_update may_end_badly alarm_at confirm_after "

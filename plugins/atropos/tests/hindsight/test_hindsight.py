@@ -55,7 +55,12 @@ async def test_every_sampled_token_has_a_row_of_the_teacher_the_call_and_its_end
 
 async def test_the_judge_is_asked_for_hints_alone_and_all_turns_at_one_time():
     judge = FakeJudge(lambda messages: SAYS_HINT)
-    await scored(a_rollout(3), judge, judging={"votes": 3, "max_concurrency": 5})
+    judge.hold = asyncio.Event()
+    scoring = asyncio.create_task(scored(a_rollout(3), judge, judging={"votes": 3, "max_concurrency": 5}))
+    while len(judge.asked) < 5:
+        await asyncio.sleep(0.01)
+    judge.hold.set()
+    await scoring
     assert (len(judge.asked), judge.hints_asked) == (9, 9)
     assert judge.most_at_once == 5
 
