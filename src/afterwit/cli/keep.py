@@ -18,6 +18,7 @@ from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, nam
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
     from afterwit.config import Settings
+    from afterwit.importing.importing import Imported
     from afterwit.printing.terminal import Working
     from afterwit.store import Filter, Store
 
@@ -226,7 +227,6 @@ def import_(
     from afterwit.home.home import store_url
     from afterwit.importing.importing import counting, import_lines
     from afterwit.store.open import store_exists
-    from afterwit.text import counted
 
     if practise is not None and not judge:
         raise SettingError("--practise needs the judge, which reads what was corrected: leave out --no-judge")
@@ -251,6 +251,14 @@ def import_(
             now=time.time,
             practise=practise,
         )
+    _print_imported(done, dry_run=dry_run)
+    if done.bad:
+        raise typer.Exit(1)
+
+
+def _print_imported(done: Imported, *, dry_run: bool) -> None:
+    from afterwit.text import counted
+
     for bad in done.bad[:SHOWN]:
         print(f"line {bad.number}: {bad.reason}", file=sys.stderr)
     if len(done.bad) > SHOWN:
@@ -260,8 +268,6 @@ def import_(
     left = f"; {counted(len(done.bad), 'line')} left out" if done.bad else ""
     found = f"{counted(done.turns, 'turn')} of {counted(done.conversations, 'conversation')}"
     print(f"{found} {would}imported{known}{left}")
-    if done.bad:
-        raise typer.Exit(1)
 
 
 def _keys(store: Store | None) -> list[str]:

@@ -279,7 +279,8 @@ def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tenso
             teachers = tuple(islice(hinted, sample.hints))
             inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=teachers)
         if state.reference is not None:
-            reference.append(next(plain))
+            anchored = state.samples[index].anchored
+            reference.append(next(plain) if anchored else _unread(state.reference, len(states_TD)))
     if inputs:
         teacher = None if state.teacher is None else head_of(state.teacher)
         found = targets(state.policy.whole_head(), list(inputs.values()), teacher, state.objective)
@@ -304,7 +305,9 @@ def losses(
             teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
             state.targets[index] = prepare(sample, logits_TV.detach(), teachers, state.objective)
         target = state.targets[index]
-        reference_TV = None if state.reference is None else next(plain).to(logits_TV.device)
+        reference_TV = None
+        if state.reference is not None and sample.anchored:
+            reference_TV = next(plain).to(logits_TV.device)
         part = sample_loss(
             logits_TV, sample, target, state.over, state.objective, logits_reference_TV=reference_TV
         )
@@ -343,11 +346,20 @@ def teacher_outputs(
         return streamed(stream, model, flat, state.limit, state.packing, state.ranks)
 
     hinted = [() if index in state.targets else state.items[index].teachers for index in chosen]
-    plain = [() if state.reference is None else (_reference_row(state, index),) for index in chosen]
+    plain = [
+        (_reference_row(state, index),) if state.reference and state.samples[index].anchored else ()
+        for index in chosen
+    ]
     if state.teacher is state.reference:
         one = _of_one_model(hinted, plain, partial(outputs, state.teacher))
         return one, one
     return outputs(state.teacher, hinted), outputs(state.reference, plain)
+
+
+def _unread(reference: PreTrainedModel, tokens: int) -> Tensor:
+    """States in the place of those of a turn that the KL does not count."""
+    weight_VD = head_of(reference).weight_VD
+    return weight_VD.new_zeros((tokens, weight_VD.shape[1]))
 
 
 def _reference_row(state: UpdateState, index: int) -> Row:

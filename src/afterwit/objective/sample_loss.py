@@ -217,12 +217,12 @@ def sample_loss(
 ) -> SampleLoss:
     """The part of one sample in the loss of the global batch that `over` counts.
 
-    `logits_TV` are the current policy's. `logits_reference_TV` are needed if `beta` is above 0; if they are
-    given, the KL to the reference is measured whatever its weight.
+    `logits_TV` are the current policy's. `logits_reference_TV` are needed by an anchored sample if `beta` is
+    above 0; if they are given, the KL to the reference is measured whatever its weight.
     """
     if len(logits_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_TV)} rows of logits")
-    if settings.beta > 0 and logits_reference_TV is None:
+    if settings.beta > 0 and sample.anchored and logits_reference_TV is None:
         raise ValueError(f"beta is {settings.beta}, but the reference's logits are missing")
     if logits_reference_TV is not None:
         same_shape(logits_TV, "reference", logits_reference_TV)
