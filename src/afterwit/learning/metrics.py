@@ -166,13 +166,13 @@ def measure(state: UpdateState, count: int) -> tuple[Effect, ...]:
 def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[int]) -> tuple[Effect, ...]:
     """The effects on these items that are turns of the store, after the update's last epoch.
 
-    The new weights are read for the `measured` items among them, shared among the ranks.
+    The new weights are read for the `measured` items among them, by the rank that trained on each.
     """
     read = [index for index in measured if index in indices and state.items[index].turn is not None]
     if state.now is not None:
         now = {index: state.now[index] for index in read if index in state.now}
     else:
-        chosen = [read[at] for at in state.ranks.share([len(state.items[index].student) for index in read])]
+        chosen = [index for index in read if index in state.targets]  # `moved` compares them with targets
         rows = [(state.items[index].student, state.samples[index].tau) for index in chosen]
         outputs = response_logprobs(
             state.policy, rows, state.limit, state.packing, state.ranks, fused=state.fused
