@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections import Counter
@@ -15,7 +16,7 @@ from safetensors.torch import load_file
 
 from afterwit.errors import RankLost
 from afterwit.learning.phase import Phase
-from afterwit.lifecycle import Reason
+from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import Place, fill, states, status, trained, untimed
@@ -180,7 +181,11 @@ def test_an_update_that_one_process_fails_fails_in_all_and_is_tried_again(
 def test_an_update_that_is_not_finite_is_refused_by_all(
     place: Place, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:
-    place = busy(place, lr=1e300, epochs=3)
-    fill(place, samples(*range(4)))
+    """The broken turn is in one process's passes alone; both go on with the next batch."""
+    place = busy(place)
+    place = replace(place, objective=replace(place.objective, is_cap=math.inf))
+    broken = samples(1, logprobs=(-1e30,) * 6)
+    fill(place, [*samples(0), *broken, *samples(*range(2, 8))])
     assert several(processes, 2, place.drain_as_rank) == [None, None]
-    assert set(states(place).values()) == {Reason.NOT_FINITE}
+    ends = {f"turn{number:04d}": Reason.NOT_FINITE if number < 4 else State.TRAINED for number in range(8)}
+    assert states(place) == ends
