@@ -68,7 +68,9 @@ def test_shards_make_the_weights_of_one_process(
         mine, theirs = (place.versions.get(number) for place in (shared, alone))
         assert mine is not None
         assert theirs is not None
-        assert untimed(mine.metrics) == pytest.approx(untimed(theirs.metrics), abs=1e-9)
+        expected = untimed(theirs.metrics)
+        expected.pop("plain_kl")  # of shards it is not measured: all ranks would have to run it
+        assert untimed(mine.metrics) == pytest.approx(expected, abs=1e-9)
         assert mine.probe.logprobs == pytest.approx(theirs.probe.logprobs, abs=1e-9)
     state, expected = (read_state(place.versions.place(2)) for place in (shared, alone))
     kept = {name for name in state if not name.startswith("master.")}
