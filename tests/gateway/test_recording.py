@@ -6,15 +6,18 @@ import asyncio
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
+from types import NoneType
 from typing import Any
 
 import httpx
 import pytest
 
-from afterwit.errors import StoreError, StoreLost, StoreUnavailable
+from afterwit.errors import RequestError, StoreError, StoreLost, StoreUnavailable
+from afterwit.gateway import backlog
 from afterwit.gateway.auth import KeyCache
 from afterwit.gateway.backlog import Backlog, UnrecordedTurn
 from afterwit.gateway.context import Fault, Metrics
@@ -339,16 +342,16 @@ class Waiting:
         return [line for line, _ in self.kept]
 
 
-async def test_turns_that_wait_are_bounded_in_bytes_and_the_first_are_kept(tmp_path, caplog):
+async def test_turns_that_wait_are_bounded_in_bytes_and_then_requests_are_refused_and_none_is_lost(tmp_path):
     waiting = Waiting(file := tmp_path / "turns", most_bytes=10)
-    await waiting.comes(*"0123456789")
-    assert str(waiting.backlog) == f"5 turns in {file}; 5 others had to be dropped"
+    await waiting.comes(*"01234")
     assert file.stat().st_size == 10
-    assert await waiting.returns() == [b"0\n", b"1\n", b"2\n", b"3\n", b"4\n"]
-    assert caplog.text.count("no more room") == 1
-    assert "the store is back: 5 turns recorded that waited, 5 lost" in caplog.text
-    await waiting.comes("x")
-    assert (await waiting.returns())[-1] == b"x\n"
+    with pytest.raises(RequestError, match="cannot be recorded") as refused:
+        waiting.backlog.check()
+    assert refused.value.status == 503
+    await waiting.comes("5")  # it was under way
+    assert await waiting.returns() == [b"0\n", b"1\n", b"2\n", b"3\n", b"4\n", b"5\n"]
+    waiting.backlog.check()
 
 
 async def test_a_turn_that_the_store_refuses_does_not_hold_up_the_others(caplog):
@@ -387,25 +390,75 @@ async def test_turns_of_a_killed_process_are_recorded_by_the_next_one_and_a_cut_
     assert caplog.text.count("is cut, and dropped") == 1
 
 
-async def test_while_the_file_cannot_be_written_turns_are_in_memory_and_nothing_is_left_of_half_a_line(
-    tmp_path, caplog
-):
-    waiting = Waiting(file := tmp_path / "turns")
-    await waiting.comes("1")
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes, as on a full disk."""
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, unlimited[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, unlimited[1]))
     try:
-        await waiting.comes("22", "33")
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
         signal.signal(signal.SIGXFSZ, handled)
-    assert file.read_bytes() == b"1\n22\n"[:5]
-    assert str(waiting.backlog) == "3 turns in memory alone"
-    assert caplog.text.count("in memory alone, where a killed process loses them") == 1
-    await waiting.comes("4")
-    assert file.read_bytes() == b"1\n22\n33\n4\n"
-    assert str(waiting.backlog) == f"4 turns in {file}"
+
+
+async def test_a_turn_that_the_file_cannot_take_is_refused_and_nothing_is_left_of_half_a_line(
+    tmp_path, caplog, monkeypatch
+):
+    waiting = Waiting(file := tmp_path / "turns")
+    await waiting.comes("1")
+    with files_of_at_most(5):
+        coming = (waiting.comes(text) for text in ("222", "333", "4"))
+        found = await asyncio.gather(*coming, return_exceptions=True)
+        assert [type(each) for each in found] == [RequestError, RequestError, NoneType]
+        waiting.backlog.check()  # the last one was written
+        with pytest.raises(RequestError):
+            await waiting.comes("55")
+        with pytest.raises(RequestError, match="cannot be recorded"):
+            waiting.backlog.check()
+    assert file.read_bytes() == b"1\n4\n"
+    assert caplog.text.count("requests are refused: turns cannot be kept in") == 1
+    monkeypatch.setattr(waiting.backlog, "_try_at", monotonic())
+    waiting.backlog.check()  # the next one finds out
+    await waiting.comes("6")
+    assert await waiting.returns() == [b"1\n", b"4\n", b"6\n"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_on_a_full_disk_no_response_ends_well_that_a_kill_would_lose(tmp_path, renderer, stream):
+    """Neither the store nor the file can grow; the process dies while turns wait, and another begins."""
+    file, kept = tmp_path / "unrecorded-turns.jsonl", list[str]()
+    async with serving(tmp_path, renderer, settings=GatewaySettings()) as gateway:
+        gateway.says[:] = ["Hello there. " * 200]
+        parts, refused = gateway.app.gateway, list[httpx.Response]()
+        parts.backlog = backlog.Backlog(
+            parts._record,
+            path=file,
+            failed=parts._store_failed,
+            works=parts._store_works,
+            waiting=parts.metrics.waiting,
+            lost=parts.metrics.unrecorded,
+        )
+        await gateway.ask()
+        await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 1"))
+        with files_of_at_most(100_000):
+            while len(refused) < 2:
+                answer = await gateway.ask(stream=stream)
+                assert answer.status_code == (503 if refused or (answer.is_error and not stream) else 200)
+                whole = answer.is_success and '"finish_reason":"stop"' in answer.text
+                assert whole or "cannot be recorded" in answer.text
+                if whole:
+                    kept.append(answer.headers["x-afterwit-turn"])
+                else:
+                    refused.append(answer)
+            ready = await gateway.http.get(f"{gateway.url}/../readyz", headers=gateway.owner)
+        assert (ready.status_code, ready.json()["status"]) == (503, "not_serving")
+        assert "Requests are refused" in ready.text
+        assert refused[1].headers["retry-after"]
+        parts.backlog._recording.cancel()
+    assert len(kept) > 2
+    assert {UnrecordedTurn.read(line).turn.id for line in file.read_bytes().splitlines()} == set(kept)
 
 
 async def test_turns_that_outlive_their_process_are_stored_once_and_as_if_it_had_not_died(tmp_path, renderer):

@@ -1,7 +1,8 @@
 """Turns that were served while the store was away: kept in a file of the home, recorded when it is back.
 
 A process that is killed meanwhile leaves the file, and the next one records its turns. A turn that the store
-has already is not stored twice.
+has already is not stored twice. One that the file cannot keep either, as on a full disk, is not served: its
+response ends in an error, and so do new requests until there is room.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client import Counter, Gauge
 from pydantic import TypeAdapter
 
 from afterwit.binding.bind import Binding
 from afterwit.binding.request import ClientSession, read_request
-from afterwit.errors import StoreError, StoreUnavailable
+from afterwit.errors import RequestError, StoreError, StoreUnavailable
 from afterwit.gateway.prepare import Bound, bind_request, store_turn
 from afterwit.store import Store
 from afterwit.text import counted
@@ -31,7 +33,9 @@ log = logging.getLogger("afterwit.gateway")
 FILE = "unrecorded-turns.jsonl"
 """Its name in the home."""
 MOST_BYTES = 256 * 2**20
-"""Of the file, which is removed when no turn waits."""
+"""Of the file, which is removed when no turn waits. New requests are refused when it is as large."""
+REFUSED_S = 10.0
+"""Seconds for which requests are refused when the file cannot be written. Then one finds out."""
 TRY_AGAIN_S = 0.25
 """Seconds between two attempts to record a turn."""
 REMIND_S = 60.0
@@ -98,14 +102,18 @@ Record = Callable[[bytes, Callable[[], bool]], Awaitable[None]]
 the line has to wait on; it may be recorded again."""
 
 
+Line = tuple[bytes, Callable[[], bool]]
+
+UNKEPT = "A response cannot be recorded now, so none is given: the server's log says why. Try again later."
+
+
 def arrived() -> bool:
     """Of a turn whose process was killed: its line was written just before its response ended."""
     return True
 
 
 class Backlog:
-    """Lines are recorded in order. One that the store refuses is lost, and so are new ones when the file is
-    full. If the file cannot be written, they are in memory alone until it can."""
+    """Lines are recorded in order. One that the store refuses is lost."""
 
     def __init__(
         self,
@@ -122,12 +130,15 @@ class Backlog:
         turn was recorded."""
         self._record, self._path, self._failed, self._works = record, path, failed, works
         self._gauge, self._counter, self._most_bytes = waiting, lost, most_bytes
-        self._lines: deque[tuple[bytes, Callable[[], bool]]] = deque()
-        self._unwritten: list[bytes] = []
+        self._lines: deque[Line] = deque()
+        self._unwritten: list[Line] = []
         self._writing = asyncio.Lock()
         self._bytes = self._lost = 0
         """Bytes since no turn waited; turns lost since then."""
-        self._unsafe = path is None
+        self._fault: str | None = None
+        """Why the file cannot be written."""
+        self._try_at = -REMIND_S
+        """When a request may find out whether it still cannot, on the monotonic clock."""
         self.stuck = False
         """The last attempt to record one failed."""
         self._recording: asyncio.Task[None] | None = None
@@ -136,8 +147,19 @@ class Backlog:
         return len(self._lines)
 
     def __str__(self) -> str:
-        lost = f"; {counted(self._lost, 'other')} had to be dropped" if self._lost else ""
-        return f"{counted(len(self), 'turn')} in {'memory alone' if self._unsafe else self._path}{lost}"
+        return f"{counted(len(self), 'turn')} in {self._path or 'memory alone'}"
+
+    @property
+    def full(self) -> str | None:
+        """Why no further turn can be kept; None if it can, or a request should find out."""
+        if self._bytes >= self._most_bytes:
+            return f"{self} are {self._bytes // 2**20} MB, and no more are kept"
+        return self._fault if monotonic() < self._try_at else None
+
+    def check(self) -> None:
+        """Raise 503 if the turn of a new request cannot be kept."""
+        if self.full is not None:
+            raise RequestError(503, "store_unavailable", UNKEPT)
 
     def open(self) -> None:
         """Begin to record the turns that a process before this one left."""
@@ -154,16 +176,18 @@ class Backlog:
         self._begin()
 
     async def add(self, line: bytes, delivered: Callable[[], bool]) -> None:
-        """A turn waits. On return it survives a killed process, if the file can be written."""
-        if self._lines and self._bytes + len(line) > self._most_bytes:
-            self._lose("there is no more room for turns that wait for the store: new ones are not recorded")
-            return
-        self._lines.append((line, delivered))
-        self._bytes += len(line)
-        self._unwritten.append(line)
-        self._begin()
+        """A turn waits, and survives a killed process. Raises 503 if the file cannot be written."""
+        self._unwritten.append(added := (line, delivered))
         async with self._writing:  # those that come meanwhile are written together
-            await self._write()
+            try:
+                await self._write()
+            except OSError as error:
+                self._unwritten.remove(added)
+                self._fault = f"turns cannot be kept in {self._path}: {error}"
+                if (now := monotonic()) > self._try_at + REMIND_S:
+                    log.error("requests are refused: %s", self._fault)
+                self._try_at = now + REFUSED_S
+                raise RequestError(503, "store_unavailable", UNKEPT) from error
 
     async def empty(self) -> None:
         """Return when no turn waits."""
@@ -177,7 +201,7 @@ class Backlog:
         log.warning("the store has %g seconds to come back: %s", within_s, self)
         await asyncio.wait({self._recording}, timeout=within_s)
         self._recording.cancel()
-        if self._lines and self._unsafe:
+        if self._lines and self._path is None:
             log.error("the store did not come back: %s lost", counted(len(self), "turn"))
         elif self._lines:
             log.warning("the store did not come back: the next start records %s", self)
@@ -204,7 +228,9 @@ class Backlog:
             except Exception as error:  # the turn's own, and the others go on
                 if isinstance(error, StoreError):
                     self._failed(error)
-                self._lose(f"a turn cannot be recorded ({type(error).__name__})")
+                self._lost += 1
+                self._counter.inc()
+                log.error("a turn cannot be recorded (%s)", type(error).__name__)
             else:
                 self.stuck = False
                 self._works()
@@ -220,30 +246,23 @@ class Backlog:
             log.warning("the store is back: %s recorded that waited%s", counted(recorded, "turn"), lost)
         self._lost = 0
 
-    def _lose(self, why: str) -> None:
-        if not self._lost:
-            log.error("%s", why)
-        self._lost += 1
-        self._counter.inc()
-
     async def _write(self) -> None:
-        """Append what is not in the file yet."""
-        lines, self._unwritten = self._unwritten, []
-        if self._path is None or not lines:
+        """Append all that is not in the file yet. Raises OSError: nothing was written."""
+        if not (lines := self._unwritten.copy()):
             return
-        try:
-            await asyncio.to_thread(append, self._path, b"".join(lines))
-        except OSError as error:
-            self._unwritten = lines + self._unwritten
-            if not self._unsafe:
-                log.error("turns wait in memory alone, where a killed process loses them: %s", error)
-        self._unsafe = bool(self._unwritten)
+        data = b"".join(line for line, _ in lines)
+        if self._path is not None:
+            await asyncio.to_thread(append, self._path, data)
+        del self._unwritten[: len(lines)]
+        self._lines.extend(lines)
+        self._bytes, self._fault = self._bytes + len(data), None
+        self._begin()
 
     async def _clear(self) -> None:
         """Remove the file, unless turns came meanwhile."""
         if self._lines:
             return
-        self._unwritten, self._bytes, self._unsafe = [], 0, self._path is None
+        self._bytes, self._fault = 0, None
         if self._path is not None:
             try:
                 self._path.unlink(missing_ok=True)

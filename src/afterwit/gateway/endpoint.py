@@ -65,6 +65,7 @@ class ModelEndpoint:
         caller: Caller = scope[CALLER]
         caller.require(Permission.CHAT)
         gateway.in_flight.check()
+        gateway.backlog.check()
         with gateway.in_flight.body() as hold:
             body = await read_bytes(gateway, scope, receive, hold)
             with gateway.in_flight.admit(caller.name if gateway.keys.several else None) as take:

@@ -1,13 +1,14 @@
 """A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves.
 
-If the store fails, serving goes on: such turns wait in a file, and are recorded when it is back.
+If the store fails, serving goes on: such turns wait in a file, and are recorded when it is back. A response
+that can be kept nowhere ends in an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -153,10 +154,11 @@ class RunningResponse:
         """The client left: what was sampled is recorded, and does not train."""
         self._gateway.metrics.client_left.inc()
         for choice in self._choices:
-            if choice.saving is not None:  # its record is on its way
-                await choice.saving
-            else:
-                await self._save(choice, Finish.CLIENT_LEFT)
+            with suppress(RequestError):  # it cannot be kept, and no one has it
+                if choice.saving is not None:  # its record is on its way
+                    await choice.saving
+                else:
+                    await self._save(choice, Finish.CLIENT_LEFT)
 
     async def _complete(self, choice: Choice) -> None:
         """Sample one choice to its end, sending it as it grows. It is recorded before its end is sent."""
@@ -196,7 +198,7 @@ class RunningResponse:
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
         """Record a choice, durable on return. If the store fails, it waits, unbound if its request is, so
-        that sessions go on in the order of their turns. Cancelling does not stop it."""
+        that sessions go on in the order of their turns. Raises 503. Cancelling does not stop it."""
         gateway, request, bound = self._gateway, self._request, self._bound
         turn, now, tried = self._turn(choice, finish), gateway.now(), False
 

@@ -152,7 +152,7 @@ class Pages:
         """Whether it serves, the stages' health, and a person's pause of learning.
 
         Serving goes on while the learner is down, and for load balancers a failed engine is down for
-        `ENGINE_DOWN_S` only.
+        `ENGINE_DOWN_S` only, a full disk for as long as requests are refused.
         """
         gateway, now, pause = self._gateway, self._gateway.now(), None
         try:
@@ -164,7 +164,7 @@ class Pages:
             stages = stages_of(gateway, error)
         fault = gateway.faults.get("engine")
         failed = gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)
-        return not gateway.in_flight.draining and not failed, stages, pause
+        return not (gateway.in_flight.draining or failed or gateway.backlog.full), stages, pause
 
 
 def stages_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> list[Status]:
@@ -173,6 +173,8 @@ def stages_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> list
     faults = {name: fault.message for name, fault in gateway.faults.items()}
     if gateway.backlog:
         faults["store"] = f"{faults.get('store', 'Turns wait to be recorded')} ({gateway.backlog})"
+    if gateway.backlog.full is not None:
+        faults["store"] = f"Requests are refused: {gateway.backlog.full}"
     faults |= {f"{name} server": words for name, words in gateway.servers().items()}
     if (words := gateway.engine.fault or gateway.engine.reduced) is not None:
         faults["engine"] = words
