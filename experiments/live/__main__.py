@@ -15,8 +15,10 @@ from typing import Annotated
 
 import typer
 
+from afterwit import config
 from afterwit.demo.worlds import WORLDS
-from experiments.live.runs import LiveRuns, result_of
+from experiments.cases.accuracy import judge_accuracy
+from experiments.live.runs import LiveResult, LiveRuns, result_of
 
 INTERACTIONS: Mapping[str, int] = {"tools": 48, "chat": 36}
 """Tasks of people, by world: the chat world is learned sooner."""
@@ -34,11 +36,11 @@ def main(
     for seed in range(seeds):
         for name in world or list(WORLDS):
             if (name, seed) not in kept.read():
-                kept.add(result_of(_played(name, seed)))
+                kept.add(_played(name, seed))
 
 
-def _played(world: str, seed: int) -> str:
-    """The report.json of `afterwit demo`."""
+def _played(world: str, seed: int) -> LiveResult:
+    """A run of `afterwit demo`, and how often its judge is right."""
     with tempfile.TemporaryDirectory(prefix="afterwit-live-") as out:
         asked = [
             "--world",
@@ -51,7 +53,9 @@ def _played(world: str, seed: int) -> str:
             out,
         ]
         subprocess.run([sys.executable, "-m", "afterwit", "demo", *asked], check=True)
-        return (Path(out) / "report.json").read_text(encoding="utf-8")
+        report = (Path(out) / "report.json").read_text(encoding="utf-8")
+        settings = config.load(home=Path(out) / "home", environment={})
+    return result_of(report, judge_accuracy=judge_accuracy(settings, WORLDS[world], seed=seed))
 
 
 if __name__ == "__main__":

@@ -34,14 +34,14 @@ class LiveResult:
         raise LookupError(f"nothing was measured after {interactions} interactions")
 
 
-def result_of(report: str) -> LiveResult:
-    """What a report.json says of its run."""
+def result_of(report: str, *, judge_accuracy: float) -> LiveResult:
+    """A run by its report.json."""
     facts = json.loads(report)
     return LiveResult(
         world=facts["world"],
         seed=facts["seed"],
         judge=facts["judge"],
-        judge_accuracy=facts["judge_accuracy"],
+        judge_accuracy=judge_accuracy,
         seconds=facts["seconds"],
         points=tuple(Measurement(**point) for point in facts["curve"]),
         settings=facts["settings"],

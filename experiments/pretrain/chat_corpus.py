@@ -12,13 +12,14 @@ first ones: without them it is learnt late which note a question is about.
 from collections.abc import Iterator
 from random import Random
 
-from afterwit.demo.chat import cases as expert
 from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.tasks import SPEECH
 from afterwit.demo.chat.world import SYSTEM
 from afterwit.demo.words import FIRST, NOUNS
-from afterwit.demo.world import Message, Task, text_message
+from afterwit.demo.world import Message, Task
+from experiments.cases import chat as expert
+from experiments.cases.case import text_message
 from experiments.pretrain.example import NOISE, SPLICE, Example, judged
 from experiments.pretrain.hints import CHAT as HINTS
 from experiments.pretrain.noise import with_noise

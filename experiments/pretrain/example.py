@@ -6,8 +6,9 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.words import NOUNS
-from afterwit.demo.world import Message, text_message
+from afterwit.demo.world import Message
 from afterwit.judging import prompts as judge_prompts
+from experiments.cases.case import text_message
 from experiments.pretrain.noise import with_noise
 
 NOISE, EVALUATIONS = 0.25, 0.4

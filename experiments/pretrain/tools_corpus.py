@@ -17,11 +17,12 @@ from random import Random
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
-from afterwit.demo.tools.cases import DONE, Played, play
 from afterwit.demo.tools.tasks import SPEECH
 from afterwit.demo.tools.toolbox import Workspace
 from afterwit.demo.tools.world import SYSTEM, TOOLS
-from afterwit.demo.world import Message, Task, text_message
+from afterwit.demo.world import Message, Task
+from experiments.cases.case import text_message
+from experiments.cases.tools import DONE, Played, play
 from experiments.pretrain import mistakes
 from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
 from experiments.pretrain.hints import TOOLS as HINTS

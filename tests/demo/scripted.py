@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from afterwit.demo.people import Answer, Interaction, Responder, interaction, play
-from afterwit.demo.tools import cases as expert
 from afterwit.demo.world import Task, World
+from experiments.cases import tools as expert
 
 
 @dataclass

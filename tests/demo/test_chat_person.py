@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from afterwit.demo.chat import cases as expert
 from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import ChatWorld
 from afterwit.demo.people import Answer, Interaction, evaluate
 from afterwit.demo.words import part
 from afterwit.demo.world import Task, World
+from experiments.cases import chat as expert
 from tests.demo.scripted import run_interaction
 
 WORLD = ChatWorld()

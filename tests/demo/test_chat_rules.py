@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.demo.chat import cases as expert
 from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.world import ChatWorld
 from afterwit.demo.world import Task
 from afterwit.turn import ToolCall
+from experiments.cases import chat as expert
 
 WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")

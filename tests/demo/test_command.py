@@ -26,7 +26,6 @@ NEEDED = {
     "seconds",
     "objective",
     "judge",
-    "judge_accuracy",
     "seed",
     "world",
 }

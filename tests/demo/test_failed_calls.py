@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from afterwit.demo.tools import tasks
-from afterwit.demo.tools.cases import play
 from afterwit.demo.worlds import WORLDS
+from experiments.cases.tools import play
 from experiments.pretrain.mistakes import mistaken
 
 WORLD = WORLDS["tools"]

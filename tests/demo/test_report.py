@@ -72,7 +72,6 @@ def _report(*decisions: Facts, **changes: object) -> Facts:
         "seed": 3,
         "objective": "hybrid",
         "judge": "base model",
-        "judge_accuracy": 0.97,
         "interactions": 96,
         "seconds": 120.0,
         "curve": [asdict(point) for point in POINTS],
@@ -90,7 +89,7 @@ def test_the_json_has_before_after_and_the_curve(tmp_path: Path) -> None:
     assert (facts["preference_before"], facts["preference_after"]) == (0.05, 0.9)
     assert (facts["task_success_before"], facts["task_success_after"]) == (0.99, 0.99)
     assert [point["interactions"] for point in facts["curve"]] == [0, 36, 96]
-    keys = {"interactions", "seconds", "objective", "judge", "judge_accuracy", "seed", "world"}
+    keys = {"interactions", "seconds", "objective", "judge", "seed", "world"}
     assert keys <= set(facts)
 
 

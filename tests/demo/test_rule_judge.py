@@ -7,19 +7,26 @@ import pytest
 
 from afterwit.demo import judge as rule_judge
 from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.judge import accuracy
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import World
 from afterwit.judging import prompts as judge_prompts
+from experiments.cases.accuracy import OF_WORLD, accuracy
+from experiments.cases.case import LabelledCase
 
 TOOLS, CHAT = ToolsWorld(), ChatWorld()
 BOTH = pytest.mark.parametrize("world", [TOOLS, CHAT], ids=["tools", "chat"])
 
 
+def cases(world: World, number: int) -> list[LabelledCase]:
+    return OF_WORLD[world.name]("fresh", number, 0)
+
+
 @BOTH
 def test_it_is_right_on_held_out_wordings(world: World) -> None:
     found = accuracy(
-        lambda prompts: [world.judge(prompt) for prompt in prompts], world, world.cases("fresh", 150, 0)
+        lambda prompts: [world.judge(prompt) for prompt in prompts],
+        world,
+        cases(world, 150),
     )
     assert found["reward all"] > 0.95
     assert found["hint all"] > 0.95
@@ -27,7 +34,7 @@ def test_it_is_right_on_held_out_wordings(world: World) -> None:
 
 @BOTH
 def test_an_always_content_judge_would_fail_that_measure(world: World) -> None:
-    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), world, world.cases("fresh", 100, 0))
+    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), world, cases(world, 100))
     assert found["reward complaint"] == 0.0
     assert found["hint all"] == 0.0
 

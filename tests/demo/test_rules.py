@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from afterwit.demo.tools import cases as expert
 from afterwit.demo.tools import rehearse, tasks
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.turn import ToolCall
+from experiments.cases import tools as expert
 
 
 def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.demo.tools import cases as expert
 from afterwit.demo.tools import rehearse
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.world import ToolsWorld
@@ -20,6 +19,7 @@ from afterwit_atropos.policy import EnginePolicy
 from afterwit_atropos.reward import RewardWeights
 from afterwit_atropos.rollout import pairs
 from afterwit_atropos.task_sets import WorldAttempt, WorldTasks
+from experiments.cases import tools as expert
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 

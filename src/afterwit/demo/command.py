@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit.demo import report
-from afterwit.demo.live import LiveSystem, Measurement, Run, judge_accuracy, live
+from afterwit.demo.live import LiveSystem, Measurement, Run, live
 from afterwit.demo.people import MEASURE, SEED, Interaction, held_out
 from afterwit.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.demo.worlds import world_named
@@ -85,7 +85,6 @@ def run(
     facts |= _played(chosen, played)
     report.write(facts, out)
     console.print(measurements(played.points))
-    console.print(f"judge: {facts['judge']}, right in {facts['judge_accuracy']:.0%} of held-out cases")
     console.print(f"{interactions} tasks in {facts['seconds']:.0f} s; report: {out / 'report.html'}")
     console.print(f"what it learned, and from which words: `afterwit ledger --home {home}`", soft_wrap=True)
 
@@ -111,7 +110,6 @@ def _learned(system: LiveSystem, played: Run) -> dict[str, Any]:
 def _played(chosen: Chosen, played: Run) -> dict[str, Any]:
     """The part of the report that says what was played, and how well."""
     world, settings = played.world, chosen.settings
-    accuracies = judge_accuracy(settings, world, seed=played.seed, rules=chosen.judge == "rules")
     return {
         "world": world.name,
         "kept_when": world.kept_when,
@@ -119,8 +117,6 @@ def _played(chosen: Chosen, played: Run) -> dict[str, Any]:
         "seed": played.seed,
         "objective": settings.objective.objective,
         "judge": JUDGES[chosen.judge],
-        "judge_accuracy": accuracies["all"],
-        "judge_accuracies": accuracies,
         "interactions": len(played.interactions),
         "seconds": round(time.monotonic() - played.began, 1),
         "curve": [dataclasses.asdict(point) for point in played.points],

@@ -7,22 +7,11 @@ words that any person with such rules would use, never the grammar from which th
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING
-
-from afterwit.judging.prompts import short_prompts
-from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
-
-if TYPE_CHECKING:
-    from afterwit.demo.world import LabelledCase, World
 
 Judge = Callable[[Sequence[Mapping[str, str]]], str]
 """A judge prompt in, the judge's words out."""
-AskAll = Callable[[Sequence[list[dict[str, str]]]], Sequence[str]]
-"""Prompts in, the judge's words out, in order."""
 APPROVING = (
     r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works"
     r"|happy|like|love|excellent|lovely|wanted|done here|move on|next)\b"
@@ -75,23 +64,3 @@ class RuleJudge:
         else:
             reward = 1 if self.positive.search(person) else 0
         return rf"\boxed{{{reward}}}"
-
-
-def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> dict[str, float]:
-    """The share of right rewards and of right hints, by kind of case and in all.
-
-    A hint is right if it speaks of exactly the broken rules; if none was broken, no hint is right.
-    """
-    asked = [short_prompts(case.request, case.response, case.following) for case in judged]
-    rewards, hints = answers([pair[0] for pair in asked]), answers([pair[1] for pair in asked])
-    right: defaultdict[str, list[bool]] = defaultdict(list)
-    for case, said, hinted in zip(judged, rewards, hints, strict=True):
-        vote = hint_vote(
-            Answer(words=hinted), [message["content"] for message in case.following], quote_words=8
-        )
-        named = world.rules_named_in(vote.hint) if vote.hint is not None else set()
-        is_valid = vote.hint is not None or vote.value == -1
-        for kind in (case.kind, "all"):
-            right[f"reward {kind}"].append(evaluation_vote(Answer(words=said)).value == case.reward)
-            right[f"hint {kind}"].append(is_valid and named == set(case.rules))
-    return {name: fmean(answers) for name, answers in sorted(right.items())}

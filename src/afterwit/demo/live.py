@@ -15,16 +15,12 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 from openai import OpenAI
 
-from afterwit import build
-from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
-from afterwit.demo.judge import Judge, accuracy
+from afterwit.demo.judge import Judge
 from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, evaluate, interaction, play
 from afterwit.demo.world import Task, World
-from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.judging.prompts import ShortPrompts
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.promotion.events import Event
@@ -34,8 +30,6 @@ from afterwit.turn import Message
 
 LEARN_S = 120.0
 """Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
-CASES = 100
-"""Held-out cases that the judge's accuracy is measured on."""
 T = TypeVar("T")
 
 
@@ -189,36 +183,3 @@ def live(
         events.call_soon_threadsafe(events.stop)
         thread.join()
         events.close()
-
-
-def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) -> dict[str, float]:
-    """The share of right rewards and right hints by kind of case, and of both together as `all`.
-
-    The demo's own model is asked as the judge stage asks it, on an embedded engine: a server may be gone.
-    """
-
-    def answers(prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        return [world.judge(each) for each in prompts] if rules else asyncio.run(_answers(settings, prompts))
-
-    found = accuracy(answers, world, world.cases("fresh", CASES, seed))
-    return found | {"all": (found["reward all"] + found["hint all"]) / 2}
-
-
-async def _answers(settings: Settings, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-    assert settings.model is not None
-    folder, judge = Path(settings.model), settings.judge
-    engine = await build.engine_of(settings.model_copy(update={"engine": EmbeddedSettings()}), folder)
-    client = build.judge_client(judge, engine, Renderer.load(folder))
-    asks = (
-        client.ask(
-            tuple(map(Message.from_dict, prompt)),
-            temperature=judge.temperature,
-            max_tokens=ShortPrompts().max_tokens,
-            seed=index,
-        )
-        for index, prompt in enumerate(prompts)
-    )
-    try:
-        return [answer.words for answer in await asyncio.gather(*asks)]
-    finally:
-        await engine.close()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from afterwit.demo.judge import RuleJudge
 from afterwit.demo.words import Speech, Split
@@ -19,12 +19,6 @@ from afterwit.turn import ToolCall
 
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""
-CaseKind = Literal["complaint", "approval", "failure", "quiet"]
-
-
-def text_message(role: str, content: str) -> Message:
-    """A message with text and nothing else."""
-    return {"role": role, "content": content}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +40,6 @@ class Task:
     def about(self) -> str:
         """The first file or thing, which complaints name."""
         return next(iter(self.subject.values()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledCase:
-    """One answered turn, what came next, and the truth: its reward and the rules a hint must name."""
-
-    kind: CaseKind
-    request: str
-    response: Mapping[str, Any]
-    following: tuple[Mapping[str, Any], ...]
-    rules: tuple[str, ...] = ()
-
-    @property
-    def reward(self) -> int:
-        return 1 if self.kind in ("quiet", "approval") else -1
 
 
 class TaskState(Protocol):
@@ -112,10 +91,6 @@ class World(ABC):
     @abstractmethod
     def start(self, task: Task) -> AbstractContextManager[TaskState]:
         """Set the task up; its files are removed when the context ends."""
-
-    @abstractmethod
-    def cases(self, split: Split, number: int, seed: int) -> Sequence[LabelledCase]:
-        """Turns with known truth, as the interactions give them, to measure a judge on."""
 
     def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
         """The person's words on everything that is wrong so far, in one message."""

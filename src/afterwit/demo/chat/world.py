@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from afterwit.demo.chat import cases, tasks
+from afterwit.demo.chat import tasks
 from afterwit.demo.judge import APPROVING, RuleJudge
 from afterwit.demo.words import Split
-from afterwit.demo.world import LabelledCase, Task, World
+from afterwit.demo.world import Task, World
 from afterwit.turn import ToolCall
 
 SYSTEM = "You answer questions."
@@ -110,7 +110,3 @@ class ChatWorld(World):
     @contextmanager
     def start(self, task: Task) -> Iterator[ChatState]:
         yield ChatState(task=task)
-
-    def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
-        """First answers, and what the person said next."""
-        return cases.cases(split, number, seed)

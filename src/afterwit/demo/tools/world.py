@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.judge import APPROVING, RuleJudge
-from afterwit.demo.tools import cases, rehearse, tasks
+from afterwit.demo.tools import rehearse, tasks
 from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
-from afterwit.demo.world import LabelledCase, Task, World
+from afterwit.demo.world import Task, World
 from afterwit.sandbox.box import Ran
 
 SYSTEM = "You work in /work."
@@ -89,7 +89,3 @@ class ToolsWorld(World):
             yield ToolsState(
                 task=task, workspace=workspace, runner=lambda argv: self._commands(argv, workspace.root)
             )
-
-    def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
-        """Calls and last answers, with what followed each."""
-        return cases.cases(split, number, seed)

@@ -1,4 +1,4 @@
-"""Tasks done by plan, and turns with known truth to measure judges on."""
+"""Tasks of the tools world done by plan, and turns with known truth."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import SPEECH, Step
 from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
-from afterwit.demo.world import LabelledCase, Message, Task, text_message
+from afterwit.demo.world import Message, Task
 from afterwit.sandbox.box import Ran
 from afterwit.turn import ToolCall
+from experiments.cases.case import LabelledCase, text_message
 
 Mistakes = Callable[[Step, Workspace], Sequence[Step]]
 """(a step of the plan, the files) -> the calls to make before it."""

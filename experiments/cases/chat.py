@@ -1,4 +1,4 @@
-"""Turns of the chat world with known truth, to measure judges on."""
+"""Turns of the chat world with known truth, and answers as an expert writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 
 from afterwit.demo.chat import tasks
 from afterwit.demo.words import Split
-from afterwit.demo.world import CaseKind, LabelledCase, text_message
+from experiments.cases.case import CaseKind, LabelledCase, text_message
 
 
 def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:

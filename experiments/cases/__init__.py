@@ -1,0 +1,1 @@
+"""Tasks of the demo's worlds done by plan, and turns with known truth to measure judges on."""
