@@ -33,6 +33,7 @@ RESULT = {"type": "function_call_output", "call_id": "c1", "output": "milk"}
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Why."}]}
 SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]}
 USER = {"role": "user", "content": "Open it."}
+LISTED = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "files", "error": None}
 CALL = ToolCall(id="c1", name="read", arguments='{"path": "a"}')
 
 
@@ -103,7 +104,8 @@ def test_a_note_stands_for_items_that_cannot_be_read():
         {"type": "compaction", "encrypted_content": "x"},
         {"type": "mcp_approval_response", "approve": True},
     ]
-    listed = [{"type": "web_search_call", "id": "ws_1"}, {"type": "mcp_list_tools", "tools": []}]
+    offered = [{"name": "read", "input_schema": {"type": "object"}, "annotations": None}]
+    listed = [{"type": "web_search_call", "id": "ws_1"}, LISTED | {"tools": offered}, LISTED | {"tools": []}]
     note = Message(role="user", content="[part omitted: this model reads text]")
     assert messages(USER, *listed, *odd) == (*messages(USER), note, note)
 
@@ -173,6 +175,11 @@ def test_every_form_of_tool_choice_is_read(
         ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"input": [USER] * 65}, "input"),
+        ({"input": [{"type": "mcp_list_tools", "tools": []}]}, "input[0].server_label"),
+        ({"input": [LISTED]}, "input[0].tools"),
+        ({"input": [LISTED | {"tools": {}}]}, "input[0].tools"),
+        ({"input": [LISTED | {"tools": ["read"]}]}, "input[0].tools[0]"),
+        ({"input": [LISTED | {"tools": [{"name": None}]}]}, "input[0].tools[0].name"),
         ({"instructions": 3}, "instructions"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": "required", "tools": [{"type": "web_search"}]}, "tool_choice"),

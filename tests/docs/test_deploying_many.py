@@ -151,8 +151,10 @@ def test_no_container_gains_a_right_or_changes_its_own_program() -> None:
             held = each["securityContext"]
             assert held["allowPrivilegeEscalation"] is False
             assert held["capabilities"] == {"drop": ["ALL"]}
-            ours = "registry.example/afterwit" in each["image"]
-            assert held.get("readOnlyRootFilesystem", False) == ours, name
+            assert held["readOnlyRootFilesystem"] is True, name
+            mounted = {place["mountPath"]: place["name"] for place in each["volumeMounts"]}
+            empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
+            assert mounted["/tmp"] in empty
 
 
 def test_units_run_commands_that_there_are_and_get_the_time_for_a_clean_end() -> None:

@@ -51,6 +51,7 @@ from afterwit.dialects.fields import (
     Tool,
     as_arguments,
     as_items,
+    as_list,
     as_name,
     as_object,
     as_role,
@@ -272,7 +273,11 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
                 parts += _other_call(item, kind.removesuffix(OTHER_CALL))
             elif kind.endswith(OTHER_OUTPUT):
                 parts.append(_result(_call_id(item), item.get("output")))
-            elif kind != LISTED_TOOLS:
+            elif kind == LISTED_TOOLS:
+                item.text("server_label")
+                for tool in as_items(as_list(item.get("tools"), item.at("tools")), item.at("tools")):
+                    as_name(tool)
+            else:
                 parts.append(Message(role="user", content=omitted(kind)))
     return _joined(part for part in parts if part is not None)
 
