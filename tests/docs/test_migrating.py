@@ -63,7 +63,7 @@ MEANT: dict[str, dict[str, dict[str, Any]]] = {
     },
     "hint after the last user message (fixed)": {"judge.placement": dict.fromkeys(LAUNCHERS, "last_user")},
     "no limit on the age of a sample": {"learner.max_staleness": {"": 16}},
-    "--recompute-granularity full": {"learner.checkpointing": {"": False}},
+    "--recompute-granularity full": {"learner.checkpointing": {"": None}},
     "--use-tis": {"objective.is_cap": {"": 2.0}},
     "OPENCLAW_TOPK_K": {"objective.k": {"topk-select": 4}},
     "--distill-topk 50": {"objective.k": {"opd-topk": 50}},

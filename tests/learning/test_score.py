@@ -69,11 +69,26 @@ def test_the_probe_is_what_plain_transformers_gives(base: Path) -> None:
 def test_recomputing_activations_changes_neither_logits_nor_gradients(base: Path) -> None:
     plain = load_model(base, dtype=torch.float64, device=CPU)
     frugal = load_model(base, dtype=torch.float64, device=CPU)
-    recompute_activations(frugal)
+    recompute_activations(frugal, above=0)
     for model in (plain, frugal):
         torch.cat(response_logits(model, rows())).square().sum().backward()
     for one, other in zip(plain.parameters(), frugal.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
+
+
+def test_passes_of_more_tokens_alone_recompute_and_only_for_a_gradient(base: Path) -> None:
+    model, runs = load_model(base, dtype=torch.float32, device=CPU), list[bool]()
+    for _ in range(2):  # as for two adapters over one base
+        recompute_activations(model, above=10)
+    model.get_decoder().layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(True))
+    for tokens, graph, expected in ((10, True, 1), (11, True, 2), (11, False, 1)):
+        row = Row(prompt=(1,) * 5, response=(2,) * (tokens - 4))  # the last id is no input
+        runs.clear()
+        with torch.set_grad_enabled(graph):
+            (logits_TV,) = response_logits(model, [row])
+        if graph:
+            logits_TV.sum().backward()
+        assert len(runs) == expected
 
 
 def test_training_mode_has_no_dropout(tmp_path: Path) -> None:

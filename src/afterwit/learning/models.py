@@ -75,10 +75,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def recompute_activations(model: PreTrainedModel) -> None:
-    """Save the memory of activations by a second forward pass. Values and gradients stay the same."""
+def recompute_activations(model: PreTrainedModel, *, above: int) -> None:
+    """Save the memory of activations in passes of more than so many tokens by a second forward pass.
+
+    Values and gradients stay the same.
+    """
+    if model.is_gradient_checkpointing:  # a base that several adapters share
+        return
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.train()
+
+    def choose(module: nn.Module, _: Any, given: Mapping[str, Any]) -> None:
+        """Layers recompute in training mode, which without dropout changes nothing else."""
+        module.train(torch.is_grad_enabled() and given["input_ids"].numel() > above)
+
+    model.register_forward_pre_hook(choose, with_kwargs=True)
 
 
 def device_of(name: str) -> torch.device:

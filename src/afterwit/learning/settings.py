@@ -156,8 +156,9 @@ class LearnerSettings:
     loss_backend: LossBackend = "fused"
     """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
     autograd, for comparison and for unusual heads."""
-    checkpointing: bool = False
-    """Recompute activations backward: a third more work, a fraction of the memory."""
+    checkpointing: bool | None = None
+    """Recompute activations backward: a third more work, a fraction of the memory. Unset: in passes of more
+    than `micro_batch_tokens`, as of a longer turn."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"

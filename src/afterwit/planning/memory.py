@@ -251,9 +251,12 @@ def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> in
     layer = width * (6 * shape.hidden + 2 * sum(outputs for _, outputs in shape.linear))
     if settings.lora_rank:
         layer += (max(width, WIDTHS["float32"]) - width) * sum(inputs for inputs, _ in shape.linear)
-    if not settings.checkpointing:
-        return tokens * shape.layers * layer
-    return tokens * (width * shape.layers * shape.hidden + layer)
+    recomputed = tokens * (width * shape.layers * shape.hidden + layer)
+    if settings.checkpointing:
+        return recomputed
+    if settings.checkpointing is None and tokens > settings.micro_batch_tokens:
+        return max(recomputed, settings.micro_batch_tokens * shape.layers * layer)
+    return tokens * shape.layers * layer
 
 
 def server_memory(

@@ -144,11 +144,13 @@ def test_a_pass_keeps_about_what_is_counted_and_little_more(
 
 
 def test_checkpointing_keeps_one_layer_whole_and_the_inputs_of_the_others(shape: ModelShape) -> None:
-    def largest(checkpointing: bool) -> int:
-        settings = LearnerSettings(checkpointing=checkpointing)
-        return learner_memory(shape, settings, tokens=100_000)["a pass or a step"]
+    def largest(checkpointing: bool | None, tokens: int = 100_000) -> int:
+        settings = LearnerSettings(checkpointing=checkpointing, micro_batch_tokens=1000)
+        return learner_memory(shape, settings, tokens=tokens)["a pass or a step"]
 
     assert largest(True) < largest(False)
+    assert largest(None) == max(largest(True), largest(False, 1000))
+    assert largest(None, 1000) == largest(False, 1000)
 
 
 def test_a_pass_holds_the_longest_turn_and_under_packing_others_beside_it(shape: ModelShape) -> None:

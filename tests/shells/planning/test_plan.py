@@ -84,7 +84,7 @@ def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_gpu(
         (["placement.polcy=1"], "did you mean placement.policy"),
         (["learner.teacher=server", "objective.objective=topk_distill"], "cannot teach"),
         (
-            ["placement.learner=1"],
+            ["placement.learner=1", "learner.checkpointing=false"],
             r"does not hold the learner: [\d.]+ GB are needed .* learner.checkpointing = true",
         ),
         ([], r"does not hold the policy and learner: .*; give the learner a GPU of its own"),

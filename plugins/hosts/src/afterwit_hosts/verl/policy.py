@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -45,6 +45,7 @@ def load(versions: Versions, number: int, settings: LearnerSettings, options: Op
     engine = engine_of(folder, settings, options)
     dtype = getattr(torch, settings.dtype)
     trained, tensors = VerlWeights.restored(engine.module, folder, dtype, engine=engine)
+    settings = replace(settings, checkpointing=settings.checkpointing or False)  # verl's own option does it
     policy = Policy.of(trained, tensors, versions.base, number, settings, fused=False)
     policy.fresh_optimizer = not tensors and folder != versions.base
     engine.optimizer = policy.optimizer
