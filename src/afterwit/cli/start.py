@@ -371,15 +371,17 @@ def doctor(
     home: Home = None,
     config: Config = None,
     set_: Set = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only checks that load no model: seconds.")] = False,
 ) -> None:
     """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults.
 
     afterwit doctor Qwen/Qwen3-0.6B
+    afterwit doctor --quick
     """
     end_at_signals()
     from afterwit.doctor.report import report
 
-    if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)})):
+    if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)}), quick=quick):
         raise typer.Exit(1)
 
 

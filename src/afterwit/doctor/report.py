@@ -18,18 +18,17 @@ from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
 from afterwit.printing.terminal import working
 
-STEPS = 7
-"""Of `findings_of`."""
+STEPS, QUICK = 7, 4
+"""Of `findings_of`, and those of them that load no model."""
 
 
-def report(settings: Settings, home: Path) -> bool:
+def report(settings: Settings, home: Path, *, quick: bool) -> bool:
     """Print every finding; returns whether all tests passed."""
-    console = Console()
+    console, steps, of = Console(), count(1), QUICK if quick else STEPS
     findings = []
-    steps = count(1)
     with working("finding the model", console) as line:
         for finding in findings_of(
-            settings, home, lambda words: line.step(f"{words} (step {next(steps)} of {STEPS})")
+            settings, home, lambda words: line.step(f"{words} (step {next(steps)} of {of})"), quick=quick
         ):
             findings.append(finding)
             sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
@@ -41,8 +40,13 @@ def report(settings: Settings, home: Path) -> bool:
     return not faults
 
 
-def findings_of(settings: Settings, home: Path, progress: Callable[[str], None]) -> Iterator[Finding]:
-    """Every self-test, cheapest first; `progress` gets the next step. SettingError without a model."""
+def findings_of(
+    settings: Settings, home: Path, progress: Callable[[str], None], *, quick: bool = False
+) -> Iterator[Finding]:
+    """Every self-test, cheapest first; if `quick`, those that load no model. `progress` gets the next step.
+
+    SettingError without a model.
+    """
     progress("finding the model")
     folder = model_folder(settings.model, home)
     progress("testing the machine")
@@ -60,7 +64,7 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
 
     yield from check_store(settings, home, folder)
     yield from check_judge(settings)
-    if not all(finding.ok for finding in files):
+    if quick or not all(finding.ok for finding in files):
         return
     progress("loading the model as the learner does")
     renderer, trainer = Renderer.load(folder), build.trainer_of(settings, home, folder)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from afterwit import build
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor import machine
 from afterwit.doctor import model as files
 from afterwit.doctor.engine import judges
-from afterwit.doctor.report import findings_of
+from afterwit.doctor.report import QUICK, findings_of
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.judging.ability import Examination
 from afterwit.judging.hinted_prompts import Placement
@@ -50,6 +51,15 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
             break
     assert order[:3] == ["finding the model", "testing the machine", "home"]
     assert order.index("testing the model's files and what was learned so far") < order.index("template")
+
+
+def test_quick_checks_load_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, said = tiny_qwen3(tmp_path / "base", num_hidden_layers=1), list[str]()
+    monkeypatch.setattr(build, "trainer_of", lambda *_: pytest.fail("a model is loaded"))
+    settings = Settings(model=str(base), judge=JudgeSettings(enabled=False))
+    found = list(findings_of(settings, tmp_path / "home", said.append, quick=True))
+    assert {"home", "disk", "template", "store"} <= {finding.name for finding in found}
+    assert len(said) == QUICK
 
 
 @pytest.mark.parametrize(
