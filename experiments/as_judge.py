@@ -19,11 +19,11 @@ import typer
 from afterwit.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.demo.settings import choose
 from afterwit.demo.world import Message
-from afterwit.demo.worlds import REHEARSED
+from afterwit.demo.worlds import WORLDS
 from experiments.simulation.plan import HERE, NOWHERE, UNGUARDED
 from experiments.simulation.system import simulation
 
-WORLD = REHEARSED["tools"]
+WORLD = WORLDS["tools"]
 
 
 def main(

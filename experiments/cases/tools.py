@@ -11,10 +11,9 @@ from random import Random
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import SPEECH, Step
-from afterwit.demo.tools.toolbox import ToolsState, Workspace
+from afterwit.demo.tools.toolbox import Ran, ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import Message, Task
-from afterwit.sandbox.box import Ran
 from afterwit.turn import ToolCall
 from experiments.cases.case import LabelledCase, text_message
 
@@ -84,8 +83,8 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
     """
     played = Played(task=task, messages=[], broken=[], failed=[])
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        files = Workspace(Path(root), task.files)
-        state = ToolsState(task=task, workspace=files, runner=lambda argv: _ran(argv, files))
+        files = _Rehearsed(Path(root), task.files)
+        state = ToolsState(task=task, workspace=files)
 
         def note(step: Step, broken: tuple[str, ...], result: str, *, failed: bool) -> None:
             function = {"name": step.name, "arguments": json.dumps(step.arguments)}
@@ -103,12 +102,13 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
     return played
 
 
-def _ran(argv: Sequence[str], files: Workspace) -> Ran:
+class _Rehearsed(Workspace):
     """A script works if it exists."""
-    if len(argv) < 2 or files.exists(argv[1]):
-        return Ran(status=0, output="")
-    missing = f"{argv[0]}: can't open file '{FOLDER / argv[1]}': [Errno 2] No such file or directory"
-    return Ran(status=2, output=missing)
+
+    def run(self, argv: Sequence[str]) -> Ran:
+        if len(argv) < 2 or self.exists(argv[1]):
+            return Ran(0)
+        return Ran(2, f"{argv[0]}: can't open file '{FOLDER / argv[1]}': [Errno 2] No such file or directory")
 
 
 def plan(task: Task, follow: Set[str]) -> tuple[Step, ...]:

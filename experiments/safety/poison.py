@@ -21,7 +21,7 @@ from afterwit.demo.people import MEASURE, PEOPLE, SEED, Script, calls, opening, 
 from afterwit.demo.people import held_out as drawn
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.world import Message, Task, World
-from afterwit.demo.worlds import REHEARSED
+from afterwit.demo.worlds import WORLDS
 from afterwit.promotion.events import EventKind
 from afterwit.store import Store
 from afterwit.teaching.review import AGAINST_OTHERS
@@ -86,7 +86,7 @@ def play(plan: Plan, told: Callable[[], object]) -> RunResult:
 
 
 async def _play(plan: PoisonPlan, told: Callable[[], object]) -> RunResult:
-    chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
+    chosen, world, began = plan.chosen(), WORLDS[plan.world], time.process_time()
     tasks = drawn(world, MEASURE, TASKS, SEED + plan.seed), _deletes(world, Random(SEED + plan.seed))
     points: list[Point] = []
     sources = (EVERYBODY,) if plan.case is Case.ONE_KEY else (*HONEST, POISONER)

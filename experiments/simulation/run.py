@@ -11,7 +11,7 @@ from random import Random
 from afterwit.demo.people import PEOPLE, SEED, held_out
 from afterwit.demo.words import Split
 from afterwit.demo.world import Task
-from afterwit.demo.worlds import REHEARSED
+from afterwit.demo.worlds import WORLDS
 from afterwit.judging.checks import agreement
 from afterwit.promotion.events import EventKind
 from afterwit.verdict import Question
@@ -32,7 +32,7 @@ def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> RunResult:
 
 
 async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
-    chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
+    chosen, world, began = plan.chosen(), WORLDS[plan.world], time.process_time()
     program = world.judge if chosen.judge == "rules" else None
     tasks = {split: held_out(world, split, plan.tasks, SEED + plan.seed) for split in plan.splits}
     points: list[Point] = []

@@ -3,9 +3,7 @@
 AfterwitError
 ├── SettingError
 │   ├── AlreadyRunning
-│   ├── NobodyAnswers
-│   └── IsolationMissing
-├── BoxEnded
+│   └── NobodyAnswers
 ├── RequestError
 ├── EngineError
 │   ├── EngineUnavailable
@@ -52,14 +50,6 @@ class AlreadyRunning(SettingError):
 
 class NobodyAnswers(SettingError):
     """A server's address does not answer yet."""
-
-
-class IsolationMissing(SettingError):
-    """This machine cannot isolate the commands that a model writes. The message lists what to install."""
-
-
-class BoxEnded(AfterwitError):
-    """A box of commands ended, or does not answer: its content is lost."""
 
 
 class RequestError(AfterwitError):

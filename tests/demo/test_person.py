@@ -5,13 +5,13 @@ from random import Random
 import pytest
 
 from afterwit.demo.people import Answer, evaluate
-from afterwit.demo.tools import rehearse, tasks
+from afterwit.demo.tools import tasks
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.words import part
 from afterwit.demo.world import Task
 from tests.demo.scripted import Scripted, run_interaction
 
-WORLD = ToolsWorld(rehearse.run)
+WORLD = ToolsWorld()
 
 
 def _task(kind: str) -> Task:

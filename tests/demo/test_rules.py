@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from afterwit.demo.tools import rehearse, tasks
+from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.tools.world import ToolsWorld
@@ -30,7 +30,7 @@ def test_the_owners_way_keeps_every_rule_and_passes_the_real_check(kind: str) ->
 @pytest.mark.parametrize("kind", sorted(tasks.KINDS))
 def test_the_old_way_passes_the_check_and_breaks_the_rules(kind: str) -> None:
     task = tasks.of_kind(kind, "train", Random(1))
-    with ToolsWorld(rehearse.run).start(task) as state:
+    with ToolsWorld().start(task) as state:
         for step in expert.plan(task, set()):
             state.act(_call(step))
         expected = set(task.rules) - (set() if kind == "create" else {"relative"})

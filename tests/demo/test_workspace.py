@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.demo.tools.toolbox import Workspace
-from afterwit.sandbox.inside.files import OutsideWorkspace
+from afterwit.demo.tools.toolbox import OutsideWorkspace, Workspace
 
 
 @pytest.fixture

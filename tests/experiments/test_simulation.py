@@ -16,7 +16,7 @@ from openai import OpenAI
 from starlette.types import Receive, Scope, Send
 
 from afterwit.demo.people import REPLY_TOKENS, Agent, interaction
-from afterwit.demo.worlds import REHEARSED, WORLDS
+from afterwit.demo.worlds import WORLDS
 from afterwit.engines.port import Generate, Step
 from afterwit.errors import SettingError
 from afterwit.lifecycle import State
@@ -54,7 +54,7 @@ def test_the_same_plan_gives_the_same_points() -> None:
 async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    chosen, world = BRIEF.chosen(), REHEARSED["tools"]
+    chosen, world = BRIEF.chosen(), WORLDS["tools"]
     async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
         records = [system.store.turn(turn) for turn in one.turns]
@@ -70,7 +70,7 @@ async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what
 
 @pytest.mark.slow  # a run of its own
 async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
-    chosen, world, rng = BRIEF.chosen(), REHEARSED["tools"], Random(1)
+    chosen, world, rng = BRIEF.chosen(), WORLDS["tools"], Random(1)
     async with simulation(chosen.settings, world, seed=1, program=world.judge, publish_every=3) as system:
         for number in range(1, 9):
             await system.interact(number, "dev", rng)
@@ -80,7 +80,7 @@ async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
 
 @pytest.mark.slow
 async def test_a_judges_model_is_asked_in_whole_batches_and_its_verdict_is_stored() -> None:
-    chosen, world = BRIEF.chosen(), REHEARSED["tools"]
+    chosen, world = BRIEF.chosen(), WORLDS["tools"]
     async with simulation(chosen.settings, world, seed=1, program=None) as system:
         one = await system.interact(1, "dev", Random(1))
         verdicts = [system.store.turn(turn).verdict for turn in one.turns]

@@ -10,17 +10,17 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
 from afterwit.errors import RequestError
-from afterwit.sandbox.isolation import BoxLimits, find_isolation
 from afterwit.turn import Finish, Sampling
 from afterwit_atropos.agent import UNREAD, AgentLimits, Ending, Played, play
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.policy import EnginePolicy
 from afterwit_atropos.rollout import pairs
+from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
 from afterwit_atropos.tasks import Task
+from plugins.atropos.tests.sandbox.boxes import here, isolated
 from plugins.atropos.tests.solutions import GOOD
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
-from tests.sandbox.boxes import here, isolated
 
 BY_NAME = {task.name: task for task in built_in()}
 LIMITS = AgentLimits(box=BoxLimits(seconds=60, cpu_seconds=30))

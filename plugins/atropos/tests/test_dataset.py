@@ -12,11 +12,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-import afterwit
+import afterwit_atropos
 from afterwit.errors import SettingError
-from afterwit.sandbox.isolation import BoxLimits, seen_in
+from afterwit_atropos.sandbox.isolation import BoxLimits, seen_in
 from afterwit_atropos.tasks import DatasetSettings, Task, examine, load_tasks
-from tests.sandbox.boxes import here, isolated
+from plugins.atropos.tests.sandbox.boxes import here, isolated
 
 ROW = {"prompt": "Write add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}
 
@@ -164,7 +164,7 @@ def test_what_lies_where_a_box_can_read_is_seen(tmp_path: Path) -> None:
     assert seen_in(Path("/usr/share/tasks.jsonl")) == "/usr"
     (tmp_path / "link").symlink_to("/usr/share")
     assert seen_in(tmp_path / "link" / "tasks.jsonl") == "/usr"
-    assert seen_in(Path(afterwit.__file__)) is None
+    assert seen_in(Path(afterwit_atropos.__file__)) is None
 
 
 @pytest.mark.atropos

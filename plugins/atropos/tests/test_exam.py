@@ -8,12 +8,12 @@ from textwrap import dedent
 
 import pytest
 
-from afterwit.sandbox.isolation import BoxLimits, find_isolation
 from afterwit_atropos.built_in import built_in
+from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
 from afterwit_atropos.tasks import Task, TestVerdict, examine
 from plugins.atropos.tests.cheats import CHEATS
+from plugins.atropos.tests.sandbox.boxes import here, isolated
 from plugins.atropos.tests.solutions import GOOD
-from tests.sandbox.boxes import here, isolated
 
 PATIENT = BoxLimits(seconds=60)
 BY_NAME = {task.name: task for task in built_in()}

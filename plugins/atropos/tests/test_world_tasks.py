@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.demo.tools import rehearse
 from afterwit.demo.tools import tasks as rules
+from afterwit.demo.tools.toolbox import Workspace
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import Task
 from afterwit.engines.port import Generate
@@ -25,7 +25,7 @@ from tests.fakes.models import tiny_qwen3
 
 ALL = frozenset(rules.RULES)
 TASKS = WorldTasks(
-    ToolsWorld(commands=rehearse.run_nothing),
+    ToolsWorld(),
     training=40,
     held_out=5,
     max_turns=6,
@@ -110,7 +110,7 @@ def test_what_measures_is_drawn_apart_and_the_seed_decides(renderer: Renderer) -
 
 
 def test_a_command_that_no_task_knows_starts_no_process(tmp_path: Path) -> None:
-    outcome = rehearse.run_nothing(["touch", "made"], tmp_path)
-    assert (outcome.status, outcome.output) == (127, "touch: not found")
-    assert rehearse.run_nothing([], tmp_path).status == 127
+    files = Workspace(tmp_path)
+    assert files.run(["touch", "made"]) == (127, "touch: not found")
+    assert files.run([]).status == 127
     assert not list(tmp_path.iterdir())

@@ -245,10 +245,7 @@ def demo(
     """
     end_at_signals()
     from afterwit.demo.command import run
-    from afterwit.sandbox.box import weakness
 
-    if world == "tools" and (reason := weakness()):
-        print(f"{reason}; commands of the model are refused, the tasks' own work", file=sys.stderr)
     if recipe in recipes.machines():
         raise SettingError(
             f"--recipe {recipe} is for a machine with GPUs: the demo takes {', '.join(recipes.names())}"

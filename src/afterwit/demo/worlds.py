@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.tools import rehearse
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import World
 from afterwit.errors import SettingError
 
 WORLDS: Mapping[str, World] = {"tools": ToolsWorld(), "chat": ChatWorld()}
-REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehearse.run)}
-"""The same worlds for experiments: the tasks' own commands start no process."""
 
 
 def world_named(name: str) -> World:

@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from afterwit.api.sandbox import Box, BoxEnded, BoxLimits, Isolation, Ran, open_box
 from afterwit.api.serving import schema_error
 from afterwit.api.turns import (
     ENTROPY_BYTES,
@@ -32,6 +31,8 @@ from afterwit.api.turns import (
 from afterwit_atropos.policy import Policy, Response
 from afterwit_atropos.reward import PASS, Reward, RewardWeights, reward
 from afterwit_atropos.rollout import Rollout
+from afterwit_atropos.sandbox.box import Box, BoxEnded, Ran, open_box
+from afterwit_atropos.sandbox.isolation import BoxLimits, Isolation
 from afterwit_atropos.tasks import SOLUTION, Task, TestVerdict, examine
 
 SYSTEM = (

@@ -20,11 +20,10 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tenacity import RetryError, stop_after_attempt
 
 from afterwit.api.running import follow_versions, set_up
-from afterwit.api.sandbox import BoxLimits, find_isolation, seen_in
 from afterwit.api.serving import Renderer, open_engine
 from afterwit.api.settings import Settings, model_folder
 from afterwit.api.turns import AfterwitError, Sampling, SettingError
-from afterwit.api.worlds import ToolsWorld, run_nothing
+from afterwit.api.worlds import ToolsWorld
 from afterwit_atropos.agent import AgentLimits
 from afterwit_atropos.built_in import built_in
 from afterwit_atropos.env_config import AgenticOPDConfig, hindsight_settings, settings_of
@@ -33,6 +32,7 @@ from afterwit_atropos.metrics import RolloutMetrics, evaluated
 from afterwit_atropos.model_server import Board, EngineServer
 from afterwit_atropos.play import Player, group_data
 from afterwit_atropos.reward import RewardWeights
+from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation, seen_in
 from afterwit_atropos.task_sets import CodingTasks, TaskSet, WorldTasks
 from afterwit_atropos.tasks import DatasetSettings, Task, cache_of_the_hub, load_tasks
 
@@ -366,7 +366,7 @@ def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:
 def _tools_world(config: AgenticOPDConfig) -> TaskSet:
     """The demo's tools world. Its commands start no process, so it needs no box."""
     return WorldTasks(
-        ToolsWorld(commands=run_nothing),
+        ToolsWorld(),
         training=WORLD_TASKS,
         held_out=config.eval_size,
         max_turns=config.max_agent_turns,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from afterwit.api.sandbox import Isolation
 from afterwit.api.turns import Feedback, Message, SettingError
 from afterwit.api.worlds import Split, TaskState, World
 from afterwit.api.worlds import Task as WorldTask
@@ -18,6 +17,7 @@ from afterwit_atropos.agent import AgentLimits, Episode, Played, play
 from afterwit_atropos.policy import Policy
 from afterwit_atropos.reward import Reward, RewardWeights, efficiency
 from afterwit_atropos.rollout import Rollout
+from afterwit_atropos.sandbox.isolation import Isolation
 from afterwit_atropos.tasks import Task
 
 PEOPLE: Split = "dev"

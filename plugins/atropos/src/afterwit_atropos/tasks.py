@@ -16,9 +16,10 @@ from pathlib import Path
 from site import getsitepackages
 from typing import Any, cast
 
-from afterwit.api.sandbox import Box, BoxEnded, BoxLimits, Isolation, open_box
 from afterwit.api.turns import SettingError
 from afterwit_atropos.exam.examiner import FORM, MODULE, undefined
+from afterwit_atropos.sandbox.box import Box, BoxEnded, open_box
+from afterwit_atropos.sandbox.isolation import BoxLimits, Isolation
 
 SOLUTION = "solution.py"
 """The file that is examined."""

@@ -19,10 +19,10 @@ from afterwit_atropos.server import AtroposServer, Registration
 from afterwit_atropos.wire import read
 from plugins.atropos.tests.environment.conftest import Start
 from plugins.atropos.tests.environment.scripted import CONTEXT, Scripted
+from plugins.atropos.tests.sandbox.boxes import isolated
 from tests.engines.vllm.recorded import listening
 from tests.fakes.models import tiny_qwen3
 from tests.fakes.renderers import renderer_of
-from tests.sandbox.boxes import isolated
 from tests.servers.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.atropos]

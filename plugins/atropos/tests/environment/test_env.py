@@ -17,7 +17,7 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.errors import BoxEnded, SettingError
+from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason
 from afterwit.turn import Message
 from afterwit.verdict import Feedback
@@ -27,6 +27,7 @@ from afterwit_atropos.hindsight import TooManyUnscored
 from afterwit_atropos.model_server import LINES
 from afterwit_atropos.policy import Policy
 from afterwit_atropos.reward import RewardWeights
+from afterwit_atropos.sandbox.box import BoxEnded
 from afterwit_atropos.task_sets import WorldAttempt
 from afterwit_atropos.wire import read
 from tests.fakes.models import tiny_qwen3

@@ -17,7 +17,7 @@ from afterwit.errors import SettingError
 from afterwit_atropos.env import AgenticOPDEnv, task_set_of
 from afterwit_atropos.env_config import KEY_VARIABLE, AgenticOPDConfig, hindsight_settings, settings_of
 from afterwit_atropos.task_sets import WorldTasks
-from tests.sandbox.boxes import isolated
+from plugins.atropos.tests.sandbox.boxes import isolated
 
 PUBLISHED = {
     "opd_enabled": True,
@@ -164,8 +164,8 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterwit.sandbox.isolation import find_isolation
     from afterwit_atropos import env as tasks
+    from afterwit_atropos.sandbox.isolation import find_isolation
 
     monkeypatch.setattr(
         tasks, "find_isolation", lambda *, unsafe: find_isolation(unsafe=unsafe, find=lambda name: None)

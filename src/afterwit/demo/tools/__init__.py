@@ -1,1 +1,1 @@
-"""The tools world: files in a sandbox, an owner with house rules."""
+"""The tools world: files in a folder, an owner with house rules."""

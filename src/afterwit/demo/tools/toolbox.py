@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.world import Task
-from afterwit.sandbox.box import Ran
-from afterwit.sandbox.inside.files import Files, OutsideWorkspace
 from afterwit.turn import ToolCall
 
-Runner = Callable[[Sequence[str]], Ran]
-"""Runs a command in the workspace."""
+SEEN_AS = "/work"
+"""The folder's name for the agent."""
+_SCRIPT = re.compile(r'open\("([a-z][a-z-]*\.out)", "w"\)\.write\("([A-Za-z ]*)"\)\n')
+_NAME = re.compile(r"[a-z][a-z-]*\.[a-z]+")
 
 
-class Workspace(Files):
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    output: str = ""
+
+
+class OutsideWorkspace(ValueError):
+    """A path that ends outside the working folder."""
+
+
+class Workspace:
     """One folder with its file operations; paths are the agent's, texts are UTF-8.
 
     Raises `OutsideWorkspace` for a path that leaves the folder, and `OSError` as the file system does.
@@ -30,14 +41,25 @@ class Workspace(Files):
 
     def __init__(self, root: Path, files: Mapping[str, str] = {}) -> None:
         """`files` are written into the folder."""
-        super().__init__(str(root))
         self.root = root.resolve(strict=True)
         for name, text in files.items():
             self.write(name, text)
 
+    def read(self, path: str) -> str:
+        """A file's text."""
+        return self._regular(path).read_bytes().decode("utf-8", "replace")
+
+    def write(self, path: str, text: str) -> None:
+        """Write a text to a new or existing file; missing folders are made."""
+        place = self._resolved(path)
+        if place.exists() and not place.is_file():
+            raise OSError(f"not a file: {path}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text.encode("utf-8", "replace"))
+
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there."""
-        return os.path.exists(self.resolve(path))
+        return self._resolved(path).exists()
 
     def edit(self, path: str, old: str, new: str) -> None:
         """Replace a text that is in the file exactly once; raises `ValueError` otherwise."""
@@ -49,13 +71,51 @@ class Workspace(Files):
 
     def copy(self, path: str, to: str) -> None:
         """Copy one file to another place in the workspace."""
-        source, target = self.regular(path), self.resolve(to)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        source, target = self._regular(path), self._resolved(to)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
 
     def delete(self, path: str) -> None:
         """Remove one file."""
-        os.unlink(self.regular(path))
+        self._regular(path).unlink()
+
+    def run(self, argv: Sequence[str]) -> Ran:
+        """Do what a command of the tasks does, without a process: a model writes it. No other is found."""
+        match list(argv):
+            case ["grep", "-xF", line, name] if self._has(name):
+                found = sum(held == line for held in self.read(name).splitlines())
+                return Ran(0 if found else 1, f"{line}\n" * found)
+            case ["test", "-e", name] if _NAME.fullmatch(name):
+                return Ran(0 if self.exists(name) else 1)
+            case ["test", "!", "-e", name] if _NAME.fullmatch(name):
+                return Ran(1 if self.exists(name) else 0)
+            case ["python" | "python3", name] if self._has(name):
+                if script := _SCRIPT.fullmatch(self.read(name)):
+                    self.write(script[1], script[2])
+                    return Ran(0)
+        return Ran(127, f"{argv[0] if argv else ''}: not found")
+
+    def _has(self, name: str) -> bool:
+        return _NAME.fullmatch(name) is not None and self._resolved(name).is_file()
+
+    def _regular(self, path: str) -> Path:
+        place = self._resolved(path)
+        if not place.exists():
+            raise FileNotFoundError(f"no such file: {path}")
+        if not place.is_file():
+            raise OSError(f"not a file: {path}")
+        return place
+
+    def _resolved(self, path: str) -> Path:
+        """The real place of a path, symbolic links resolved."""
+        if "\0" in path:
+            raise OutsideWorkspace("a path cannot hold a NUL character")
+        if path == SEEN_AS or path.startswith(SEEN_AS + "/"):
+            path = path[len(SEEN_AS) :].lstrip("/")
+        place = (self.root / path).resolve()
+        if not place.is_relative_to(self.root):
+            raise OutsideWorkspace(f"{path} is outside the workspace")
+        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +124,6 @@ class ToolsState:
 
     task: Task
     workspace: Workspace
-    runner: Runner
     steps: list[Step] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -95,7 +154,7 @@ class ToolsState:
     def check(self) -> str | None:
         """None if every check passes, else the first failing command and its exit status."""
         for argv in self.task.checks:
-            if (status := self.runner(argv).status) != 0:
+            if (status := self.workspace.run(argv).status) != 0:
                 return f"{' '.join(argv)} gives status {status}"
         return None
 
@@ -137,10 +196,7 @@ class ToolsState:
                 files.delete(text("path"))
                 return f"deleted {given['path']}"
             case "run":
-                ended = self.runner(shlex.split(text("command")))
+                ended = files.run(shlex.split(text("command")))
                 printed = ended.output.strip()
-                if ended.ended_for is None and ended.status == 0:
-                    return printed or "ok"
-                why = f"out of {ended.ended_for}" if ended.ended_for else f"exit status {ended.status}"
-                return f"failed: {why}\n{printed}"
+                return f"failed: exit status {ended.status}\n{printed}" if ended.status else printed or "ok"
         return f"failed: no tool {name}"

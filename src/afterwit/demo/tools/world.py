@@ -1,21 +1,20 @@
-"""The tools world: files in a sandbox, an owner with house rules."""
+"""The tools world: files in a folder, an owner with house rules."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from afterwit.demo.judge import APPROVING, RuleJudge
-from afterwit.demo.tools import rehearse, tasks
+from afterwit.demo.tools import tasks
 from afterwit.demo.tools.toolbox import ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import Task, World
-from afterwit.sandbox.box import Ran
 
 SYSTEM = "You work in /work."
 
@@ -41,7 +40,7 @@ _BREAKS = {rule: (tool,) for rule, tool in tasks.GUARDED.items()} | {
 
 
 class ToolsWorld(World):
-    """Files in a sandbox, an owner with house rules."""
+    """Files in a folder, an owner with house rules."""
 
     name = "tools"
     system = SYSTEM
@@ -75,10 +74,6 @@ class ToolsWorld(World):
         positive=re.compile(APPROVING),
     )
 
-    def __init__(self, commands: Callable[[Sequence[str], Path], Ran] = rehearse.confined) -> None:
-        """`commands` runs a command in a folder. Experiments replace it by one without processes."""
-        self._commands = commands
-
     def task(self, split: Split, rng: Random) -> Task:
         return tasks.draw(split, rng)
 
@@ -86,6 +81,4 @@ class ToolsWorld(World):
     def start(self, task: Task) -> Iterator[ToolsState]:
         with tempfile.TemporaryDirectory(prefix="afterwit-task-") as folder:
             workspace = Workspace(Path(folder), task.files)
-            yield ToolsState(
-                task=task, workspace=workspace, runner=lambda argv: self._commands(argv, workspace.root)
-            )
+            yield ToolsState(task=task, workspace=workspace)

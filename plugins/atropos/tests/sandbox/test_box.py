@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.errors import BoxEnded, IsolationMissing
-from afterwit.sandbox.box import open_box
-from afterwit.sandbox.inside.files import SEEN_AS
-from afterwit.sandbox.isolation import BoxLimits, bubblewrap, find_isolation
-from tests.sandbox.boxes import here, isolated, python
+from afterwit_atropos.sandbox.box import BoxEnded, open_box
+from afterwit_atropos.sandbox.inside.files import SEEN_AS
+from afterwit_atropos.sandbox.isolation import BoxLimits, IsolationMissing, bubblewrap, find_isolation
+from plugins.atropos.tests.sandbox.boxes import here, isolated, python
 
 MIB = 1 << 20
 PATIENT = BoxLimits(seconds=120, cpu_seconds=60)
@@ -348,8 +347,8 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
     mark = f"afterwit-killed-{os.getpid()}"
     code = f"""
         import asyncio
-        from afterwit.sandbox.box import open_box
-        from afterwit.sandbox.isolation import BoxLimits, find_isolation
+        from afterwit_atropos.sandbox.box import BoxEnded, open_box
+        from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
         async def main():
             async with open_box(find_isolation(), BoxLimits(seconds=300)) as box:
                 await box.run(["bash", "-c", "exec -a {mark} sleep 600"])
@@ -370,8 +369,8 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
 async def test_a_loop_that_ends_while_boxes_are_being_closed_waits_for_their_ends() -> None:
     code = """
         import asyncio
-        from afterwit.sandbox.box import open_box
-        from afterwit.sandbox.isolation import find_isolation
+        from afterwit_atropos.sandbox.box import BoxEnded, open_box
+        from afterwit_atropos.sandbox.isolation import find_isolation
         async def hold(opened):
             async with open_box(find_isolation()):
                 opened.set()

@@ -1,4 +1,4 @@
-"""A box: one working folder and isolated commands in it; and single commands in a folder of the machine."""
+"""A box: one working folder and isolated commands in it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from afterwit.errors import BoxEnded
-from afterwit.sandbox.inside.files import MOST_READ
-from afterwit.sandbox.isolation import PROGRAMS, UNSAFE, BoxLimits, Isolation, bubblewrap, why_not
+from afterwit.api.turns import AfterwitError
+from afterwit_atropos.sandbox.inside.files import MOST_READ
+from afterwit_atropos.sandbox.isolation import PROGRAMS, BoxLimits, Isolation
 
 log = logging.getLogger(__name__)
 START_S = 60.0
@@ -29,7 +25,9 @@ GRACE_S = 60.0
 """Added to a command's time, for a busy machine: process 1 ends commands itself, this is for its own end."""
 LONGEST_ANSWER = 16 << 20
 
-COMMAND = BoxLimits(seconds=5.0, cpu_seconds=5.0, output_bytes=4000)
+
+class BoxEnded(AfterwitError):
+    """A box of commands ended, or does not answer: its content is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,24 +139,21 @@ class Box:
 
 
 @asynccontextmanager
-async def open_box(
-    isolation: Isolation, limits: BoxLimits | None = None, work: Path | None = None
-) -> AsyncIterator[Box]:
-    """A box with an empty working folder, closed at the end with everything in it; or with the folder `work`
-    of the machine."""
+async def open_box(isolation: Isolation, limits: BoxLimits | None = None) -> AsyncIterator[Box]:
+    """A box with an empty working folder, closed at the end with everything in it."""
     limits = limits or BoxLimits()
     with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
         process = await asyncio.create_subprocess_exec(
-            *isolation.command(limits, root, work),
+            *isolation.command(limits, root),
             cwd=PROGRAMS,
-            env={**isolation.environment, **({} if isolation.isolated else {"HOME": str(work or root)})},
+            env={**isolation.environment, **({} if isolation.isolated else {"HOME": root})},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=LONGEST_ANSWER,
         )
-        box = Box(process, isolation, isolation.limits(limits, work))
+        box = Box(process, isolation, isolation.limits(limits))
         try:
             await box._answer(START_S)  # process 1 is ready
             if isolation.isolated:  # it holds what it needs of the folder, so that a kill leaves nothing
@@ -166,37 +161,6 @@ async def open_box(
             yield box
         finally:
             await box.close()
-
-
-def run(argv: Sequence[str], work: Path, limits: BoxLimits = COMMAND) -> Ran:
-    """Run one command in a folder of the machine, with all the isolation that works here.
-
-    A command that cannot start has status 127. `weakness()` describes missing isolation. Raises BoxEnded.
-    """
-    folder = work.resolve()
-
-    async def once() -> Ran:
-        async with open_box(_isolation(), limits, folder) as box:
-            return await box.run(argv)
-
-    with ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
-        return thread.submit(asyncio.run, once()).result()
-
-
-@cache
-def _isolation() -> Isolation:
-    return bubblewrap() if why_not(shutil.which("bwrap"), Path(tempfile.gettempdir())) is None else UNSAFE
-
-
-def weakness() -> str | None:
-    """A sentence on what commands of `run` can do beyond their limits here; None if they are isolated."""
-    if _isolation().isolated:
-        return None
-    root = ", and start any number of processes, because this is root" if os.getuid() == 0 else ""
-    return (
-        "bubblewrap does not work here: the agent's commands would have limits of time and memory, "
-        f"but could read your files and open sockets{root}"
-    )
 
 
 def _checked(answer: Mapping[str, Any]) -> Mapping[str, Any]:

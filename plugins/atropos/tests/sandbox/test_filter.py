@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from afterwit.sandbox.inside.filter import MACHINES, _program
+from afterwit_atropos.sandbox.inside.filter import MACHINES, _program
 
 KILL, ALLOW, REFUSE = 0x80000000, 0x7FFF0000, 0x00050000 | errno.EPERM
 UNKNOWN = 0x00050000 | errno.ENOSYS

@@ -8,9 +8,8 @@ from functools import cache
 
 import pytest
 
-from afterwit.errors import IsolationMissing
-from afterwit.sandbox.box import Box, Ran
-from afterwit.sandbox.isolation import Isolation, find_isolation
+from afterwit_atropos.sandbox.box import Box, Ran
+from afterwit_atropos.sandbox.isolation import Isolation, IsolationMissing, find_isolation
 
 
 @cache

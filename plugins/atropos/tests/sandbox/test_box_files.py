@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.sandbox.inside.files import SEEN_AS, Files
+from afterwit_atropos.sandbox.inside.files import SEEN_AS, Files
 
 
 @pytest.fixture

@@ -16,15 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import afterwit
-from afterwit.errors import IsolationMissing
-from afterwit.ranges import above
-from afterwit.sandbox.inside.files import SEEN_AS
+from afterwit.api.settings import above
+from afterwit.api.turns import SettingError
+from afterwit_atropos.sandbox.inside.files import SEEN_AS
 
 MIB = 1 << 20
 PROGRAMS = Path(__file__).parent
 """Holds the package `inside`, which process 1 runs."""
-PACKAGE = Path(afterwit.__file__).resolve().parent
+PACKAGE = PROGRAMS.resolve().parent
 """Holds hidden tests."""
 INSIDE = "/box"
 PYTHON = ("-E", "-s", "-S", "-B", "-m", "inside.init")
@@ -39,8 +38,10 @@ ZEROS = 1 << 30
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 READABLE = (*SYSTEM, sys.base_prefix)
 """The machine's folders that a box can read, and not write."""
-USER = "1000"
-"""Of commands in a folder of the machine: outside they have the rights of this process's user."""
+
+
+class IsolationMissing(SettingError):
+    """This machine cannot isolate the commands that a model writes. The message lists what to install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +72,13 @@ class Isolation:
     """One way to start process 1 of a box. The name is in each log line of a command."""
 
     name: str
-    command: Callable[[BoxLimits, str, Path | None], Sequence[str]]
-    """The command line for a box with these limits; an empty folder that exists until the box is ready, in
-    which a box without isolation works; and the working folder, if it is one of the machine's."""
+    command: Callable[[BoxLimits, str], Sequence[str]]
+    """The command line for a box with these limits; and an empty folder that exists until the box is ready,
+    in which a box without isolation works."""
     environment: Mapping[str, str]
     isolated: bool = True
 
-    def limits(self, limits: BoxLimits, work: Path | None = None) -> dict[str, Any]:
+    def limits(self, limits: BoxLimits) -> dict[str, Any]:
         """The limits of a command, as process 1 reads them."""
         release = platform.release().split("-")[0].split(".")
         kernel = tuple(int(part) for part in release[:2] if part.isdecimal())
@@ -91,12 +92,11 @@ class Isolation:
             "core": 0,
         }
         names = ("seconds", "cpu_seconds", "memory_bytes", "processes", "files", "output_bytes")
-        own = ("/tmp", "/dev/shm") if work else (SEEN_AS, "/tmp", "/dev/shm")
         return {
             **{name: getattr(limits, name) for name in names},
             "each": each,
             "isolated": self.isolated,
-            "file_systems": own if self.isolated else (),
+            "file_systems": (SEEN_AS, "/tmp", "/dev/shm") if self.isolated else (),
         }
 
 
@@ -118,8 +118,8 @@ def find_isolation(*, unsafe: bool = False, find: Callable[[str], str | None] = 
 
 
 @cache
-def why_not(program: str | None, work: Path | None = None) -> str | None:
-    """Why bubblewrap cannot make a box here, over the folder `work` if there is one; None if a trial can."""
+def why_not(program: str | None) -> str | None:
+    """Why bubblewrap cannot make a box here; None if a trial can."""
     if sys.platform != "linux":
         return f"this is {platform.system()}, and only Linux has the namespaces that it takes"
     if program is None:
@@ -128,7 +128,7 @@ def why_not(program: str | None, work: Path | None = None) -> str | None:
     try:
         with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
             tried = subprocess.run(
-                trial.command(BoxLimits(), root, work),
+                trial.command(BoxLimits(), root),
                 env=trial.environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -155,10 +155,10 @@ def seen_in(place: Path) -> str | None:
 def bubblewrap(*, system: Sequence[str] = READABLE, hidden: Path = PACKAGE) -> Isolation:
     """Boxes of bubblewrap that can read the system's folders, but nothing of the hidden one."""
 
-    def command(limits: BoxLimits, root: str, work: Path | None) -> list[str]:
-        uid = ["--uid", str((1 << 30) + secrets.randbelow(1 << 30))] if _is_root() and not work else []
+    def command(limits: BoxLimits, root: str) -> list[str]:
+        uid = ["--uid", str((1 << 30) + secrets.randbelow(1 << 30))] if _is_root() else []
         return [
-            *(shutil.which("bwrap") or "bwrap", *_namespaces(work), *_own_file_systems(limits, root, work)),
+            *(shutil.which("bwrap") or "bwrap", *_namespaces(), *_own_file_systems(limits, root)),
             *_machine(system, hidden),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", INSIDE, "--"),
             *(os.path.realpath(sys.executable), *PYTHON, SEEN_AS, *uid),
@@ -167,21 +167,18 @@ def bubblewrap(*, system: Sequence[str] = READABLE, hidden: Path = PACKAGE) -> I
     return Isolation(name="bubblewrap", command=command, environment=ENVIRONMENT | {"HOME": SEEN_AS})
 
 
-def _namespaces(work: Path | None) -> list[str]:
-    """Namespaces and rights. Root makes them as root and then becomes a user that no one else is, unless the
-    box works in a folder of the machine."""
+def _namespaces() -> list[str]:
+    """Namespaces and rights. Root makes them as root and then becomes a user that no one else is."""
     shared = [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]
     rights = ["--cap-drop", "ALL"]
-    if work:
-        shared += ["--unshare-user", "--uid", USER, "--gid", USER]
-    elif _is_root():
+    if _is_root():
         rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         shared.append("--unshare-user")
     return [*shared, *rights, "--die-with-parent", "--new-session", "--as-pid-1"]
 
 
-def _own_file_systems(limits: BoxLimits, root: str, work: Path | None) -> list[str]:
+def _own_file_systems(limits: BoxLimits, root: str) -> list[str]:
     """File systems of the box's own, with a size; everything else is read-only."""
     zeros = Path(root) / "zeros"  # in place of /dev/zero, which gives memory that no process seems to hold
     zeros.touch()
@@ -189,10 +186,9 @@ def _own_file_systems(limits: BoxLimits, root: str, work: Path | None) -> list[s
     zeros.chmod(0o444)
     parts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(zeros), "/dev/zero"]
     half = limits.disk_bytes // 2
-    sizes = {"/tmp": half, "/dev/shm": half} | ({} if work else {SEEN_AS: limits.disk_bytes})
-    for place, size in sizes.items():
+    for place, size in {"/tmp": half, "/dev/shm": half, SEEN_AS: limits.disk_bytes}.items():
         parts += ["--perms", "1777", "--size", str(size), "--tmpfs", place]
-    return [*parts, "--bind", str(work), SEEN_AS] if work else parts
+    return parts
 
 
 def _machine(system: Sequence[str], hidden: Path) -> list[str]:
@@ -218,10 +214,7 @@ def _is_root() -> bool:
 
 UNSAFE = Isolation(
     name="UNSAFE: no isolation",
-    command=lambda limits, root, work: [
-        *(os.path.realpath(sys.executable), *PYTHON),
-        *(str(work or root), "--unsafe"),
-    ],
+    command=lambda limits, root: [os.path.realpath(sys.executable), *PYTHON, root, "--unsafe"],
     environment=ENVIRONMENT,
     isolated=False,
 )
