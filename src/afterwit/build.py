@@ -516,7 +516,6 @@ def _publisher(
     adapter: str = SHARED,
     other: Publisher | None = None,
 ) -> Publisher:
-    """`other` is another publisher of the same engine."""
     from afterwit.publish.publisher import Publisher
 
     return Publisher(

@@ -298,7 +298,6 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
 
 
 def _fields_of(kind: str) -> Container[str]:
-    """The settings of an engine."""
     return {field.name for field in dataclasses.fields(KINDS[kind].settings)}
 
 

@@ -18,7 +18,6 @@ from itertools import pairwise
 from statistics import NormalDist
 
 PERIODS = 6
-"""Periods at most."""
 LEAST_SESSIONS = 5
 """Sessions of a period: fewer periods rather than smaller ones."""
 
@@ -63,7 +62,6 @@ class Period:
     share_interval: Interval
     """Of the share of sessions with a complaint."""
     per_session_interval: Interval
-    """Of the complaints a session."""
 
     @property
     def share(self) -> float:
@@ -71,7 +69,6 @@ class Period:
 
     @property
     def per_session(self) -> float:
-        """Complaints a session."""
         return self.complaints / self.sessions
 
 
@@ -103,7 +100,6 @@ class Progress:
     """How complaints went over time. Change, trend and answer are of the sessions at the last test."""
 
     periods: tuple[Period, ...]
-    """Of all sessions."""
     first: tuple[int, int] = (0, 0)
     """How many of how many of the first sessions had a complaint."""
     last: tuple[int, int] = (0, 0)

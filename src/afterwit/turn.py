@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, Literal
 
 SYSTEM = ("system", "developer")
-"""Roles of instructions."""
 
 ROLES = (*SYSTEM, "user", "assistant", "tool")
 

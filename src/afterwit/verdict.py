@@ -48,7 +48,6 @@ class Feedback:
     hint: str | None = None
     """What the response should have done."""
     correction: str | None = None
-    """A better answer."""
 
     def __post_init__(self) -> None:
         if self.reward not in (None, -1, 0, 1):
@@ -99,7 +98,6 @@ class Vote:
 
     question: Question
     words: str
-    """The judge's answer, whole."""
     value: int | None
     """The boxed number; None: an invalid vote."""
     hint: str | None = None
@@ -213,10 +211,8 @@ class Waiting(NamedTuple):
     seq: int
     """The order of arrival, which names the turn in the store."""
     turn: str
-    """Its id."""
     session: str
     since: float
-    """When it was judged."""
     oldest_version: int
     """The version that sampled its oldest token."""
     ended: bool
@@ -227,11 +223,9 @@ class Waiting(NamedTuple):
     accepted: bool = False
     """Whether a person accepted its verdict."""
     rewarded: bool = True
-    """Whether it carries a reward term."""
     adapter: str = SHARED
     """The adapter that sampled it and learns from it."""
     practised: bool = False
-    """Whether it was sampled for practice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

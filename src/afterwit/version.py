@@ -82,9 +82,7 @@ class Recipe:
     learner: Mapping[str, Any]
     """The learner's settings, by name, with the learning rate that promotion backed off to."""
     objective: Mapping[str, Any]
-    """The objective's settings, by name."""
     placement: str
-    """The position of hints in prompts."""
     digests: Mapping[str, str]
     """Turn -> a digest of everything that the update read about it."""
     fresh_optimizer: bool = False

@@ -24,7 +24,6 @@ class BackOff:
     base_s: float
     max_s: float
     random: Callable[[], float]
-    """Uniform in [0, 1)."""
 
     def after(self, failures: int) -> float:
         """Seconds: between half and the whole of base_s * 2 ** (failures - 1), at most max_s."""
@@ -84,7 +83,6 @@ class Signals:
 
     def __init__(self) -> None:
         self.wake = WakeSignal()
-        """There may be work."""
         self.stop = asyncio.Event()
         """Finish the current step, then return."""
 

@@ -149,7 +149,6 @@ class Resolution:
     """The changes that a new child makes."""
 
     kind: Kind
-    """The new turn's."""
     answers: bool
     """Whether the messages that it adds are its parent's next state."""
     changes: tuple[tuple[str, Kind], ...] = ()

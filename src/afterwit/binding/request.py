@@ -42,7 +42,6 @@ MOST_HEADS = 8
 """The last places in a message where a client may have joined two."""
 
 LONGEST_JOINED = 16_384
-"""Characters of a message that is split."""
 
 PARAGRAPH = "\n\n"
 
@@ -69,10 +68,8 @@ _OTHER_HEADERS = {
     "x-interaction-type",
 }
 _HEADERS = _OTHER_HEADERS.union(*_SESSION_HEADERS)
-"""All headers that are read."""
 
 _FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id", "turn_type", "session_done"})
-"""All fields of a body that are read."""
 
 _SIDE_INTERACTIONS = frozenset({"conversation-compaction", "conversation-background"})
 """Interaction types of the side turns of GitHub's Copilot."""
@@ -95,7 +92,6 @@ class ClientSession:
     session: str | None = None
     """The client's id of the session; a sub-agent without one gets it from its parent's."""
     turn_type: Kind | None = None
-    """The client's own classification of the turn."""
     done: bool = False
     """Whether the client declares this the last request of the session."""
 
@@ -184,7 +180,6 @@ class Segment(NamedTuple):
 
     parts: tuple[str, ...]
     message: int
-    """Index of its message."""
 
 
 class Head(NamedTuple):
@@ -193,7 +188,6 @@ class Head(NamedTuple):
     fingerprint: bytes
     """Fingerprint of the conversation up to its end."""
     message: int
-    """Index of the message."""
     rest: Message
 
 
@@ -207,7 +201,6 @@ class IncomingRequest:
     """Key and client family: nothing of another scope can match it."""
     messages: tuple[Message, ...]
     texts: tuple[str, ...]
-    """Each message's text as it is compared."""
     client: ClientSession
     shape: Shape
     segments: tuple[Segment, ...]
@@ -244,7 +237,6 @@ class IncomingRequest:
 
     @property
     def depth(self) -> int:
-        """Segments of the prompt."""
         return len(self.segments)
 
     @property
@@ -374,7 +366,6 @@ class ReadMessage(NamedTuple):
     """A message, read."""
 
     text: str
-    """As it is compared."""
     segments: tuple[tuple[str, ...], ...]
     """By their parts. System text and empty text have none; each tool call is one."""
     turns: tuple[str, ...]

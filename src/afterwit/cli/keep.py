@@ -32,7 +32,6 @@ store_app = typer.Typer(
 )
 
 SHOWN = 20
-"""The most bad lines that are listed."""
 WRITING = "writing rows"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""

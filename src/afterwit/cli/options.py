@@ -106,7 +106,6 @@ def private(path: Path) -> BinaryIO:
 
 
 def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:
-    """The member of that value; None for None."""
     return None if value is None else named(kind, value, flag)
 
 

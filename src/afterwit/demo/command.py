@@ -90,7 +90,6 @@ def run(
 
 
 def _learned(system: LiveSystem, played: Run) -> dict[str, Any]:
-    """The part of the report that is read from the store."""
     seen = played.interactions
     records = system.store(lambda store: [[store.turn(turn) for turn in one.turns] for one in seen])
     talks = [

@@ -41,7 +41,6 @@ class RuleJudge:
     failed: re.Pattern[str]
     """The words of a person whose result is wrong in itself."""
     positive: re.Pattern[str]
-    """The words of a person who is content."""
 
     def __call__(self, prompt: Sequence[Mapping[str, str]]) -> str:
         """The judge's text for one evaluation or hint prompt."""

@@ -137,7 +137,6 @@ class LiveSystem:
         return asyncio.run_coroutine_threadsafe(work, self.events).result()
 
     def version(self) -> int:
-        """The served version."""
         assert self.runtime.engine is not None
         return self.runtime.engine.version
 

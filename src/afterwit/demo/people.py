@@ -90,7 +90,6 @@ def request_body(world: World, messages: list[Message], max_tokens: int | None) 
 
 
 def opening(world: World, task: Task) -> list[Message]:
-    """The first two messages of a task."""
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
@@ -129,7 +128,6 @@ def work(state: TaskState, messages: list[Message], *, watched: bool) -> Script[
 
 
 def calls(message: Message) -> list[ToolCall]:
-    """The tool calls of an assistant message."""
     return [
         ToolCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
         for call in message.get("tool_calls", ())

@@ -22,11 +22,9 @@ Facts = Mapping[str, Any]
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """Its name, the class that gives it its colour, and its points: conversations, ascending, and a share."""
 SHOWN = 6
-"""Examples that a report shows."""
 LEFT, RIGHT, TOP, BOTTOM = 30, 34, 10, 20
 """Margins in the picture's units, for the labels."""
 LINE = 12.0
-"""The height of a label."""
 STYLE = """
 text { font: 11px sans-serif; fill: #5c6670; } .middle { text-anchor: middle; } .end { text-anchor: end; }
 .grid { stroke: #d5dbe1; } polyline { fill: none; stroke-width: 2.5; }

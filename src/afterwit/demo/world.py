@@ -28,13 +28,11 @@ class Task:
     kind: str
     request: str
     files: Mapping[str, str]
-    """The files at its start."""
     rules: tuple[str, ...]
     checks: tuple[tuple[str, ...], ...]
     """The checks of success: commands, or each question's facts if people only talk."""
     subject: Mapping[str, str]
     follow_ups: tuple[str, ...] = ()
-    """The person's further questions."""
 
     @property
     def about(self) -> str:
@@ -67,11 +65,9 @@ class World(ABC):
     name: ClassVar[str]
     """Its value of `--world`."""
     system: ClassVar[str]
-    """The system message of every task."""
     folder: ClassVar[Path]
     """The folder of its `model/`."""
     max_tokens: ClassVar[int]
-    """The length limit of a turn's answer."""
     tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """The tools' OpenAI schemas; empty if people only talk."""
     rules: ClassVar[Mapping[str, str]]

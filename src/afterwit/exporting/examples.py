@@ -17,7 +17,6 @@ from afterwit.turn import Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import NextState, Verdict, untrainable
 
 AT_ONCE = 256
-"""Turns whose groups are looked up together."""
 
 NEVER = frozenset(
     {
@@ -62,7 +61,6 @@ class Example:
 
     @property
     def hint(self) -> str | None:
-        """The shortest hint."""
         return self.verdict.hints[0] if self.verdict is not None and self.verdict.hints else None
 
     @property
@@ -162,7 +160,6 @@ def sampled(examples: Iterable[Example]) -> Iterator[Sampled | LeftOut]:
 
 
 Response = tuple[str, Message]
-"""The id of a turn, and its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,6 @@ PROMPT_LOGPROB = 1.0
 """The placeholder of Atropos for a missing log-prob: no probability has this logarithm."""
 
 WITH_IDS = frozenset({"trl", "verl", "atropos"})
-"""Formats whose rows hold token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,6 @@ class Exported:
 
     rows: int
     left_out: Counter[str] = field(default_factory=Counter)
-    """Turns that are in no row, by reason."""
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.most_common())

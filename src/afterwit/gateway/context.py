@@ -80,7 +80,6 @@ class Gateway:
     dialects: tuple[Dialect, ...] = DIALECTS
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     redaction: Redaction = field(default_factory=Redaction)
-    """The secrets that no one may teach."""
     lessons: Lessons | None = None
     """The lessons that a new conversation's prompt shows; None: none does."""
     practises: bool = False
@@ -98,7 +97,6 @@ class Gateway:
     entropy: Callable[[int], bytes] = os.urandom
     started: float = field(init=False)
     limits: RequestLimits = field(init=False)
-    """For the dialects' parsers."""
     keys: KeyCache = field(init=False)
     in_flight: InFlight = field(init=False)
     deliveries: Deliveries = field(init=False)

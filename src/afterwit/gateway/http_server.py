@@ -32,7 +32,6 @@ OFFER = frozenset({b"upgrade", b"http2-settings"})
 """Headers, and tokens of `Connection`, that offer another protocol."""
 
 ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
-"""The JSON body of an error at a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

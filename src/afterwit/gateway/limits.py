@@ -51,7 +51,6 @@ class InFlight:
         self.limit, self._most_bytes = limit, most_bytes
         self.count = self._bytes = 0
         self._of = Counter[str]()
-        """Places by key."""
         self.draining = False
         self._timeouts: set[asyncio.Timeout] = set()
         self._coming: dict[asyncio.Timeout, None] = {}

@@ -43,7 +43,6 @@ class Prompt:
     sampling: Sampling
     """With `max_tokens` cut to what fits the context."""
     convention: Convention
-    """The form of reasoning, and of tool calls if any may be made."""
     thought: Thought | None
     """The reasoning that the response begins inside."""
     forced: tuple[int, ...]
@@ -194,7 +193,6 @@ class PreparedRequest:
     asked: ModelRequest
     prompt: Prompt
     adapter: str
-    """The adapter that samples it."""
     teaches: bool
     incoming: IncomingRequest
     """Its turn is that of the first choice; the response id ends with it."""
@@ -346,7 +344,6 @@ def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolu
 
 
 def _apply(store: Store, resolved: Resolution, now: float) -> None:
-    """Record the changes that a request makes to earlier turns."""
     for turn, kind in resolved.changes:
         store.set_kind(turn, kind, now=now)
     if resolved.confirmed is not None:

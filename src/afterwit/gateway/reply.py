@@ -44,7 +44,6 @@ class Reply:
         self._prefilled = prefilled
         """Characters of its content that the client sent."""
         self._pending_prefill = prefilled
-        """Those that were not sampled yet."""
         self._basis = basis
         self._text_of = text_of
         """Reads a token's text; None unless the client asked for log-probs."""
@@ -54,13 +53,11 @@ class Reply:
         self._ended: str | None = None
         self._calls = 0
         self._read = 0
-        """Characters detokenised."""
         self._cleared = 0
         """Characters that no stop string can take back."""
         self._tokens: list[tuple[int, TokenLogprob]] = []
         """Pending log-probs, each with the character at which its token ends."""
         self.completion = 0
-        """Tokens sampled."""
         self.reasoning = 0
         """Those of them in steps with reasoning."""
 

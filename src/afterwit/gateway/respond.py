@@ -56,7 +56,6 @@ class Choice:
     sampling: Sampling
     reply: Reply
     saving: asyncio.Task[None] | None = None
-    """Stores its record."""
 
 
 class RunningResponse:
@@ -259,7 +258,6 @@ class RunningResponse:
         )
 
     def _version(self) -> int:
-        """The weights that sampled the response's latest token."""
         versions = [choice.reply.version for choice in self._choices if choice.reply.version is not None]
         return max(versions, default=self._gateway.engine.live(self._request.adapter) or 0)
 

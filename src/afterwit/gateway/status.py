@@ -21,7 +21,6 @@ from afterwit.text import counted
 from afterwit.tracking.values import Newest, newest
 
 Gauged = dict[tuple[str, ...], float]
-"""A gauge's values, by those of its labels."""
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -46,7 +46,6 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _remove_left(parent: Path, prefix: str) -> None:
-    """Remove the drafts that no process holds."""
     for left in parent.glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):
             lock = os.open(left, os.O_RDONLY)

@@ -20,7 +20,6 @@ class Imported:
     conversations: int = 0
     turns: int = 0
     known: int = 0
-    """Turns of an earlier import."""
     bad: list[BadLine] = field(default_factory=list)
 
 

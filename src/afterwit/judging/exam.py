@@ -27,12 +27,10 @@ class Mark:
 
     case: str
     read: bool
-    """A vote could be read from an answer."""
     right: bool
     cut_thought: bool = False
     """It was still thinking when its tokens ran out."""
     refused: str | None = None
-    """Why the judge refused the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,6 @@ class Ability:
     """A judge's abilities: what it writes, and what is read off its log-probs."""
 
     mode: Mode = "auto"
-    """The setting."""
     marks: tuple[Mark, ...] = ()
     """None if it is only to be read."""
     right: int = 0
@@ -166,7 +163,6 @@ class Ability:
         return f"{judge} cannot judge: {why}. {remedy}. {meanwhile}."
 
     def _why(self) -> tuple[str, str]:
-        """Why it writes no votes, and the remedy."""
         refused = next((mark.refused for mark in self.marks if mark.refused), None)
         read, of = sum(mark.read for mark in self.marks), len(self.marks)
         if refused is not None:

@@ -12,9 +12,7 @@ from afterwit.lifecycle import Reason
 from afterwit.turn import Conversation, Message, Turn
 
 HEADING = "[user's hint / instruction]"
-"""The line above a hint in the hinted prompt."""
 LESSONS = "What this person asked for before:"
-"""The line above lessons in a prompt."""
 
 
 def recites(response: Message) -> bool:

@@ -81,7 +81,6 @@ class HttpJudge:
     async def _asked(
         self, messages: Sequence[Message], read: Callable[[bytes], Read], fields: Mapping[str, Any]
     ) -> Read:
-        """What `read` makes of the answer's body."""
         body = {
             "model": self._model,
             "messages": [

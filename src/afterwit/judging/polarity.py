@@ -319,7 +319,6 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Of a symmetric positive definite matrix."""
     width = len(matrix)
     lines = [[*line, *(float(at == own) for own in range(width))] for at, line in enumerate(matrix)]
     for at, pivot in enumerate(lines):

@@ -48,7 +48,6 @@ class JudgeCall:
 
     question: Question
     index: int
-    """The index among the m answers to this question."""
     messages: tuple[Message, ...]
     max_tokens: int
 

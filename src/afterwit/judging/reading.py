@@ -21,7 +21,6 @@ from afterwit.judging.polarity import ASKED, REPLIES, RESULTS, Borders, LogProbs
 from afterwit.turn import Conversation, Message
 
 LONGEST_READ = 1000
-"""Characters of a text that are read."""
 AT_ONCE = 32
 """Texts in one call of the engine; calls at once of an endpoint."""
 

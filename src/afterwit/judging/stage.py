@@ -166,7 +166,6 @@ class Judge:
         return True
 
     async def _settle(self, record: Record) -> None:
-        """Judge the turn, or end it if it cannot teach."""
         session = record.turn.session
         side = await self._store.call(
             lambda store: store.turn_lines(Filter(session=session, kind=Kind.SIDE), limit=SIDE_TURNS)

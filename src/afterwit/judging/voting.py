@@ -52,18 +52,15 @@ class VoteRules:
     """How votes are asked for, read and counted."""
 
     votes: int
-    """m: answers per question."""
     accept: Accept
     max_candidates: int
     quote_words: int
     """A hint that repeats this many words of the next state in a row is rejected."""
     pay_repeats: bool = False
-    """Votes may reward a tool call that repeats one of its conversation."""
     verify: Verify = Verify.OFF
     calibrate: bool = False
     """Whether the judge votes once if feedback decides the reward."""
     hints: bool = True
-    """Whether to ask for hints."""
     reads: Reads = field(default_factory=Reads)
     """The answers that the objective reads. Other questions are not asked."""
 
@@ -194,7 +191,6 @@ _TERM = re.compile(
     r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
     re.IGNORECASE,
 )
-"""Programming terms that contain the word."""
 _TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
 """The words, unless a letter or digit touches them."""
 _OTHER_TALK = re.compile(

@@ -42,12 +42,9 @@ VIEWS: Mapping[str, tuple[str, View]] = {
     "/ui/judge": ("judge.html", lists.judge),
     "/ui/curves": ("curves.html", overview.curves),
 }
-"""Template and view by address."""
 
 PATIENCE_S = 5.0
-"""Seconds that the page waits for the store."""
 LONGEST_REASON = 200
-"""Characters of a reason for a pause."""
 TAUGHT = ("thumb", "hint", "correction")
 """Fields of the forms that teach a turn."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -171,7 +168,6 @@ class UserPage:
         return "/ui/overview"
 
     async def _order(self, request: Request, fields: Fields) -> str:
-        """A person's order about a lesson; back to the lesson."""
         wanted, order = number(request.path_params["lesson"]), request.path_params["order"]
         if wanted is None or order not in lessons.ORDERS:
             raise RequestError(404, "unknown_lesson", "There is no such lesson.")

@@ -29,7 +29,6 @@ from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_
 Member = TypeVar("Member", bound=StrEnum)
 
 Facts = Mapping[str, Any]
-"""The values that a template shows, by name."""
 
 View = Callable[[Request, Gateway, Store], Facts]
 """Reads what a page shows, in the store's thread. May raise TurnNotFound, NotFound and Moved."""
@@ -43,7 +42,6 @@ SHOWN_EVENTS = 12
 LONGEST_SEARCH, MOST_CLIENTS = 200, 50
 """Characters of words that are searched for, and clients to choose from."""
 MOST_DIGITS = 15
-"""Digits of a number in an address."""
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 4, 6_000
 """Messages of the prompt that are shown first, and characters of each: its end. A link shows all."""
 SHOWN_TOKENS, TABLE_TOKENS = 2_000, 400
@@ -301,7 +299,6 @@ class Token(NamedTuple):
 
     text: str
     first: int
-    """Its place in the response."""
     probability: float
     """The product, if they are several."""
     version: int

@@ -38,7 +38,6 @@ FIRST_METRICS = (
     *("way_to_teacher", "plain_kl", "loss", "rl", "opd", "combine", "reference_kl", "entropy"),
     *("mismatch_mean", "mismatch_fresh", "teacher_gap", "overlap", "grad_norm"),
 )
-"""The others follow by name."""
 
 METRIC_TITLES: Mapping[str, str] = {
     "way_to_teacher": "share of the way to the teacher",
@@ -127,7 +126,6 @@ def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
 
 
 def curves(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """All curves."""
     outcomes = store.judged_turns(limit=CURVE_TURNS)
     requests = requests_of(store.all_episodes(limit=COUNTED_REQUESTS))
     versions = store.newest_versions(limit=CURVE_VERSIONS)[::-1]

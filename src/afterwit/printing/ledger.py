@@ -25,9 +25,7 @@ from afterwit.verdict import Question, Verdict
 from afterwit.version import Origin
 
 WIDTH = 100
-"""Characters of a response in a line."""
 MOST_TOKENS = 256
-"""Tokens of an answer at most."""
 EVENTS = 8
 """Holds and alarms that are listed with the versions."""
 
@@ -45,7 +43,6 @@ class Entry(NamedTuple):
 
 
 def print_versions(home: Path, *, adapter: str | None, json: bool) -> None:
-    """`afterwit versions`."""
     with build.store_of_home(home) as store:
         rows, events = store.versions(adapter), store.events(adapter)
         served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
@@ -179,7 +176,6 @@ def _lines(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> I
 
 
 def _judged(verdict: Verdict) -> Iterator[Text]:
-    """The reward with its votes, and the hints."""
     parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
     for question in Question:
         votes = [vote.value for vote in verdict.votes if vote.question is question]

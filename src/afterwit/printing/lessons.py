@@ -47,7 +47,6 @@ def print_lessons(home: Path, *, json: bool) -> None:
 
 
 def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
-    """A lesson in words, each line with its style."""
     first, last = row.corrections[0], row.corrections[-1]
     again = f", {counted(row.said - 1, 'time')} since, last {moment(last.at)}" if row.said > 1 else ""
     yield f"\n{row.number:>3}  {row.words}", "bold"

@@ -18,7 +18,6 @@ from afterwit.progress import Progress, by, progress
 from afterwit.promotion.watch import requests_asked
 
 BAR = 10
-"""Characters of a full bar."""
 
 Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""

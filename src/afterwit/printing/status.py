@@ -45,11 +45,8 @@ class Overview:
 
     at: float
     serving: bool
-    """Whether a gateway runs over this home."""
     learning: bool
-    """Whether a learner runs over this home."""
     enabled: bool
-    """Whether the settings enable learning."""
     pause: Pause | None
     version: int
     """The version that serves, or served last."""
@@ -57,7 +54,6 @@ class Overview:
     """The newest version; None before the first."""
     turns: Mapping[State, int]
     in_update: int
-    """Turns that train at this moment."""
     next: NextBatch
     next_words: str
     """Why the next update has not begun."""
@@ -70,7 +66,6 @@ class Overview:
 
 
 def print_status(home: Path, *, json: bool) -> None:
-    """`afterwit status`."""
     settings = load(home=home).learner
     with store_of_home(home) as store:
         found = overview(

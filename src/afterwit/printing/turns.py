@@ -38,7 +38,6 @@ COLOUR = {
 }
 
 WIDTH = 200
-"""Characters of a response in a list for review."""
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
 NEW_SEGMENT = (
@@ -145,7 +144,6 @@ def review_lines(record: Record) -> Iterator[str]:
 
 
 def review_json(record: Record) -> dict[str, Any]:
-    """The same for programs."""
     verdict = record.verdict
     return {
         "turn": record.turn.id,

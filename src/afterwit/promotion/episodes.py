@@ -61,7 +61,6 @@ class Episode:
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
     adapter: str = SHARED
-    """The adapter that served its last turn."""
     at: float = 0.0
     """The time at which the store recorded it, in seconds since the epoch."""
     began: float = 0.0

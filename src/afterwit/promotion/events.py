@@ -38,9 +38,7 @@ class Event:
     """Hold: where the update began. Alarm: the newest one. Confirm: the one that is confirmed."""
     evidence: float
     words: str
-    """Why, in a sentence."""
     adapter: str = SHARED
-    """The adapter whose versions it is about."""
 
 
 def back_off(events: Sequence[Event]) -> tuple[float, float]:

@@ -205,7 +205,6 @@ class SuiteItem:
     """When it was approved, in seconds since the epoch."""
     prompt_ids: tuple[int, ...]
     ids: tuple[int, ...]
-    """The response as it was sampled."""
     sure: tuple[bool, ...]
     """Tokens of the response that the policy was sure of: a new version should still choose them."""
 
@@ -308,7 +307,6 @@ class SuiteResult:
     evidence: float
     """The mean e-value of the strata; 1 without items."""
     lost_turns: tuple[str, ...] = ()
-    """The items that were lost."""
     length: float | None = None
     """Expected tokens of its items as a share of those that were approved; None: not measured."""
 
@@ -415,7 +413,6 @@ class Suspect(NamedTuple):
 
     item: SuiteItem
     turn: Turn
-    """The turn of the item."""
     hint: str
     """The hint of a later complaint of this source about a response of this kind."""
 

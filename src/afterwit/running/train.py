@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 STAGE = "learn"
 LOCK_POLL_S = 1.0
-"""Seconds between two attempts to become the only learner."""
 
 
 class BatchSource(Protocol):

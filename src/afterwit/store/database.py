@@ -49,7 +49,6 @@ class Database(ABC):
 
     def __init__(self, place: str) -> None:
         self.place = place
-        """Its path or URL, for messages."""
         self._depth = 0
         self._ended_by: StoreError | None = None
         """Why the database itself ended the transaction, as on a full disk."""

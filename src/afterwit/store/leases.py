@@ -20,7 +20,6 @@ from afterwit.verdict import Flag, Verdict, Waiting
 Stage = Literal["judge", "learn"]
 
 WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
-"""The state in which turns wait for each stage."""
 
 FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
 """Whether a turn that waits can be claimed."""

@@ -75,7 +75,6 @@ class Lineage(Orders):
         return True
 
     def _trained_by(self, number: int) -> tuple[str, ...]:
-        """The turns that a version was trained on as new ones."""
         rows = self._db.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
         return tuple(row["turn"] for row in rows)
 
@@ -171,7 +170,6 @@ class Lineage(Orders):
         )
 
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
-        """The newest first."""
         rows = {row["number"]: row for row in self._db.rows("SELECT * FROM versions")}
         relatives = dict[int | None, set[int | None]]()
         for number, row in rows.items():

@@ -107,7 +107,6 @@ class Part:
         return new
 
     def _is_excluded(self, current: TurnState) -> bool:
-        """Whether a person excluded the turn's session from training."""
         sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"
         return self._db.row(sql, (current.seq,)) is not None
 

@@ -193,14 +193,12 @@ class Promotion(Reading):
             return self._db.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(turns))})", turns)
 
     def decided(self, event: Event) -> None:
-        """Store an event."""
         with self._db.transaction():
             self._db.hold(PROMOTION)
             newest = self._db.value("SELECT coalesce(max(number), 0) FROM episodes")
             self._db.insert("events", {**columns_of(event), "episode": newest})
 
     def events(self, adapter: str | None = None) -> list[Event]:
-        """All events, oldest first."""
         only, named = _only(adapter)
         rows = self._db.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
         return [read(Event, row) for row in rows]

@@ -496,7 +496,6 @@ def _record(
     feedback: Sequence[Row],
     trained: Sequence[Row],
 ) -> Record:
-    """From a row of `RECORD` and the rows that belong to it."""
     next_state = verdict = None
     if row["messages"] is not None or feedback:
         next_state = read(NextState, row, feedback=_feedback(feedback))

@@ -25,7 +25,6 @@ class Record:
     reason: Reason | None
     """Why it was skipped; None in every other state."""
     delivered: bool
-    """Whether the client got the whole response."""
     superseded_by: str | None
     next_state: NextState | None
     revision: int
@@ -44,7 +43,6 @@ class Record:
     error: str | None
     """The message of the last failed attempt."""
     flags: tuple[Flag, ...] = ()
-    """Doubts about the verdict."""
     accepted: bool | None = None
     """A person's review of the verdict; None: not reviewed."""
 
@@ -86,7 +84,6 @@ class TurnLine:
     reason: Reason | None
     error: str | None
     message: Message
-    """The response."""
     reward: int | None
     """None: not judged."""
     hints: tuple[str, ...]
@@ -108,7 +105,6 @@ class Found:
 
     hits: tuple[Hit, ...]
     read: int
-    """Turns that were read."""
     since: float | None
     """When the oldest of these was asked; None: there was none to read."""
     before: int | None
@@ -141,7 +137,6 @@ class SourceLine:
     """A source, counted over its turns."""
 
     source: str
-    """The key."""
     turns: int
     good: int
     bad: int
@@ -173,7 +168,6 @@ class Excluded:
     trained: tuple[int, ...]
     """Versions that trained on its turns before, oldest first."""
     in_update: int
-    """Turns that train at this moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +236,6 @@ class ForgetOrder:
     """Whether later updates are run again without it; else they are reverted."""
     at: float
     error: str | None
-    """Why it cannot be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,6 @@ PACKED: Mapping[str, tuple[Callable[[Any], bytes], Convert]] = {
     "versions": (pack_runs, unpack_runs),
     "forced": (bytes, unpack_flags),
 }
-"""Columns that hold a value for each sampled token."""
 
 
 DELTAS = ("conversation", "prompt_ids")
@@ -200,7 +199,6 @@ MOST_CACHED_BYTES = 32 << 20
 """Of values: the newest turns of 150 sessions of 25,000 tokens."""
 
 Whole = Mapping[str, bytes]
-"""The whole values of a row's delta columns."""
 
 
 class _Written(NamedTuple):
@@ -248,7 +246,6 @@ def _bytes(base: tuple[Any, ...], written: _Written) -> int:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Length of the longest common prefix."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -256,7 +256,6 @@ RESTRICTING = ("ALTER TABLE lessons ADD COLUMN scope TEXT",)
 """The client to whose prompts a lesson is restricted."""
 
 MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING)
-"""The statements of each version of the schema, which migrate the version before it."""
 
 SCHEMA = len(MIGRATIONS)
 """The version that this Afterwit writes. A store with a greater one is refused."""

@@ -71,12 +71,10 @@ class Orders(Part):
         return held[0] if held else None
 
     def paused(self) -> Pause | None:
-        """The pause that holds for all adapters."""
         text = self._get(PAUSED)
         return None if text is None else Pause(**orjson.loads(text))
 
     def paused_adapters(self) -> Mapping[str, Pause]:
-        """The pauses that hold for one adapter each."""
         return {name: Pause(**orjson.loads(text)) for name, text in self._all(PAUSED_ADAPTER).items()}
 
     def set_note(self, name: str, text: str) -> None:
@@ -85,7 +83,6 @@ class Orders(Part):
             self._set(NOTE + name, text)
 
     def note(self, name: str) -> str | None:
-        """The newest text under this name."""
         return self._get(NOTE + name)
 
     def _set(self, key: str, value: str) -> None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 TIMEOUT_S = 10.0
-"""Seconds for one delivery to the collector."""
 
 _tracer: Any = None
 _turn: ContextVar[str] = ContextVar("turn")

@@ -30,7 +30,6 @@ class Run:
     id: str
     """Lower-case letters and digits."""
     folder: Path
-    """The folder of its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
