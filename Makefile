@@ -73,6 +73,7 @@ demo-atropos: $(VENV)/.installed-atropos
 
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
+	@echo "Minutes, on each of this machine's cores. The first tests end when every process has imported torch."
 	@$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster"
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
