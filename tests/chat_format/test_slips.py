@@ -58,8 +58,10 @@ def test_the_end_mark_of_a_call_without_its_first_mark_is_no_content(step):
 
 
 @pytest.mark.parametrize("step", [1, 1000])
-def test_gemma_may_leave_out_the_words_in_its_marks(step):
-    said = read("gemma", '<|channel>Hm.<channel|>So:<|tool_call>write{path:<|"|>a<|"|>}<tool_call|>', step)
+@pytest.mark.parametrize("word", ["", "call:", ":call:"])
+def test_gemma_may_miswrite_the_words_in_its_marks(step, word):
+    call = f'<|tool_call>{word}write{{path:<|"|>a<|"|>}}<tool_call|>'
+    said = read("gemma", f"<|channel>Hm.<channel|>So:{call}", step)
     assert (said.reasoning, said.content, said.tool_calls[0].name) == ("Hm.", "So:", "write")
 
 

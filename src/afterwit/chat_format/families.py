@@ -319,7 +319,7 @@ text before one. The recipient may come before or after the channel's name.
 """
 
 _QUOTE = '<|"|>'
-_GEMMA_CALL = re.compile(r"\s*(?:call:)?([^\s{}]+)\s*(?=\{)")
+_GEMMA_CALL = re.compile(r"\s*(?::?call:)?([^\s{}]+)\s*(?=\{)")
 _GEMMA_KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
 
 
