@@ -65,6 +65,16 @@ def test_gemma_may_miswrite_the_words_in_its_marks(step, word):
     assert (said.reasoning, said.content, said.tool_calls[0].name) == ("Hm.", "So:", "write")
 
 
+@pytest.mark.parametrize("step", [1, 1000])
+def test_gemma_may_forget_the_marks_around_a_call(step):
+    bare, marked = 'call:write{path:<|"|>a<|"|>}', '<|tool_call>call:write{path:<|"|>b<|"|>}<tool_call|>'
+    said = read("gemma", f"<|channel>thought\nHm.\n<channel|>{bare}", step)
+    assert (said.reasoning, said.content, len(said.tool_calls)) == ("Hm.", None, 1)
+    said = read("gemma", f"call: it writes.\n{marked}", step)
+    assert (said.content, said.tool_calls[0].arguments) == ("call: it writes.", '{"path":"b"}')
+    assert read("gemma", f"So: {bare}", step).content == f"So: {bare}"
+
+
 @pytest.mark.parametrize(
     ("type", "value"),
     [

@@ -356,6 +356,7 @@ GEMMA = Convention(
             begin="<|tool_call>", end="<tool_call|>", quotes_end=lambda text: text.count(_QUOTE) % 2 == 1
         ),
     ),
+    openings=("call:",),
     read=_read_gemma,
     ahead=marked_ahead(_QUOTE, _begun_gemma),
     opening=("<|tool_call>call:", "{"),
@@ -363,7 +364,8 @@ GEMMA = Convention(
 )
 """Gemma 4: `<|tool_call>call:name{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>`.
 
-Texts are between quote marks, without escapes; keys are unquoted. Gemma 3's own template teaches no calls.
+Texts are between quote marks, without escapes; keys are unquoted. After reasoning the models may forget the
+marks around a call. Gemma 3's own template teaches no calls.
 """
 
 _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"

@@ -178,13 +178,17 @@ class ResponseParser:
         if end is not None:
             self._think(held.rstrip())
             return rest
-        alone = ResponseParser(replace(self._convention, thoughts=()), tools=self._tools)
-        alone.push(held.lstrip())
-        alone.finish()
-        calls = [WrittenCall(call.name, call.arguments) for call in alone._calls]
-        if alone._content or not self._add_calls(calls):
+        content, calls = self._apart(held.lstrip(), replace(self._convention, thoughts=()))
+        if content or not self._add_calls(calls):
             self._think(held)
         raise EndOfResponse
+
+    def _apart(self, text: str, convention: Convention) -> tuple[str, list[WrittenCall]]:
+        """The content and the calls of a text by itself."""
+        alone = ResponseParser(convention, tools=self._tools)
+        alone.push(text)
+        alone.finish()
+        return "".join(alone._content), [WrittenCall(call.name, call.arguments) for call in alone._calls]
 
     def _answer(self, text: str, *, trim: bool) -> Reading[None]:
         """Content and calls. A mark around calls has no meaning next to one, and is text anywhere else."""
@@ -253,7 +257,7 @@ class ResponseParser:
         return self._code.within
 
     def _whole(self, text: str) -> Reading[None]:
-        """The whole response may be calls: hold it back to its end."""
+        """The whole response may be calls: hold it back to its end. Else it is read as any other."""
         watch, held = self._watch(), [""]
         try:
             while True:
@@ -261,8 +265,11 @@ class ResponseParser:
                 watch(text)
                 text = yield
         except EndOfResponse:
-            if not self._read("".join(held)):
-                self._say("".join(held))
+            whole = "".join(held)
+            if not self._read(whole):
+                content, calls = self._apart(whole, replace(self._convention, thoughts=(), openings=()))
+                self._say(content if calls else whole)
+                self._add_calls(calls)
             raise
 
     def _messages(self) -> Reading[None]:
