@@ -1,14 +1,16 @@
-"""Objects that exist when serving begins are left alone; later cycles are collected."""
+"""Limits of a process that serves: what exists when it begins is left alone by the collector, and it may open
+as many files as its user may."""
 
 from __future__ import annotations
 
 import gc
+import resource
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from afterwit.running.serve import YOUNG, spare_what_stays
+from afterwit.running.serve import OPEN_FILES, YOUNG, raise_open_files, spare_what_stays
 
 
 class Node:
@@ -39,3 +41,17 @@ def test_a_cycle_is_found_by_itself_after_so_many_objects(spared: int) -> None:
     kept = [[] for _ in range(YOUNG + 1)]  # type: ignore[var-annotated]
     assert gone() is None
     assert len(kept) > YOUNG
+
+
+@pytest.mark.parametrize("soft", [256, 1024])
+def test_a_server_may_open_as_many_files_as_its_user_may(soft: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        raise_open_files()
+        raised, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert (raised, hard) == (min(OPEN_FILES, before[1]), before[1])
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (raised, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
