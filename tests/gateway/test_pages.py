@@ -30,6 +30,14 @@ async def test_the_root_gives_name_and_version(gateway: Serving, root: str):
     assert (await gateway.http.get(root + "/healthz")).json() == {"status": "ok"}
 
 
+async def test_a_caller_behind_a_proxy_on_this_machine_is_of_another_machine(gateway: Serving, root: str):
+    asked = [
+        await gateway.http.get(root + "/healthz", headers={"x-forwarded-for": address})
+        for address in ("203.0.113.9", "127.0.0.1, 203.0.113.9", "127.0.0.1")
+    ]
+    assert [answer.status_code for answer in asked] == [403, 403, 200]
+
+
 async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does_not_stop_serving(
     gateway: Serving, root: str
 ):

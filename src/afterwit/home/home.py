@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 STORE, VERSIONS, CONFIG = "store.db", "versions", "config.toml"
 MODEL = "model.json"
 """Remembers the model's folder for later commands."""
-TOKEN = "page-token"
+TOKEN, COMPILED = "page-token", "compiled"
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def make_home(home: Path) -> Path:
-    """The home folder, made if missing, readable by its owner only."""
+    """The home folder, made if missing, readable by its owner only. The code that torch compiles goes there
+    too: its own folder has a name that another user could make first."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(
             f"the home folder {home} cannot be made: {error.strerror}; choose another with --home"
         ) from error
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home.resolve() / COMPILED))
     return home
 
 

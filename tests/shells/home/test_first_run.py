@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from typer.testing import CliRunner
 from afterwit import demo
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
-from afterwit.config import load
+from afterwit.config import Settings, load
+from afterwit.doctor.machine import check_machine
 from afterwit.errors import SettingError
-from afterwit.home.home import write_config
+from afterwit.home.home import make_home, write_config
 
 run = CliRunner()
 
@@ -77,3 +79,24 @@ def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
     assert (read.serve.host, read.engine.kind, read.learner.enabled) == ("0.0.0.0", "sglang", False)
     with pytest.raises(SettingError, match="cannot be written"):
         write_config(there, {"model": "a/b"})
+
+
+def test_code_that_torch_compiles_is_where_no_other_user_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    make_home(tmp_path / "home")
+    make_home(tmp_path / "other")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / "compiled")
+    assert (tmp_path / "home").stat().st_mode & 0o077 == 0
+
+
+def test_a_home_that_others_can_read_is_a_fault_with_its_remedy(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o755)
+    (finding,) = [
+        each for each in check_machine(Settings(), tmp_path / "home", tmp_path) if each.name == "home"
+    ]
+    assert (finding.ok, finding.seen) == (
+        False,
+        f"{tmp_path}/home can be read by others: chmod 700 {tmp_path}/home",
+    )
