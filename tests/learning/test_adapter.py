@@ -262,7 +262,7 @@ def test_a_version_is_an_adapter_that_peft_loads(base: Path, renderer: Renderer,
     assert found.logprobs == pytest.approx(learned.get(2).probe.logprobs, abs=1e-5)
     names = {path.name for path in folder.iterdir()}
     tokenizer = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
-    ours = {"manifest.json", "learner.safetensors", "adapter_config.json", "adapter_model.safetensors"}
+    ours = {"manifest.json", "learner.state", "adapter_config.json", "adapter_model.safetensors"}
     assert names == tokenizer | ours
     assert Renderer.load(folder).tokenizer_hash == renderer.tokenizer_hash
 
@@ -385,7 +385,7 @@ def test_going_back_to_another_kind_is_going_back_to_its_settings(
 
 
 @pytest.mark.parametrize("base", ["qwen3"], indirect=True)
-@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "learner.safetensors"])
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "learner.state"])
 def test_a_damaged_adapter_is_named_and_a_rollback_helps(
     name: str, base: Path, renderer: Renderer, learned: Versions
 ) -> None:

@@ -249,7 +249,7 @@ def test_a_turn_longer_than_the_models_own_context_does_not_train(renderer: Rend
     assert refused == [Refused(turn="turn0001", reason=Reason.TOO_LONG)]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "learner.safetensors"])
+@pytest.mark.parametrize("name", ["model.safetensors", "learner.state"])
 def test_damaged_weights_are_named_and_a_rollback_helps(
     name: str, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

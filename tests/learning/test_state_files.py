@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from afterwit.checkpoints.manifest import INDEX, STATE, is_state
+from afterwit.checkpoints.manifest import INDEX, STATE, WEIGHTS, is_state
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.distributed.sharded import read_state, write_state
 from afterwit.learning.models import load_model
@@ -83,6 +83,10 @@ def evil(path: Path, marker: Path) -> None:
 
 def raw(path: Path, marker: Path) -> None:
     path.write_bytes(pickle.dumps(Command(marker)))
+
+
+def test_no_engine_takes_a_state_for_weights() -> None:
+    assert not any(name.endswith(WEIGHTS) for name in (STATE, INDEX, PART))
 
 
 @pytest.mark.parametrize("write", [evil, raw])

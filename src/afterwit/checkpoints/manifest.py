@@ -124,8 +124,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 MODEL = "model.safetensors"
 
-STATE = "learner.safetensors"
-"""The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher."""
+STATE = "learner.state"
+"""The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher: a
+safetensors file with another suffix, because engines load every file with that one."""
 
 WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""
@@ -144,7 +145,7 @@ def is_state(name: str) -> bool:
 
 def is_weights(name: str) -> bool:
     """Whether it holds what an engine serves."""
-    return Path(name).suffix in WEIGHTS and name != STATE
+    return name.endswith(WEIGHTS)
 
 
 def is_learned(name: str) -> bool:

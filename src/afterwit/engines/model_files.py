@@ -11,7 +11,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.chat_format.folder import end_ids
-from afterwit.checkpoints.manifest import STATE
 from afterwit.engines.port import Facts
 from afterwit.errors import EngineError, SettingError
 
@@ -94,8 +93,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_of(folder: Path) -> list[Path]:
-    """The safetensors files of a model's weights, by name; not the learner's own state."""
-    return sorted(path for path in folder.glob("*.safetensors") if path.name != STATE)
+    """The safetensors files of a model's weights, by name."""
+    return sorted(folder.glob("*.safetensors"))
 
 
 def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -63,17 +63,6 @@ def together(pieces: list[StreamChunk]) -> tuple[list[int], list[float], str | N
     return ids, [value for piece in pieces for value in piece.logprobs], pieces[-1].ended
 
 
-def written(folder: Path, files: dict[str, str]) -> Path:
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return folder
-
-
-def contents(folder: str) -> dict[str, str]:
-    return {path.name: path.read_text() for path in Path(folder).iterdir()}
-
-
 async def test_what_is_new_and_all_so_far_are_read_alike(
     client: ServerClient, traits: Traits, recorded: Recorded
 ) -> None:
@@ -194,17 +183,6 @@ async def test_a_server_that_takes_itself_for_unfit_is_asked_for_a_token(
     recorded.unfit = {"/ready", "/health"}
     with pytest.raises(EngineUnavailable, match="HTTP 503"):
         await server.check()
-
-
-async def test_the_server_reads_no_state_of_the_learner(
-    server: SglangServer, recorded: Recorded, tmp_path: Path
-) -> None:
-    weights = {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
-    folder = written(tmp_path / "000003", weights | {"learner.safetensors": "state"})
-    await server.load_adapter("afterwit-3", folder)
-    assert contents(recorded.asked["/load_lora_adapter"][0]["lora_path"]) == weights
-    await server.unload_adapter("afterwit-3")
-    assert [path.name for path in folder.parent.glob("*")] == ["000003"]
 
 
 async def test_weights_are_read_then_what_was_cached_is_forgotten(

@@ -53,7 +53,7 @@ def test_a_merged_version_is_an_ordinary_folder_that_computes_the_same(
     assert "has the weights of version 1" in said
     names = {path.name for path in out.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    assert not names & {"manifest.json", "learner.safetensors", "adapter_config.json"}
+    assert not names & {"manifest.json", "learner.state", "adapter_config.json"}
     AutoTokenizer.from_pretrained(out)
     place = versions.place(1)
     if rank:

@@ -7,7 +7,6 @@ that enables each.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from afterwit.chat_format.folder import end_ids
-from afterwit.checkpoints.manifest import STATE
 from afterwit.engines.model_files import tokenizer_of
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed
@@ -80,8 +78,6 @@ class SglangServer:
 
     def __init__(self, client: ServerClient, traits: Traits) -> None:
         self._client, self.traits = client, traits
-        self._clean: dict[str, Path] = {}
-        """Folders that were made for the server to read, by the name of what it loads from them."""
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def check(self) -> str | None:
@@ -193,15 +189,12 @@ class SglangServer:
         return float(value)
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        path = await asyncio.to_thread(self._without_state, name, folder)
         try:
-            await self._client.post("/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
+            await self._client.post("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except Refused as error:
-            self._remove(name)
             raise _unfit("adapter", folder, error) from error
 
     async def unload_adapter(self, name: str) -> None:
-        self._remove(name)
         await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
@@ -209,10 +202,8 @@ class SglangServer:
 
         Aborted ones may still take a step: the cache is flushed afterwards, once nothing runs.
         """
-        name = uuid4().hex[:8]
-        path = await asyncio.to_thread(self._without_state, name, folder)
         body = {
-            "model_path": str(path),
+            "model_path": str(folder),
             "abort_all_requests": True,
             "flush_cache": False,
             "weight_version": label,
@@ -222,34 +213,9 @@ class SglangServer:
             await self._client.post(f"/flush_cache?timeout={IDLE_S}")
         except Refused as error:
             raise _unfit("weights", folder, error) from error
-        finally:
-            self._remove(name)
-
-    def _without_state(self, name: str, folder: Path) -> Path:
-        """The folder, or one next to it with links to all of its files but the learner's state, which the
-        server would load. `name` removes it. EngineError if it cannot be written."""
-        source = folder.resolve()
-        if not (source / STATE).exists():
-            return source
-        clean = source.parent / f".{source.name}-{name}"
-        try:
-            clean.mkdir(mode=0o700)
-            self._clean[name] = clean
-            for path in source.iterdir():
-                if path.name != STATE:
-                    (clean / path.name).symlink_to(path)
-        except OSError as error:
-            raise EngineError(f"{clean} cannot be made for the server to read: {error}") from error
-        return clean
-
-    def _remove(self, name: str) -> None:
-        if (clean := self._clean.pop(name, None)) is not None:
-            shutil.rmtree(clean, ignore_errors=True)
 
     async def close(self) -> None:
         await asyncio.gather(*self._aborting)
-        for name in list(self._clean):
-            self._remove(name)
         await self._client.close()
 
 
