@@ -6,8 +6,8 @@ gate, a conversation costs some six CPU seconds, most of them the updates'.
 
 Measured are the share of held-out questions whose answers have the form that the person likes, the
 KL(base || policy) a token over the base's own answers to requests that nobody taught anything about, and the
-answers that are empty or go round in circles. Finished runs are kept in DATA, a JSON line each, and are the
-table of PAGE.
+answers that are empty or go round in circles. Finished runs are kept in DATA, a JSON line each, and printed
+as a table.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ from afterwit.trial.people import is_bad
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from afterwit.verdict import JudgedTurn, Source, Verdict
 from experiments.published import TEMPERATURE, WORDS, Person
-from experiments.study.page import filled
 
-MARK = "long run"
 ROOM = 48
 """Tokens of an answer at most: 25 words need some 35."""
 AT_ONCE = 8
@@ -185,8 +183,6 @@ class Point:
     version: int
     way: float
     """Mean share of the way to the teacher that an update went since then."""
-    length: float
-    """Mean length of an update's step since then, in steps of its rate."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -277,7 +273,6 @@ class Run:
             kl=round(kl_from_base(self.learner.policy.model, self.plain), 4),
             version=self.learner.policy.number,
             way=round(fmean([each.get("way_to_teacher", 0.0) for each in updates] or [0.0]), 3),
-            length=round(fmean([each.get("step_length", 1.0) for each in updates] or [0.0]), 2),
         )
 
 
@@ -347,7 +342,6 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
         "disliked",
         "bad",
         "way",
-        "step",
     ]
     rows = [heads, ["---"] * len(heads)]
     for run in runs:
@@ -362,7 +356,6 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
                 ", ".join(str(point["complaints"]) for point in every),
                 str(sum(point["bad"] for point in every)),
                 f"{fmean(point['way'] for point in every):.2f}",
-                f"{fmean(point['length'] for point in every):.1f}",
             ]
         )
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -381,8 +374,7 @@ def main(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Finished runs.")] = Path("docs/data/long_run.jsonl"),
-    page: Annotated[Path, typer.Option(help="The page with the table.")] = Path("docs/study.md"),
+    data: Annotated[Path, typer.Option(help="Finished runs.")] = Path("build/long_run.jsonl"),
 ) -> None:
     """Play a run for each seed, and keep a line of each."""
     for each in seed:
@@ -390,9 +382,7 @@ def main(
         run = played(model.resolve(), person, set_ or (), conversations=conversations, dtype=dtype)
         with data.open("a", encoding="utf-8") as file:
             file.write(json.dumps(run, separators=(",", ":")) + "\n")
-    lines = data.read_text(encoding="utf-8").splitlines()
-    text = page.read_text(encoding="utf-8")
-    page.write_text(filled(text, MARK, table(map(json.loads, lines))), encoding="utf-8")
+    print(table(map(json.loads, data.read_text(encoding="utf-8").splitlines())), end="")
 
 
 if __name__ == "__main__":

@@ -74,12 +74,11 @@ def test_a_row_of_the_table_is_a_run() -> None:
         "kl": 0.06,
         "version": 5,
         "way": 0.3,
-        "length": 1.5,
     }
-    later = point | {"conversations": 48, "share": 0.75, "complaints": 4, "bad": 0, "way": 0.4, "length": 1.0}
+    later = point | {"conversations": 48, "share": 0.75, "complaints": 4, "bad": 0, "way": 0.4}
     run = {"preference": "short", "seed": 31, "settings": {"learner.lr": 1e-4}, "points": [point, later]}
     assert table([run]).splitlines() == [
-        "| settings of its own | preference | seed | 16 | 48 | disliked | bad | way | step |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-        "| `learner.lr=0.0001` | short | 31 | 0.50 (0.06) | 0.75 (0.06) | 15, 4 | 1 | 0.35 | 1.2 |",
+        "| settings of its own | preference | seed | 16 | 48 | disliked | bad | way |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `learner.lr=0.0001` | short | 31 | 0.50 (0.06) | 0.75 (0.06) | 15, 4 | 1 | 0.35 |",
     ]

@@ -22,9 +22,7 @@ from tests.fakes.models import reweighted
 from tests.learning.updates import Given, items_of, policy_of, quiet, weights
 
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
-PLAIN = LearnerSettings(
-    dtype="float32", device="cpu", lr=1e-3, loss_backend="plain", packing="off", epochs=2, target_share=0.0
-)
+PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, loss_backend="plain", packing="off", epochs=2)
 MEASURED = (
     *("rl", "opd", "entropy", "reference_kl", "loss", "grad_norm"),
     *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),

@@ -35,7 +35,7 @@ def trainer_in(
     folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32", **more: Any
 ) -> Trainer:
     """With full weights, unless told."""
-    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "target_share": 0.0, "max_tokens": 512}
+    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "max_tokens": 512}
     settings = LearnerSettings(**{"dtype": dtype, "lora_rank": 0} | plain | more)
     trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
     trainer.begin(now=1.0)

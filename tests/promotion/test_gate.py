@@ -279,7 +279,7 @@ def test_an_alarm_takes_back_what_was_learned(place, samples):
 
 
 def test_after_a_hold_the_next_update_takes_a_third_of_the_rate_and_adds_the_reference(place, samples):
-    place = replace(place.but(lr=1e-6, target_share=0.3), objective=replace(place.objective, beta=0.0))
+    place = replace(place.but(lr=1e-6), objective=replace(place.objective, beta=0.0))
     with place.store() as store:
         store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=21.0, words="lost"))
     fill(place, samples(*range(4)))
@@ -288,7 +288,6 @@ def test_after_a_hold_the_next_update_takes_a_third_of_the_rate_and_adds_the_ref
     assert "kl" in " ".join(newest.metrics)
     assert newest.recipe is not None
     assert newest.recipe.learner["lr"] == pytest.approx(1e-6 / 3)
-    assert newest.recipe.learner["target_share"] == pytest.approx(0.1)
     with place.store() as store:
         stage = place.but(min_batch=1, max_wait_s=0.0).learn(store)
         stage.begin()

@@ -19,6 +19,8 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.score import Packing, Row, response_logits, stream_logits, stream_states, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
+from afterwit.objective.sample_loss import Target
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import ItemRead, SuiteItem
 from afterwit.turn import Conversation, Message
@@ -169,15 +171,12 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
     The new weights are read for the `measured` items among them, by the rank that trained on each.
     """
     read = [index for index in measured if index in indices and state.items[index].turn is not None]
-    if state.now is not None:
-        now = {index: state.now[index] for index in read if index in state.now}
-    else:
-        chosen = [index for index in read if index in state.targets]  # `moved` compares them with targets
-        rows = [(state.items[index].student, state.samples[index].tau) for index in chosen]
-        outputs = response_logprobs(
-            state.policy, rows, state.limit, state.packing, state.ranks, fused=state.fused
-        )
-        state.now = now = dict(zip(chosen, outputs, strict=True))
+    chosen = [index for index in read if index in state.targets]  # `way_to_teacher` compares them
+    rows = [(state.items[index].student, state.samples[index].tau) for index in chosen]
+    outputs = response_logprobs(
+        state.policy, rows, state.limit, state.packing, state.ranks, fused=state.fused
+    )
+    state.now = now = dict(zip(chosen, outputs, strict=True))
     means = {index: _mean(each, state.samples[index].mask_T) for index, each in now.items()}
     after = state.ranks.gathered(means)
     own = {
@@ -208,6 +207,30 @@ def _effect(state: UpdateState, index: int, turn: str, after: float | None) -> E
 
 def _mean(values_T: Tensor, mask_T: Tensor) -> float:
     return float(values_T.double()[mask_T.to(values_T.device)].mean())
+
+
+def way_to_teacher(state: UpdateState) -> float | None:
+    """The share of the way to the teacher that the update went, on the items that `effects` read again; None
+    if none of them was taught, or no teacher wanted a change.
+
+    With d = log pi - log pi_old and the teacher's gap g of the sampled tokens, it is sum(d g) / sum(g^2) of
+    the items' means: the least-squares factor of the teacher's changes that the policy made, to which changes
+    that have nothing to do with the teacher add nothing.
+    """
+    parts = {
+        index: _way(now_T, state.samples[index], state.targets[index]) for index, now_T in state.now.items()
+    }
+    along, wanted = map(sum, zip((0.0, 0.0), *state.ranks.gathered(parts).values(), strict=True))
+    return along / wanted if wanted else None
+
+
+def _way(now_T: Tensor, sample: Sample, target: Target) -> tuple[float, float]:
+    """The means of d g and of g^2 over one sample's tokens that are taught."""
+    mask_T = sample.mask_of("opd")
+    if target.hint_T is None or not bool(mask_T.any()):
+        return 0.0, 0.0
+    apart_T, gap_T = (now_T - target.tokens.old_N).double(), target.tokens.gap_N.double()
+    return _mean(apart_T * gap_T, mask_T), _mean(gap_T**2, mask_T)
 
 
 def work(items: Sequence[Item]) -> int:

@@ -206,7 +206,7 @@ def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, P
         raise NotRepeatable("its step size was not kept")
     try:
         return (
-            _read(LearnerSettings, {"target_share": 0.0, **recipe.learner}),  # before there was one
+            _read(LearnerSettings, recipe.learner),
             _read(ObjectiveSettings, recipe.objective),
             Placement(recipe.placement),
         )

@@ -94,14 +94,7 @@ class LearnerSettings:
     """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
     turns by a version. 1: always `batch` turns."""
     epochs: int = 1
-    """Optimiser steps over one batch, above 1 only if `target_share` is 0; clipping acts from the second on.
-    1 as published."""
-    target_share: float = 0.0
-    """Share of the way to the teacher that an update goes on its batch: its step is made longer or shorter,
-    as measured. 0: as long as `lr` says. 0.4 learned faster at a rate that is too low for the model, but in
-    the long run lost a part of it at one that is right."""
-    target_kl: float = 0.15
-    """Nats: most mean KL of a batch's tokens between the policy before such an update and after it."""
+    """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. They keep what was learned: without
     them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
@@ -204,16 +197,10 @@ class LearnerSettings:
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         below(self, inf, "max_wait_s")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
-        within(self, 0, 1, "target_share")
-        above(self, 0, "target_kl", "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
+        above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         at_most(self, MOST_LR, "lr")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
-        if self.epochs > 1 and self.target_share:
-            raise ValueError(
-                f"epochs is {self.epochs}, but target_share is {self.target_share}, which measures one step:"
-                " set target_share = 0"
-            )
         if self.adapters != "shared" and not self.lora_rank:
             raise ValueError(
                 f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"
@@ -283,8 +270,8 @@ class LearnerSettings:
         return self.lr
 
     def alike(self, other: LearnerSettings) -> bool:
-        """Whether they differ in nothing but step size and aim, which each update sets."""
-        return replace(self, lr=other.lr, target_share=other.target_share) == other
+        """Whether they differ in nothing but the step size, which each update sets."""
+        return replace(self, lr=other.lr) == other
 
     @property
     def checkpoints(self) -> dict[str, str]:

@@ -23,7 +23,6 @@ from transformers import PreTrainedModel
 from afterwit.errors import UpdateRefused
 from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.learning.aim import aimed
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.metrics import figures, work
@@ -77,8 +76,8 @@ class UpdateState:
     """By the index of this rank's items; filled in the first epoch, when the policy is the old one."""
     reward_mean: float
     """The running mean of rewards after the batch."""
-    now: Mapping[int, Tensor] | None = None
-    """log pi(y) [T] of this rank's items after the last step, by index; None: it was not read."""
+    now: Mapping[int, Tensor] = field(default_factory=dict)
+    """log pi(y) [T] of this rank's items after the last step, by index, where it was read."""
 
 
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
@@ -113,8 +112,6 @@ def update(
     for _ in range(settings.epochs - 1):
         terms, _ = step(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
-    if settings.target_share and epoch is None:
-        found |= aimed(state, settings)
     policy.reward_mean = state.reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)

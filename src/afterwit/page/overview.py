@@ -53,8 +53,6 @@ METRIC_TITLES: Mapping[str, str] = {
 
 METRIC_NOTES: Mapping[str, str] = {
     "way_to_teacher": "How far an update went to the teacher, which saw the hints: 0 nowhere, 1 all the way.",
-    "step_length": "How much longer than its rate the step was made, to go its share of the way.",
-    "update_kl": "How far the update moved the model on its own tokens, in nats a token.",
     "plain_kl": "How far answers to plain questions have moved, in nats a token: it predicts forgetting.",
     "unheeded": "The share of hints that leave the teacher's answer as likely as it was: they teach nothing.",
     "loss": "What the update made smaller, before its last step: all terms, each times its weight.",

@@ -136,11 +136,10 @@ class Gate:
     def backed_off(
         self, learner: LearnerSettings, objective: ObjectiveSettings
     ) -> tuple[LearnerSettings, ObjectiveSettings]:
-        """The settings of the next update, with the step size, the aim and the reference KL that holds and
-        alarms require."""
+        """The settings of the next update: with the step size and KL that holds and alarms require."""
         share, pull = back_off(self._store.events(self._adapter)) if self._settings.enabled else (1.0, 0.0)
         if share < 1.0:
-            learner = replace(learner, lr=share * learner.rate, target_share=share * learner.target_share)
+            learner = replace(learner, lr=share * learner.rate)
         return learner, replace(objective, beta=pull) if pull > objective.beta else objective
 
     def fall_back(self, *, now: float) -> tuple[Version, str] | None:

@@ -36,7 +36,6 @@ SETTINGS = LearnerSettings(
     device="cpu",
     lora_rank=0,
     lr=1e-3,
-    target_share=0.0,
     batch=4,
     min_batch=2,
     max_wait_s=100.0,

@@ -21,13 +21,13 @@ from afterwit.version import Origin
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learning.stage.learning import Place, fill
 
-WAYS = [{}, {"lora_rank": 4, "teacher": "ema", "epochs": 1, "target_share": 0.4}]
+WAYS = [{}, {"lora_rank": 4, "teacher": "ema", "epochs": 1}]
 GONE = "gone"
 Samples = Callable[..., list[JudgedTurn]]
 
 
 def busy(place: Place, way: dict[str, object]) -> Place:
-    """With everything that reads the past: epochs or an aim, replay, a running baseline."""
+    """With everything that reads the past: epochs, replay, a running baseline."""
     objective = ObjectiveSettings(baseline="running", beta=0.1)
     settings = {"epochs": 2, "replay": 2, "batch": 2, "keep_versions": 20} | way
     return replace(place.but(**settings), objective=objective)

@@ -25,7 +25,7 @@ from tests.several import several, started
 
 WAYS = {
     "whole": {"lora_rank": 0},
-    "lora": {"lora_rank": 4, "teacher": "ema", "epochs": 1, "target_share": 0.4},
+    "lora": {"lora_rank": 4, "teacher": "ema", "epochs": 1},
 }
 
 

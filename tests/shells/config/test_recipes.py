@@ -39,7 +39,6 @@ ALIKE: dict[str, Any] = {
     "learner.weight_decay": 0.1,
     "learner.clip": 1.0,
     "learner.epochs": 1,
-    "learner.target_share": 0.0,
     "learner.batches_per_update": 1,
     "learner.turns_per_session_per_update": 1,
     "learner.replay": 0,
@@ -105,7 +104,7 @@ MACHINERY = {
     "retry_base_s retry_max_s poll_s lease_s body_extra body_omit siblings",
     "objective": "confident_above baseline_decay",
     "learner": "enabled adapters shared_keys teaches max_wait_s source_turns_a_day teacher_url "
-    "hours teacher_key_env target_kl teacher_device reference reference_device reference_reads_hints "
+    "hours teacher_key_env teacher_device reference reference_device reference_reads_hints "
     "ema_decay micro_batch_tokens "
     "packing loss_backend checkpointing device dtype threads measure_effects keep_versions "
     "mismatch_alarm poll_s processes shards patience_s lease_s retry_s max_attempts",

@@ -13,11 +13,10 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
-from afterwit.learning.aim import moved
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded, write_state
-from afterwit.learning.metrics import item_reads, measure
+from afterwit.learning.metrics import item_reads, measure, way_to_teacher
 from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.policy import FrozenModels, Policy, Trained
@@ -168,7 +167,7 @@ def updated(
 
     def ended(state: UpdateState) -> None:
         effects.extend(measure(state, measured))
-        if (share := moved(state).share) is not None:
+        if (share := way_to_teacher(state)) is not None:
             way["way_to_teacher"] = share
 
     with leads:
