@@ -66,6 +66,15 @@ def test_gemma_may_miswrite_the_words_in_its_marks(step, word):
 
 
 @pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("name", ["glm", "glm45"])
+def test_a_key_without_its_end_mark_is_no_part_of_the_value_before_it(name, step):
+    good = "<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n"
+    text = f"<tool_call>write\n{good}<arg_key>count\n<arg_value>2</arg_value>\n</tool_call>"
+    said = read(name, text, step)
+    assert (said.content, said.tool_calls) == (text, ())
+
+
+@pytest.mark.parametrize("step", [1, 1000])
 def test_gemma_may_forget_the_marks_around_a_call(step):
     bare, marked = 'call:write{path:<|"|>a<|"|>}', '<|tool_call>call:write{path:<|"|>b<|"|>}<tool_call|>'
     said = read("gemma", f"<|channel>thought\nHm.\n<channel|>{bare}", step)

@@ -371,6 +371,8 @@ marks around a call. Gemma 3's own template teaches no calls.
 _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
 _GLM_KEY = re.compile(rf"(?:\A|{_VALUE_END})\s*<arg_key>([^<>]+)</arg_key>\s*{_VALUE}")
 """A key after the beginning of the call or the end of another value."""
+_GLM_BROKEN = re.compile(rf"{_VALUE_END}\s*<arg_key>")
+"""A key without its end mark, which would be read as a part of the value before it."""
 _GLM_NAME = re.compile(r"\s*([^\s<>{}\"]+)\s*")
 _GLM_LINES = "</arg_key>\n<arg_value>"
 """GLM 4.5 and 4.6 write each part on a line of its own, later ones do not."""
@@ -387,7 +389,7 @@ def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
     """The name of a call, and its parameters by name; None if the text is not a call."""
     named = _GLM_NAME.match(text)
     before, *parts = _GLM_KEY.split(text[named.end() :].rstrip() if named else text)
-    if named is None or before:
+    if named is None or before or any(map(_GLM_BROKEN.search, parts[1::2])):
         return "", None
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return named[1], [(key.strip(), value.removesuffix(_VALUE_END)) for key, value in pairs]
