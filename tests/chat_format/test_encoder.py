@@ -210,7 +210,7 @@ def test_what_is_kept_is_bounded_and_the_longest_unused_goes_first() -> None:
     system = said("system", random) + TURN
     for _ in range(60):
         encoder.encode(system + said("user", random))
-        assert encoder.kept_bytes <= 30_000
+        assert encoder._packed.bytes <= 30_000
     watched.read = []
     encoder.encode(system + said("user", random))
     assert not any(text.startswith(f"{TURN}system") for text in watched.read)
@@ -220,7 +220,7 @@ def test_a_text_larger_than_all_that_may_be_kept_is_tokenised_and_dropped() -> N
     encoder = Encoder(tokenizer_of("byte-level"), TEXTS, most_bytes=5_000)
     text = "word " * 2_000 + TURN
     assert encoder.encode(text) == whole(tokenizer_of("byte-level"), text)
-    assert encoder.kept_bytes < 1_000
+    assert encoder._packed.bytes < 1_000
 
 
 def test_a_text_of_tokens_alone_is_cut_into_no_more_pieces_than_its_length_allows() -> None:
@@ -273,4 +273,4 @@ def test_a_tokenizer_that_does_not_pass_the_check_reads_every_text_whole() -> No
     text = said("user", Random(0)) * 3
     assert encoder.encode(text) == encoder.encode(text)
     assert len(tokenizer.read) == 2
-    assert encoder.kept_bytes == 0
+    assert encoder._packed.bytes == 0

@@ -5,21 +5,17 @@ Only new text is tokenised: an agent's prompt is mostly its last prompt.
 
 from __future__ import annotations
 
-import json
 import re
 import struct
-import sys
-import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from random import Random
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
-import tiktoken
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer
 
 from afterwit.text import ByteCache
 
@@ -44,17 +40,9 @@ class Encoder:
     A text is cut into pieces, whose ids are cached by their text, whatever conversation they are in.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        texts: Collection[str],
-        *,
-        byte_pairs: BytePairs | None = None,
-        most_bytes: int = MOST_BYTES,
-    ) -> None:
-        """`texts` contain the tokens that structure conversations: the chat templates. `byte_pairs` returns
-        the tokenizer's ids, and faster; None if that is not proven."""
-        self._tokenizer, self._byte_pairs = tokenizer, byte_pairs
+    def __init__(self, tokenizer: Tokenizer, texts: Collection[str], *, most_bytes: int = MOST_BYTES) -> None:
+        """`texts` contain the tokens that structure conversations: the chat templates."""
+        self._tokenizer = tokenizer
         control = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         self._literal = Literal(control)
         self._control = pattern_of(control)
@@ -68,11 +56,6 @@ class Encoder:
         """Whether texts are cut; if not, every text is tokenised as a whole."""
         return self._pattern is not None
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of the cached pieces."""
-        return self._packed.bytes
-
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it. Control tokens that are marked are text, see `Literal`."""
         if self._pattern is None or len(text) <= SHORTEST:
@@ -85,13 +68,14 @@ class Encoder:
         return struct.pack(f"{len(ids)}i", *ids)
 
     def _tokenised(self, text: str) -> list[int]:
-        fast, ids = self._byte_pairs, []
-        marked = MARK in text and self._control is not None
-        for stretch in self._control.split(text) if marked and self._control else (text,):
-            if marked and MARK in stretch:
+        if MARK not in text or self._control is None:
+            return _ids(self._tokenizer, text)
+        ids = []
+        for stretch in filter(None, self._control.split(text)):
+            if MARK in stretch:
                 ids += _ids(self._blind, self._literal.unmarked(stretch))
-            elif stretch:
-                ids += fast(stretch) if fast and fast.takes(stretch) else _ids(self._tokenizer, stretch)
+            else:
+                ids += _ids(self._tokenizer, stretch)
         return ids
 
     @cached_property
@@ -223,124 +207,6 @@ def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[s
         if found.start() - cuts[-1] >= shortest:
             cuts.append(found.start())
     yield from (text[begin:end] for begin, end in pairwise([*cuts, len(text)]))
-
-
-MOST_CHARACTERS = 100_000
-"""Longer texts may have a run of white space that is too long for tiktoken's pattern matcher."""
-
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""The pattern of a tokenizer whose file names none."""
-
-FOREIGN = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
-"""Options of a model that tiktoken lacks."""
-
-_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-BYTES = {chr(byte): byte for byte in _SHOWN} | {
-    chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(0x100)) - set(_SHOWN)))
-}
-"""The character of byte-level vocabularies for each byte: itself, if Latin-1 can print it."""
-
-
-class BytePairs:
-    """Ids of texts by tiktoken, about nine times as fast. Any thread may use it."""
-
-    def __init__(
-        self, encoding: tiktoken.Encoding, ids: Sequence[int], added: Mapping[str, int], raw: Collection[str]
-    ) -> None:
-        """`ids[rank]`: the id of the entry with that rank. `raw`: the added tokens that are found first."""
-        self._encoding, self._ids, self._added = encoding, ids, added
-        self._raw, self._other = pattern_of(raw), pattern_of(set(added) - set(raw))
-
-    @staticmethod
-    def takes(text: str) -> bool:
-        """Whether the text is short enough, and normalised (NFC) already."""
-        return len(text) <= MOST_CHARACTERS and (text.isascii() or unicodedata.is_normalized("NFC", text))
-
-    def __call__(self, text: str) -> list[int]:
-        """Raises UnicodeEncodeError for half a surrogate pair."""
-        text.encode()
-        ids: list[int] = []
-        for stretch, is_token in _split(self._raw, text):
-            for part, is_other in ((stretch, True),) if is_token else _split(self._other, stretch):
-                if is_other:
-                    ids.append(self._added[part])
-                else:
-                    ids += map(self._ids.__getitem__, self._encoding.encode_ordinary(part))
-        return ids
-
-
-def _split(tokens: re.Pattern[str] | None, text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it is one of the tokens."""
-    parts = [text] if tokens is None else tokens.split(text)
-    return ((part, bool(place % 2)) for place, part in enumerate(parts) if part)
-
-
-def byte_pairs_of(tokenizer: Tokenizer) -> BytePairs | None:
-    """The same tokenizer in tiktoken; None unless its configuration and samples prove equality."""
-    described = json.loads(tokenizer.to_str())
-    pattern, model = _pattern(described), described["model"]
-    added = tokenizer.get_added_tokens_decoder()
-    if pattern is None or model["type"] != "BPE" or any(model.get(option) for option in FOREIGN):
-        return None
-    for (
-        token
-    ) in added.values():  # each must be found wherever its characters are, and take no space around it
-        choosy = token.lstrip or token.rstrip or token.single_word
-        if choosy or not unicodedata.is_normalized("NFC", token.content):
-            return None
-    # the bytes, then the joined entries in the order of their merges; those of two entries may not take turns
-    merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
-    merged = ["".join(pair) for pair in merges]
-    entries = [*BYTES, *(one for at, one in enumerate(merged) if at == 0 or one != merged[at - 1])]
-    if len(set(entries)) < len(entries) or not set(entries) <= set(model["vocab"]):
-        return None
-    if model.get("ignore_merges") and len(entries) != len(model["vocab"]):
-        return None  # a word that is an entry is not merged there, and may be one that no merge makes
-    merging = models.BPE(
-        vocab=model["vocab"], merges=[(one, other) for one, other in merges], cache_capacity=0
-    )
-    if not all(len(merging.tokenize(entry)) == 1 for entry in entries):
-        return None  # an entry that its own bytes never become
-    ranks = {bytes(map(BYTES.__getitem__, entry)): rank for rank, entry in enumerate(entries)}
-    found = BytePairs(
-        tiktoken.Encoding("model", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}),
-        [model["vocab"][entry] for entry in entries],
-        {token.content: index for index, token in added.items()},
-        [token.content for token in added.values() if not token.normalized],
-    )
-    theirs = tokenizer.encode_batch_fast(list(_samples()), add_special_tokens=False)
-    agree = all(found(text) == read.ids for text, read in zip(_samples(), theirs, strict=True))
-    return found if agree else None
-
-
-def _pattern(described: Mapping[str, Any]) -> str | None:
-    """The pattern of the tokenizer's words; None if it does more than split by one pattern and read bytes."""
-    if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
-        return None
-    splitter = described["pre_tokenizer"] or {}
-    match splitter.get("pretokenizers", [splitter]):
-        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
-            return GPT2
-        case [
-            {"type": "Split", "pattern": {"Regex": str(pattern)}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return pattern
-    return None
-
-
-@cache
-def _samples() -> tuple[str, ...]:
-    """Eight characters of each Unicode category, each in several surroundings."""
-    categories = defaultdict[str, list[str]](list)
-    random = Random(0)
-    for number in (*range(0x800), *random.choices(range(0x800, sys.maxunicode), k=20_000)):
-        categories[unicodedata.category(chr(number))].append(chr(number))
-    categories.pop("Cs", None)
-    chosen = (random.sample(one, min(8, len(one))) for one in categories.values())
-    around = ("{}", "a{}", "{}a", " {}", "{} ", "1{}.", "{0}{0}", "'{}")
-    texts = (form.format(character) for some in chosen for character in some for form in around)
-    return tuple(text for text in texts if BytePairs.takes(text))
 
 
 _BROKEN = "\ufffd"

@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 from tokenizers import Tokenizer
 
-from afterwit.chat_format.encode import Encoder, Literal, byte_pairs_of
+from afterwit.chat_format.encode import Encoder, Literal
 from afterwit.chat_format.families import AUTO, Convention, convention_of
 from afterwit.chat_format.folder import end_ids, read_json, special_tokens
 from afterwit.chat_format.template import (
@@ -68,7 +68,7 @@ class Renderer:
         self._special_tokens = dict(special_tokens)
         sources = "\n".join(templates.values())
         named = [token for name, token in special_tokens.items() if name in sources]
-        self._encoder = Encoder(tokenizer, (sources, *named), byte_pairs=byte_pairs_of(tokenizer))
+        self._encoder = Encoder(tokenizer, (sources, *named))
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._rules = {
             name: rules_of(partial(self._render, template), template.source)
@@ -125,11 +125,6 @@ class Renderer:
     def template_source(self) -> str:
         """The template that serves requests with tools."""
         return self._templates[self._name(has_tools=True)].source
-
-    @property
-    def rules_with_tools(self) -> TemplateRules:
-        """The rules of the template that serves requests with tools."""
-        return self._rules[self._name(has_tools=True)]
 
     def dated(self, conversation: Conversation, now: float) -> Conversation:
         """The conversation with the date pinned to `now`, if the template prints the date.

@@ -57,7 +57,7 @@ def with_template(folder: Path, template: str) -> Renderer:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_rules_of_a_template_are_found_by_rendering(renderers, name):
-    found = renderers[name].rules_with_tools
+    found = renderers[name]._rules[renderers[name]._name(has_tools=True)]
     free = TemplateRules()
     assert {rule for rule in RULES[name] if getattr(found, rule) != getattr(free, rule)} == RULES[name]
     others = set(TemplateRules.__slots__) - RULES[name] - {"developer"}
@@ -248,7 +248,9 @@ def test_the_calls_that_a_template_writes_are_the_calls_that_are_read(renderers,
     """History and response have one form: what the model learns from its prompt, the parser reads."""
     renderer = renderers[name]
     made = [ToolCall(id="c0", name="search", arguments=json.dumps(HARD))]
-    made += [ToolCall(id="c1", name="look", arguments="{}")] * renderer.rules_with_tools.many_calls
+    made += [ToolCall(id="c1", name="look", arguments="{}")] * renderer._rules[
+        renderer._name(has_tools=True)
+    ].many_calls
     asks, calls = says("user", "Hi"), Message(role="assistant", content=None, tool_calls=tuple(made))
     prompt = renderer.text(Conversation(messages=(asks,)))
     whole = renderer.text(Conversation(messages=(asks, calls)), generation_prompt=False)

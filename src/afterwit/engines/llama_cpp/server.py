@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from afterwit.chat_format.encode import BYTES
 from afterwit.chat_format.folder import end_ids, read_json
 from afterwit.engines.model_files import LINK, file_fingerprint, tokenizer_of
 from afterwit.engines.port import OPTIONS, TopLogprobs
@@ -55,6 +54,11 @@ ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
 """Of the sampler's steps: truncation after the temperature, as in all other engines."""
 BROKEN = "\ufffd"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+BYTES = {chr(byte): byte for byte in _SHOWN} | {
+    chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(0x100)) - set(_SHOWN)))
+}
+"""The byte of each character of byte-level vocabularies: itself, if Latin-1 can print it."""
 EXACT = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off")
 """Of a model in single precision: within 1e-5 nats of the learner's log-probs, and .002 without them."""
 MOST_ALTERNATIVES = 100
