@@ -225,9 +225,10 @@ class Backlog:
             except Exception as error:  # the turn's own, and the others go on
                 if isinstance(error, StoreError):
                     self._failed(error)
+                if not self._lost:
+                    log.error("a turn cannot be recorded (%s)", type(error).__name__)
                 self._lost += 1
                 self._counter.inc()
-                log.error("a turn cannot be recorded (%s)", type(error).__name__)
             else:
                 self.stuck = False
                 self._works()
