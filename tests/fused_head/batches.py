@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head, HeadGradients, LowRank
+from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.loss import FusedLoss, Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.objective.logprobs import Kept, TokenTargets, with_tail
 from afterwit.objective.sample import Denominators, Sample, denominators
@@ -21,9 +21,6 @@ WIDTH = 5
 def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
     """The head as a model applies it, for autograd."""
     logits = states_ND @ head.weight_VD.t()
-    if head.low_rank is not None:
-        lora = head.low_rank
-        logits = logits + states_ND @ lora.down_RD.t() @ lora.up_VR.t() * lora.scale
     if head.bias_V is not None:
         logits = logits + head.bias_V
     return logits if head.soft_cap is None else head.soft_cap * torch.tanh(logits / head.soft_cap)
@@ -32,16 +29,11 @@ def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
 def parts_of(head: Head) -> dict[str, Tensor]:
     """What a head consists of, named as in `HeadGradients`."""
     parts = {"weight_VD": head.weight_VD, "bias_V": head.bias_V}
-    if head.low_rank is not None:
-        parts |= {"down_RD": head.low_rank.down_RD, "up_VR": head.low_rank.up_VR}
     return {name: part for name, part in parts.items() if part is not None}
 
 
 def with_parts(head: Head, parts: dict[str, Tensor]) -> Head:
-    own = {name: part for name, part in parts.items() if name in ("weight_VD", "bias_V")}
-    factors = {name: part for name, part in parts.items() if name not in own}
-    low_rank = replace(head.low_rank, **factors) if head.low_rank is not None else None
-    return replace(head, **own, low_rank=low_rank)
+    return replace(head, **parts)
 
 
 @dataclass
@@ -174,7 +166,6 @@ def random_pass(
     taus: list[float],
     vocabulary: int,
     bias: bool = False,
-    rank: int = 0,
     soft_cap: float | None = None,
     whole_numbers: bool = False,
     drift: float = 0.0,
@@ -190,14 +181,9 @@ def random_pass(
             return torch.randint(-1, 2, shape, generator=generator).to(dtype)
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
-    scale = 0.25 if whole_numbers else 0.2
-
     def head() -> Head:
         weight_VD, bias_V = draw(vocabulary, WIDTH), draw(vocabulary) if bias else None
-        low_rank = (
-            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=scale) if rank else None
-        )
-        return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap, low_rank=low_rank)
+        return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap)
 
     samples = [
         Sample(
@@ -235,7 +221,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | LowRank | Sample | Target | TokenTargets | Kept):
+    if isinstance(value, Pass | Head | Sample | Target | TokenTargets | Kept):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

@@ -47,7 +47,6 @@ def passes(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Pass:
         taus=draw(st.lists(st.sampled_from((0.3, 0.6, 1.0, 1.5)), **each)),
         vocabulary=draw(st.sampled_from((2, 9, 130, 300, 640))),
         bias=draw(st.booleans()),
-        rank=draw(st.sampled_from((0, 1, 3))),
         soft_cap=soft_cap,
         whole_numbers=equals,
         drift=draw(st.sampled_from((0.0, 0.25))),

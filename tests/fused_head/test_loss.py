@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from afterwit.fused_head.head import Head, HeadGradients, LowRank
+from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.objective.sample import denominators
 from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
@@ -43,7 +43,6 @@ def test_the_gradient_equals_the_finite_difference_of_the_loss(
     made = a_pass(
         replace(EVERYTHING, objective=objective, tail_bucket=tail_bucket),
         bias=True,
-        rank=2,
         soft_cap=soft_cap,
     )
     gradients = made.fused().gradients
@@ -88,41 +87,13 @@ def test_gradients_are_added_to_what_is_there_already() -> None:
 
 
 def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
-    made = a_pass(bias=True, rank=2)
+    made = a_pass(bias=True)
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
     reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     found = fused_loss(
         made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), reference=reference
     )
     assert torch.equal(found.grad_states_ND, made.fused().gradients["states"])
-
-
-def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() -> None:
-    made = a_pass(rank=2)
-    rows = collect_rows(made.samples, made.targets, made.over, made.settings)
-    reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
-    everything = made.fused().gradients
-    gradients = replace(gradient_buffers(made.head), weight_VD=None)
-    fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, reference=reference)
-    assert torch.equal(gradients.down_RD, everything["down_RD"])
-    assert torch.equal(gradients.up_VR, everything["up_VR"])
-
-
-def test_two_factors_are_the_head_that_their_product_is_added_to() -> None:
-    """W + scale B A in one matrix: the same loss and states' gradient; A's and B's by the chain rule."""
-    made = a_pass(rank=2)
-    lora = made.head.low_rank
-    merged = Head(weight_VD=made.head.weight_VD + lora.scale * lora.up_VR @ lora.down_RD)
-    apart, together = made.fused(), replace(made, head=merged).fused()
-    assert apart.loss == pytest.approx(together.loss, abs=1e-13)
-    by_weight = together.gradients["weight_VD"]
-    for name, expected in {
-        "states": together.gradients["states"],
-        "weight_VD": by_weight,
-        "down_RD": lora.scale * lora.up_VR.t() @ by_weight,
-        "up_VR": lora.scale * by_weight @ lora.down_RD.t(),
-    }.items():
-        torch.testing.assert_close(apart.gradients[name], expected, rtol=0, atol=1e-12)
 
 
 def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
@@ -140,7 +111,7 @@ def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
 @pytest.mark.parametrize("vocabulary", [150, 20_000])
 def test_of_half_precision_everything_but_the_input_is_single(vocabulary: int) -> None:
     """Against fp64 of the same rounded numbers; only the states' gradient is rounded again."""
-    made = cast(a_pass(vocabulary=vocabulary, rank=2), torch.float32)
+    made = cast(a_pass(vocabulary=vocabulary), torch.float32)
 
     def halved(dtype: torch.dtype) -> Outcome:
         """Heads and states of half precision, then taken as `dtype`."""
@@ -192,8 +163,3 @@ def test_misalignment_is_refused() -> None:
         collect_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
     with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
         replace(made.head, bias_V=torch.zeros(2))
-    with pytest.raises(ValueError, match="A has rank 2 but B 3"):
-        LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(150, 3), scale=1.0)
-    short = LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(149, 2), scale=1.0)
-    with pytest.raises(ValueError, match=r"a head of \[150, 5\] but LoRA for one of \[149, 5\]"):
-        replace(made.head, low_rank=short)

@@ -15,7 +15,6 @@ from afterwit.fused_head.head import (
     GPU,
     Head,
     HeadGradients,
-    LowRank,
     on_tensor_cores,
     product_for,
     sizes_on,
@@ -39,8 +38,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
 def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | None) -> None:
     """The inputs are rounded already, and products of bf16 are exact in fp32."""
-    lora = LowRank(down_RD=drawn(2, 40), up_VR=drawn(20_000, 2), scale=0.3)
-    head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap, low_rank=lora)
+    head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap)
     states_ND = drawn(7, 40, seed=1).bfloat16()
     raised = head.logits(states_ND, head.buffer(7))
     cores = replace(head, product=added_up_in_fp32).logits(states_ND, head.buffer(7).fill_(torch.nan))
@@ -74,7 +72,6 @@ def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
             hints=[2, 1, 0],
             taus=[0.6, 1.0, 1.3],
             vocabulary=300,
-            rank=2,
             drift=0.1,
         ),
         torch.float32,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.fused_head.head import Head, LowRank
+from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import by_sorting, score_states, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 
@@ -42,11 +42,10 @@ def test_scores_are_those_of_a_whole_log_softmax(chunk: int, soft_cap: float | N
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    lora = LowRank(down_RD=draw(2, 8), up_VR=draw(1500, 2), scale=0.7)
-    head = Head(weight_VD=3 * draw(1500, 8), bias_V=draw(1500), soft_cap=soft_cap, low_rank=lora)
+    head = Head(weight_VD=3 * draw(1500, 8), bias_V=draw(1500), soft_cap=soft_cap)
     states, tau = draw(11, 8), torch.rand(11, generator=generator) + 0.3
     ids = torch.randint(1500, (11, 3), generator=generator)
-    logits = states @ (head.weight_VD + lora.scale * lora.up_VR @ lora.down_RD).t() + head.bias_V
+    logits = states @ head.weight_VD.t() + head.bias_V
     logits = logits if soft_cap is None else soft_cap * torch.tanh(logits / soft_cap)
     logprobs = torch.log_softmax(logits / tau.double()[:, None], dim=-1)
     found = score_states(head, states, tau, ids, k=20, chunk=chunk)

@@ -50,7 +50,6 @@ def a_pass(settings: ObjectiveSettings) -> Pass:
         taus=[0.6, 1.0, 1.3],
         vocabulary=2000,
         bias=True,
-        rank=2,
         soft_cap=5.0,
     )
     return cast(made, torch.float32)

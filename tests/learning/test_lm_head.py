@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
-from afterwit.fused_head.head import HeadGradients
-from afterwit.learning.score import Row, fused_head, head_of, response_logits, response_states, stream_states
+from afterwit.learning.score import Row, fused_head, response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.models import reweighted, tiny_llama
 from tests.fakes.renderers import renderer_of
@@ -110,77 +108,6 @@ def test_a_soft_capped_head_is_fused() -> None:
     with torch.no_grad():
         ours = head.logits(response_states(model, ROWS), head.buffer(7))
         torch.testing.assert_close(ours, torch.cat(response_logits(model, ROWS)), rtol=0, atol=1e-12)
-
-
-@pytest.fixture(params=["tied", "untied"])
-def adapted(request: pytest.FixtureRequest, base: Path, untied: Path) -> PreTrainedModel:
-    """A model with two adapters on its head, `one` switched on, neither of them zero."""
-    model = frozen(base if request.param == "tied" else untied)
-    config = {"r": 3, "lora_alpha": 6.0, "target_modules": ["lm_head", "q_proj"]}
-    peft = get_peft_model(model, LoraConfig(**config), adapter_name="one")
-    peft.add_adapter("two", LoraConfig(**config))
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in peft.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.5, generator=generator)
-    return peft.get_base_model()
-
-
-def test_lora_on_the_head_is_fused(adapted: PreTrainedModel) -> None:
-    """Logits, and the gradients of states and factors; the weight, tied to the embedding or not, stays."""
-    head = fused_head(adapted)
-    assert head is not None
-    assert head.low_rank is not None
-    logits_NV = torch.cat(response_logits(adapted, ROWS))
-    grad_logits_NV = torch.randn(
-        logits_NV.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-    )
-    states_ND = response_states(adapted, ROWS)
-    factors = head.low_rank.down_RD, head.low_rank.up_VR
-    layer = adapted.get_output_embeddings()
-    expected = torch.autograd.grad((layer(states_ND) * grad_logits_NV).sum(), (states_ND, *factors))
-    with torch.no_grad():
-        found = HeadGradients(down_RD=torch.zeros_like(factors[0]), up_VR=torch.zeros_like(factors[1]))
-        grad_states_ND = head.backward(grad_logits_NV, states_ND, found)
-        torch.testing.assert_close(head.logits(states_ND, head.buffer(7)), logits_NV, rtol=0, atol=1e-12)
-    for mine, theirs in zip((grad_states_ND, found.down_RD, found.up_VR), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-11)
-
-
-def test_lora_that_is_switched_off_leaves_the_plain_head(adapted: PreTrainedModel) -> None:
-    layer = adapted.get_output_embeddings()
-    with_one = head_of(adapted)
-    layer.enable_adapters(False)
-    plain = head_of(adapted)
-    assert plain.low_rank is None
-    assert plain.weight_VD is with_one.weight_VD is layer.base_layer.weight
-    logits_NV = torch.cat(response_logits(adapted, ROWS))
-    with torch.no_grad():
-        ours_NV = plain.logits(response_states(adapted, ROWS), plain.buffer(7))
-    torch.testing.assert_close(ours_NV, logits_NV, rtol=0, atol=1e-12)
-
-
-def test_the_adapter_that_is_switched_on_is_the_one_that_counts(adapted: PreTrainedModel) -> None:
-    layer = adapted.get_output_embeddings()
-    layer.set_adapter("two")
-    head = head_of(adapted)
-    assert head.low_rank is not None
-    assert head.low_rank.up_VR is layer.lora_B["two"].weight
-
-
-def test_lora_that_is_more_than_two_factors_goes_the_plain_way(adapted: PreTrainedModel) -> None:
-    layer = adapted.get_output_embeddings()
-    layer.set_adapter(["one", "two"])
-    with pytest.raises(ValueError, match="several adapters at once: one, two"):
-        head_of(adapted)
-    layer.set_adapter("one")
-    layer.lora_dropout["one"] = torch.nn.Dropout(0.1)
-    with pytest.raises(ValueError, match="more than two factors and a scale"):
-        head_of(adapted)
-    layer.lora_dropout["one"] = torch.nn.Identity()
-    layer.merge()
-    with pytest.raises(ValueError, match="merged into the head: one"):
-        head_of(adapted)
 
 
 def test_a_model_that_does_more_to_its_logits_goes_the_plain_way_and_says_so(

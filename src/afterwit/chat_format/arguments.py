@@ -139,7 +139,6 @@ class JsonBeginning:
         """The object has ended, or the text is not one: nothing more is passed on."""
 
     def push(self, text: str) -> str:
-        """The text to pass on."""
         text, place = self._rest + text, 0
         while not self.over and (found := _EXPECTED[self._state].match(text, place)):
             match found.lastgroup:

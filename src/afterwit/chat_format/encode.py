@@ -80,7 +80,6 @@ class Encoder:
 
     @cached_property
     def _blind(self) -> Tokenizer:
-        """A copy of the tokenizer that reads control tokens as text."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         tokenizer.encode_special_tokens = True
         return tokenizer
@@ -111,7 +110,6 @@ class Literal:
         return [self.marked(held) for held in value] if isinstance(value, list | tuple) else value
 
     def unmarked(self, text: str) -> str:
-        """The text without marks."""
         marked = self._marked
         return marked.sub(lambda found: found[0].replace(MARK, "", 1), text) if marked else text
 
@@ -236,11 +234,9 @@ class Detokenizer:
 
     @classmethod
     def of(cls, renderer: Renderer) -> Detokenizer:
-        """For one response."""
         return cls(renderer.decode, silent=renderer.silent_ids, joins_bytes=renderer.joins_bytes)
 
     def push(self, ids: Iterable[int]) -> str:
-        """The text that these ids complete."""
         new = [index for index in ids if index not in self._silent]
         begins = self._emitted == len(self._ids)
         self._ids += new
@@ -301,7 +297,6 @@ class StopStrings:
         return text
 
     def finish(self) -> str:
-        """The text that was held back."""
         text, self._held = self._held, ""
         return text
 

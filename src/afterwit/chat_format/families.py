@@ -33,8 +33,6 @@ from afterwit.text import Code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """The marks around reasoning."""
-
     begin: str
     end: str
     closing: str
@@ -278,7 +276,6 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
 def recipient(header: str) -> str | None:
-    """The tool that a message's header names."""
     found = _RECIPIENT.search(header)
     return found[1].removeprefix("functions.") if found else None
 
@@ -396,7 +393,6 @@ def _glm_parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
 
 
 def _begun_glm(text: str, schemas: Schemas) -> WrittenCall | None:
-    """The beginning of a call that ends with the mark of a value."""
     name, values = _glm_parameters(text)
     if not values or values[-1][1]:  # the mark is in a value
         return None
@@ -480,7 +476,6 @@ def _qwen_parameters(text: str) -> tuple[list[tuple[str, str]], str | None]:
 
 
 def _begun_qwen(text: str, schemas: Schemas) -> WrittenCall | None:
-    """The beginning of a call that ends with the mark of another parameter."""
     name, _, rest = text.strip().removeprefix(_FUNCTION).partition(">")
     values, after = _qwen_parameters(rest)
     if after is None or after.strip() != _PARAMETER or any(_PARAMETER in value for _, value in values):

@@ -88,7 +88,6 @@ class ResponseParser:
         next(self._reading)
 
     def push(self, text: str) -> list[ResponseEvent]:
-        """The events that this text completes."""
         self._send(text)
         events, self._events = self._events, []
         return events
@@ -127,7 +126,6 @@ class ResponseParser:
         )
 
     def _marked(self, thought: Thought | None) -> Reading[None]:
-        """A response with marks: reasoning first, then content and calls; or calls alone."""
         thoughts = {thought.begin: thought for thought in self._convention.thoughts}
         text, trim = "", False
         while True:
@@ -326,7 +324,6 @@ class ResponseParser:
             self._events.append(ReasoningDelta(text=text))
 
     def _watch(self) -> Callable[[str], None]:
-        """Passes on the arguments of the next call while it is being written."""
         ahead = self._convention.ahead(self._schemas)
         next(ahead)
 
@@ -344,7 +341,6 @@ class ResponseParser:
         return push
 
     def _read(self, text: str) -> bool:
-        """Add the calls that a text is; False if it is anything else."""
         return self._add_calls(self._convention.read(text, self._schemas))
 
     def _add_calls(self, calls: Sequence[WrittenCall]) -> bool:

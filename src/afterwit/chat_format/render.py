@@ -167,7 +167,6 @@ class Renderer:
         return tokens * max(self._longest_token, CHARACTERS_PER_TOKEN)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text; nothing is added to it."""
         return self._encoder.encode(text)
 
     def said(self, text: str) -> str:
@@ -175,7 +174,6 @@ class Renderer:
         return str(self._said.marked(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
         if len(ids) != 1:
             return self._tokenizer.decode(ids, skip_special_tokens=False)
         text = self._texts.get(ids[0])

@@ -158,7 +158,6 @@ class TemplateRules:
 
 
 def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
-    """The messages in a form that a template with these rules accepts."""
     found = _named(messages)
     if not rules.developer:
         found = [replace(one, role="system") if one.role == "developer" else one for one in found]
@@ -308,7 +307,6 @@ def _joined(one: str | None, other: str | None) -> str | None:
 
 
 def _with_ids(messages: Sequence[Message], id_of: Callable[[str], str]) -> list[Message]:
-    """The messages with other ids of calls, equal in a call and its result."""
     return [
         replace(
             message,
@@ -395,7 +393,6 @@ def rules_of(render: Render, source: str) -> TemplateRules:
 
 
 def _made(*names: str, short: bool, text: bool, thought: bool = False) -> list[dict[str, Any]]:
-    """A request, a message with these calls, and their results."""
     ids = {name: name * SHORT_ID if short else f"call_{name}_1" for name in names}
     calls = []
     for name, id in ids.items():
@@ -412,7 +409,6 @@ def _made(*names: str, short: bool, text: bool, thought: bool = False) -> list[d
 
 
 def in_parts(text: str) -> list[dict[str, str]]:
-    """A content as a list of one part."""
     return [{"type": "text", "text": text}]
 
 

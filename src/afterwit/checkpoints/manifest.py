@@ -166,7 +166,6 @@ def draft(folder: Path, text: str) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -175,12 +174,10 @@ def sync(path: Path) -> None:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file in the folder, as hex by file name."""
     return {path.name: digest_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

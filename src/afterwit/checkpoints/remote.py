@@ -106,7 +106,6 @@ class Remote(ABC):
     """Its path or URL, for messages."""
 
     def numbers(self) -> list[int]:
-        """Every version that has a manifest there, ascending."""
         with self._translated():
             names = map(MANIFEST_NAME.fullmatch, self._list(MANIFESTS))
         return sorted(int(found[1]) for found in names if found)
@@ -135,7 +134,6 @@ class Remote(ABC):
             return self._list(FILES)
 
     def put(self, digest: str, source: Path) -> None:
-        """Copy a file there."""
         with self._translated():
             self._put(digest, source)
 

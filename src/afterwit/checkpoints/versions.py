@@ -121,7 +121,6 @@ class Versions:
         return (number for number in numbers if self._manifest(number).exists())
 
     def _folders(self) -> list[int]:
-        """The numbers of all folders, with or without a manifest, in any order."""
         try:
             names = os.listdir(self.root)
         except FileNotFoundError:
@@ -145,7 +144,6 @@ class Versions:
         return self.on_disk(number) or self._is_base(number) or self._there(number, is_weights)
 
     def on_disk(self, number: int) -> bool:
-        """Whether weights of the version's own are on this disk."""
         return self._here(number, is_weights)
 
     def resumes(self, number: int) -> bool:
@@ -167,7 +165,6 @@ class Versions:
         return any(digest in there for name, digest in version.files.items() if is_learned(name))
 
     def _here(self, number: int, kind: Callable[[str], bool]) -> bool:
-        """Whether the version has a file of a kind on this disk."""
         place = self.place(number)
         return (place / manifest.NAME).exists() and any(kind(path.name) for path in place.iterdir())
 
@@ -183,7 +180,6 @@ class Versions:
             return False
 
     def _files_of(self, remote: Remote) -> Mapping[str, int]:
-        """Listed once."""
         if not self._listed:
             self._listed.append(remote.files())
         return self._listed[0]
@@ -438,7 +434,6 @@ class Versions:
         return removed
 
     def _unlink(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Delete the weights of these versions from this disk."""
         old = [number for number in numbers if self._here(number, is_learned)]
         for number in old:
             files = [path for path in self.place(number).iterdir() if path.name != manifest.NAME]

@@ -260,13 +260,10 @@ def _known_name(choice: Item, tools: Sequence[Tool], *, nested: bool) -> str:
 
 
 def parse_top_logprobs(data: Mapping[str, Any]) -> int:
-    """The number of alternatives for each token. Raises RequestError 400."""
     return integer(data, "top_logprobs", low=0, high=MOST_ALTERNATIVES) or 0
 
 
 class StreamEncoder:
-    """Server-sent events, one chunk for each delta."""
-
     content_type = EVENT_STREAM
     heartbeat = COMMENT
 
@@ -347,8 +344,6 @@ class StreamEncoder:
 
 
 class WholeEncoder:
-    """One JSON body for all choices."""
-
     content_type = "application/json"
     heartbeat = b""
 
@@ -419,7 +414,6 @@ def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
 
 
 def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
-    """One object for each token."""
     return [{**_logprob(token), "top_logprobs": list(map(_logprob, token.top))} for token in tokens]
 
 

@@ -84,8 +84,6 @@ def in_pieces(arguments: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    """The log-prob of one token."""
-
     text: str
     logprob: float
     top: Sequence[TokenLogprob] = ()
@@ -117,7 +115,6 @@ class ResponseHead:
     prompt_tokens: int
 
     def call_id(self, choice: int, index: int) -> str:
-        """The id of tool call `index` of a choice."""
         return call_id(choice_turn(self.turn, choice), index)
 
 
@@ -291,5 +288,4 @@ class Frame(NamedTuple):
         return cls(before + key.removesuffix(b'""'), after)
 
     def around(self, text: str) -> bytes:
-        """The event with this text."""
         return self.before + one_line(orjson.dumps(text)) + self.after

@@ -58,7 +58,6 @@ def as_object(value: Any, param: str) -> Mapping[str, Any]:
 
 
 def as_list(value: Any, param: str, *, most: int | None = None) -> list[Any]:
-    """A list of at most `most` items."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     if most is not None and len(value) > most:
@@ -128,7 +127,6 @@ class Item:
         return self.data.get(name)
 
     def text(self, name: str) -> str:
-        """A field that must be a string."""
         value = self.data.get(name)
         return value if isinstance(value, str) else as_text(value, self.at(name))
 
@@ -168,7 +166,6 @@ def as_role(item: Item, roles: Collection[str]) -> str:
 
 
 def as_name(item: Item) -> str:
-    """The name of a tool."""
     name = item.text("name")
     if not name:
         raise wrong_value(item.at("name"), "must not be empty")
@@ -218,7 +215,6 @@ def storable(value: Any, param: str) -> None:
 
 
 def omitted(kind: str) -> str:
-    """The placeholder of a part of this type."""
     return f"[{_NAMES.get(kind, 'part')}{_REASON}"
 
 

@@ -242,7 +242,6 @@ def _result(block: Block) -> Message:
 
 
 def _assistant(blocks: Sequence[Block]) -> Message:
-    """One message. Its texts are one text, even if calls interrupt it."""
     calls = tuple(
         ToolCall(
             id=with_prefix(STORED_PREFIX, block.text("id")),
@@ -282,7 +281,6 @@ def parse_blocks(value: Any, where: str) -> list[Block]:
 
 
 def _texts_of(blocks: Iterable[Block]) -> list[str]:
-    """The texts of blocks, or their placeholders, without blocks that mean nothing to this model."""
     texts = []
     for block in blocks:
         match block.kind:
@@ -392,7 +390,6 @@ class MessageEncoder:
         return named_event(error_body(error)) if self._stream else orjson.dumps(error_body(error))
 
     def _add(self, event: ResponseEvent) -> None:
-        """Add a response event. A call is a block of its own."""
         if isinstance(event, TextDelta):
             self._enter({"type": "text", "text": ""})
             self._grow("text_delta", "text", event.text)
@@ -463,7 +460,6 @@ def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, us
 
 
 def _usage(usage: Usage) -> JsonObject:
-    """The counts: the sum of all inputs is the prompt."""
     return {
         "input_tokens": usage.prompt - usage.cached,
         "cache_creation_input_tokens": 0,

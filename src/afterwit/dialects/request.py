@@ -71,8 +71,6 @@ class Field(StrEnum):
 
 
 class ToolChoice(StrEnum):
-    """Whether the response calls a tool."""
-
     AUTO = "auto"
     NONE = "none"
     REQUIRED = "required"
@@ -93,8 +91,6 @@ ANY_OBJECT = JsonForm(schema='{"type":"object"}', strict=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """How much one request may ask for."""
-
     max_choices: int
     default_max_tokens: int
     """Tokens of a response when the client names no limit."""
@@ -112,8 +108,6 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One request to the model."""
-
     model: str | None
     conversation: Conversation
     sampling: Sampling
@@ -185,7 +179,6 @@ def parse_sampling(
 
 
 def _stops(value: Any, param: str, limits: RequestLimits) -> tuple[str, ...]:
-    """A string or a list of strings, without empty ones."""
     listed = [] if value is None else [value] if isinstance(value, str) else as_list(value, param)
     if len(listed) > limits.max_stops:
         raise wrong_value(param, f"holds {len(listed)} strings, more than {limits.max_stops}")

@@ -216,7 +216,6 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
 def _messages(
     data: Mapping[str, Any], instructions: str | None, earlier: EarlierTurns, limits: RequestLimits
 ) -> tuple[Message, ...]:
-    """The instructions, the earlier conversation without its own instructions, and the input."""
     messages = [Message(role="system", content=instructions)] if instructions else []
     if earlier.previous is not None:
         before = earlier.previous.conversation
@@ -244,7 +243,6 @@ def _function(tool: Item) -> Tool | None:
 
 
 def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool in a response: a function has all of its fields."""
     return {**ABSENT, **tool} if tool.get("type") == "function" else tool
 
 
@@ -533,7 +531,6 @@ class ResponseEncoder:
         return self._sent()
 
     def whole(self, usage: Usage) -> JsonObject:
-        """The complete response."""
         counts = {
             "input_tokens": usage.prompt,
             "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},

@@ -20,7 +20,6 @@ DIALECTS: tuple[Dialect, ...] = (
 
 
 def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
-    """The dialect that a request at `path` speaks."""
     return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])
 
 

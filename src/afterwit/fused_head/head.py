@@ -23,34 +23,13 @@ Product = Callable[[Tensor, Tensor, Tensor, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradients:
-    """Buffers for the gradients of a head, in the precision of its logits; `None`: that part is frozen."""
-
     weight_VD: Tensor | None = None
     bias_V: Tensor | None = None
-    down_RD: Tensor | None = None
-    up_VR: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowRank:
-    """The two factors; products with them are taken in the precision of logits, whatever they are kept in."""
-
-    down_RD: Tensor
-    up_VR: Tensor
-    scale: float
-
-    def __post_init__(self) -> None:
-        if len(self.down_RD) != self.up_VR.shape[1]:
-            raise ValueError(f"A has rank {len(self.down_RD)} but B {self.up_VR.shape[1]}")
-
-    def narrow(self, states_ND: Tensor, dtype: torch.dtype) -> Tensor:
-        """scale * x A^T, [N, R]."""
-        return torch.mm(states_ND.to(dtype), self.down_RD.t().to(dtype)).mul_(self.scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """logits = x W^T + scale (x A^T) B^T + b; with a soft cap, cap * tanh(logits / cap) of that.
+    """logits = x W^T + b; with a soft cap, cap * tanh(logits / cap) of that.
 
     States and weights may be half precision. Products are then added up in fp32, and logits are fp32.
     """
@@ -58,17 +37,12 @@ class Head:
     weight_VD: Tensor
     bias_V: Tensor | None = None
     soft_cap: float | None = None
-    low_rank: LowRank | None = None
     product: Product | None = None
     """How products with the weight are computed; None: as suits its dtype and device."""
 
     def __post_init__(self) -> None:
         if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
             raise ValueError(f"{len(self.weight_VD)} rows of the head but a bias of {len(self.bias_V)}")
-        if (lora := self.low_rank) is not None:
-            shape = [len(lora.up_VR), lora.down_RD.shape[1]]
-            if shape != list(self.weight_VD.shape):
-                raise ValueError(f"a head of {list(self.weight_VD.shape)} but LoRA for one of {shape}")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -80,20 +54,15 @@ class Head:
         return self.weight_VD.device
 
     def buffer(self, rows: int) -> Tensor:
-        """An uninitialised [rows, V] to write logits into."""
         return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
 
     def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
-        """The logits, written into `out_NV`."""
         if (product := self.product or product_for(self.weight_VD)) is not None:
             product(out_NV, states_ND.to(self.weight_VD.dtype), self.weight_VD.t(), 0)
         else:
             wide_ND = states_ND.to(out_NV.dtype)
             for block, weight_BD in self._blocks():
                 torch.mm(wide_ND, weight_BD.t(), out=out_NV[:, block])
-        if self.low_rank is not None:
-            narrow_NR = self.low_rank.narrow(states_ND, out_NV.dtype)
-            out_NV.addmm_(narrow_NR, self.low_rank.up_VR.t().to(out_NV.dtype))
         if self.bias_V is not None:
             out_NV += self.bias_V
         if self.soft_cap is not None:
@@ -104,9 +73,6 @@ class Head:
         """The logits [N, K] at a few ids of each row."""
         weight_NKD = self.weight_VD[ids_NK].to(self.dtype)
         logits_NK = torch.einsum("nd,nkd->nk", states_ND.to(self.dtype), weight_NKD)
-        if (lora := self.low_rank) is not None:
-            up_NKR = lora.up_VR[ids_NK].to(self.dtype)
-            logits_NK += torch.einsum("nr,nkr->nk", lora.narrow(states_ND, self.dtype), up_NKR)
         if self.bias_V is not None:
             logits_NK += self.bias_V[ids_NK]
         return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
@@ -131,13 +97,6 @@ class Head:
             grad_states_ND = grad_logits_NV.new_zeros(states_ND.shape)
             for block, weight_BD in self._blocks():
                 grad_states_ND.addmm_(grad_logits_NV[:, block], weight_BD)
-        if (lora := self.low_rank) is not None:
-            narrow_NR = torch.mm(grad_logits_NV, lora.up_VR.to(dtype)).mul_(lora.scale)
-            if gradients.up_VR is not None:
-                gradients.up_VR.addmm_(grad_logits_NV.t(), lora.narrow(states_ND, dtype))
-            if gradients.down_RD is not None:
-                gradients.down_RD.addmm_(narrow_NR.t(), states_ND.to(dtype))
-            grad_states_ND += torch.mm(narrow_NR, lora.down_RD.to(dtype))
         return grad_states_ND
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -164,7 +123,6 @@ def product_for(weight_VD: Tensor) -> Product | None:
 
 
 def on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
-    """The `Product` of bfloat16 on a GPU."""
     torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
 
 

@@ -36,7 +36,6 @@ class Softmax:
     """log sum of exp((logit - peak) / tau)."""
 
     def logprobs(self, logits_NJ: Tensor, out: Tensor | None = None) -> Tensor:
-        """Log-probs of some or all of each row's logits."""
         return torch.sub(logits_NJ, self.peak_N1, out=out).div_(self.tau_N1).sub_(self.log_sum_N1)
 
     def rows(self, at: Tensor | slice) -> Softmax:
@@ -70,7 +69,6 @@ class CompiledOnGpu(Generic[P, R]):
 
     @property
     def ready(self) -> bool:
-        """Whether it has been compiled."""
         return self._compiled is not None and not self._fails
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -106,7 +104,6 @@ def exp(values: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def tiles(logits_NV: Tensor) -> Iterator[slice]:
-    """Rows to work on at a time."""
     step = _tile_rows(logits_NV)
     for start in range(0, len(logits_NV), step):
         yield slice(start, start + step)
@@ -123,7 +120,6 @@ def buffers(logits_NV: Tensor, count: int) -> list[Tensor | None]:
 
 
 def cut(buffer_NV: Tensor | None, like_NV: Tensor) -> Tensor | None:
-    """The rows of a buffer that a tile takes."""
     return None if buffer_NV is None else buffer_NV[: len(like_NV)]
 
 
@@ -138,8 +134,6 @@ BLOCK = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """The log-probs of each row that were asked for."""
-
     softmax: Softmax
     top_ids_NK: Tensor
     """Largest logit first, equal ones by the lower id."""
@@ -222,8 +216,6 @@ def by_sorting(values_NC: Tensor, k: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The rows that train."""
-
     at_N: Tensor
     """Each row's index in the micro-batch's hidden states."""
     tau_N: Tensor
@@ -239,7 +231,6 @@ class Rows:
         return len(self.at_N)
 
     def chunks(self, size: int) -> Iterator[Rows]:
-        """The rows in order, at most `size` at a time."""
         for start in range(0, len(self), size):
             yield select(self, slice(start, start + size))
 

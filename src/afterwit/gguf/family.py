@@ -17,8 +17,6 @@ from afterwit.gguf.file import CONVERT, INSTEAD, Head, library
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One architecture of llama.cpp."""
-
     name: str
     """`general.architecture`."""
     kind: str
@@ -163,7 +161,6 @@ def short(value: float) -> float:
 
 
 def family_named(kind: str) -> Family:
-    """The family of transformers' `model_type`. SettingError if it is none that is written."""
     name = SAME.get(kind, kind)
     family = next((family for family in FAMILIES.values() if family.kind == name), None)
     if family is None:
@@ -202,8 +199,6 @@ def fields_of(config: Any) -> tuple[Family, dict[str, Any]]:
 
 
 class Names:
-    """The names of a family's tensors in a file, by those of transformers."""
-
     def __init__(self, family: Family, layers: int) -> None:
         gguf = library()
         number = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == family.name)

@@ -44,8 +44,6 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """All of a file but the weights."""
-
     path: Path
     fields: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -84,8 +82,6 @@ def read_head(path: Path) -> Head:
 
 
 class _Reader:
-    """Reads one value after the other."""
-
     def __init__(self, data: mmap.mmap) -> None:
         self._data, self._at = data, 0
 

@@ -111,7 +111,6 @@ def _refuse_unreadable(head: Head, places: Mapping[str, Tensor]) -> None:
 
 
 def _stored(kind: Any) -> str:
-    """The numpy type in which the library takes a kind."""
     return {"F32": "<f4", "F16": "<f2"}.get(kind.name, "u1")
 
 
@@ -163,7 +162,6 @@ def _shards(places: Mapping[str, Tensor], itemsize: int, most: int) -> Iterator[
 
 
 def _dequantised(head: Head, tensor: Tensor) -> torch.Tensor:
-    """A tensor of the file in single precision."""
     import torch
 
     gguf = library()

@@ -127,7 +127,6 @@ def tokenizer_of(head: Head) -> dict[str, Any]:
 
 
 def tokenizer_config_of(head: Head) -> dict[str, Any]:
-    """The content of tokenizer_config.json."""
     named = {f"{name}_token": _named(head, key) for name, key in TOKENS.items()}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -305,7 +304,6 @@ def _kind(index: int, texts: Mapping[int, str], added: Mapping[int, Mapping[str,
 
 
 def _has_beginning(data: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer puts a token before a text."""
     processor = data.get("post_processor") or {}
     steps = processor.get("processors", [processor])
     return any(
@@ -314,7 +312,6 @@ def _has_beginning(data: Mapping[str, Any]) -> bool:
 
 
 def _name_of(folder: Path, data: Mapping[str, Any]) -> str:
-    """llama.cpp's name of the tokenizer's rule."""
     model, before = data["model"], data.get("pre_tokenizer") or {}
     steps = before.get("pretokenizers", [before])
     splits = tuple(split for step in steps for split in _splits(step))

@@ -140,7 +140,6 @@ def _write(
     kind: str,
     progress: Callable[[int, int], object],
 ) -> None:
-    """Write a file; one tensor at a time is in memory."""
     gguf = library()
     writer = gguf.GGUFWriter(out, family.name)
     for key, value in about.items():
@@ -160,7 +159,6 @@ def _write(
 
 
 def _types(key: str, value: Any) -> Iterator[Any]:
-    """The types of a setting as llama.cpp reads it: of a list also that of its members."""
     types = library().GGUFValueType
     one = value[0] if isinstance(value, list) else value
     if isinstance(value, list):

@@ -184,5 +184,4 @@ class Behaviour:
 
     @property
     def tau(self) -> float:
-        """The temperature of the response's log-probs."""
         return scoring_temperature(self.temperature)

@@ -70,7 +70,6 @@ class Claims:
         self._reconciled = None
 
     def paused(self) -> Pause | None:
-        """A person's order that nothing may be learned."""
         return self._store.paused()
 
     def choose(self, *, drain: bool) -> NextBatch:
@@ -150,7 +149,6 @@ class Claims:
         return left[:batch] if len(left) >= (1 if drain else batch) else []
 
     def pass_over(self, records: Sequence[Record]) -> None:
-        """The shared adapter could not learn from them: they are not tried again until the next start."""
         self._passed_over.update(_ids(records))
 
     def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
@@ -172,17 +170,14 @@ class Claims:
         self._versions.remove_forgotten(turns)
 
     def refuse(self, refused: Sequence[Refused]) -> None:
-        """End the turns that cannot train, each with its reason."""
         for reason in dict.fromkeys(each.reason for each in refused):
             ended = [each.turn for each in refused if each.reason is reason]
             self._store.skip(ended, reason, now=self._now(), owner=self._owner)
 
     def end(self, records: Sequence[Record], reason: Reason, error: str) -> None:
-        """End held turns after a failure."""
         self._store.skip(_ids(records), reason, now=self._now(), owner=self._owner, error=error)
 
     def end_abandoned(self, record: Record) -> None:
-        """End a turn that a dead learner held."""
         self._store.skip([record.turn.id], Reason.LEARNER_FAILED, now=self._now(), error=DIED)
 
     def give_back(
@@ -201,7 +196,6 @@ class Claims:
 
 
 def hints_teach(record: Record, settings: LearnerSettings) -> bool:
-    """Whether a turn learns from its hints under these settings."""
     return settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
 
 

@@ -160,7 +160,6 @@ def plain_kl(model: PreTrainedModel, base: PreTrainedModel, rows: Sequence[Row])
 
 
 def measure(state: UpdateState, count: int) -> tuple[Effect, ...]:
-    """The effects on the first `count` items, as far as they are turns of the store."""
     return effects(state, range(count), measured=to_measure(state.items, count)) if count else ()
 
 
@@ -267,7 +266,6 @@ def item_reads(
 
 
 def _read(ids: Sequence[int], logits_TV: Tensor) -> ItemRead:
-    """The log-probs of each id, and of the last one in each place."""
     ids_T, parts = torch.tensor(ids, device=logits_TV.device), list[Tensor]()
     for own_T, part_TV in zip(torch.split(ids_T, CHUNK), torch.split(logits_TV, CHUNK), strict=True):
         ends_T = ids_T[-1].expand(len(own_T))

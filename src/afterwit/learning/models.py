@@ -67,7 +67,6 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors in a version's file, by name. VersionDamaged if it cannot be read."""
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -109,7 +108,6 @@ def device_of(name: str) -> torch.device:
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Make the model compute in training as in evaluation."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -141,7 +139,6 @@ class FullWeights:
         return {name: tensor.to(self.masters.named[name]) for name, tensor in _precise(base).items()}
 
     def write(self, folder: Path, base: Path) -> None:
-        """Write the model with the base's tokenizer, templates and configuration."""
         self.model.save_pretrained(folder, max_shard_size=SHARD_SIZE)
         copy_configuration(folder, base)
 
@@ -152,7 +149,6 @@ def probe_of(folder: Path, dtype: str) -> Probe:
 
 
 def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = ()) -> None:
-    """Copy the base's tokenizer, templates and configuration."""
     for pattern in CONFIGURATION_FILES:
         for path in base.glob(pattern):
             if not path.name.endswith(".index.json") and path.name not in without:
@@ -265,7 +261,6 @@ def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
 
 
 def _drawn(factor: Tensor, generator: torch.Generator) -> Tensor:
-    """An initial A of this factor's shape, on the CPU."""
     return torch.nn.init.kaiming_uniform_(torch.empty(factor.shape), a=math.sqrt(5), generator=generator)
 
 
@@ -307,7 +302,6 @@ class Masters:
         return master.grad
 
     def clear(self) -> None:
-        """Forget all gradients."""
         for parameter in self.named.values():
             parameter.grad = None
 
@@ -368,7 +362,6 @@ def restore_moments(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Te
 
 
 def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names have the prefix, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

@@ -60,7 +60,6 @@ class FrozenModels:
             require_same_tokenizer(base, Path(folder), f"learner.{name}")
 
     def named(self, teacher: str) -> FrozenModels:
-        """The same models with another teacher."""
         other = copy.copy(self)
         other._teacher = teacher
         return other
@@ -115,7 +114,6 @@ class FrozenModels:
         return self.load(self._base, device_of(self._settings.device))
 
     def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
-        """The model in a folder, loaded once per device."""
         key = (folder.resolve(), device)
         if key not in self._loaded:
             mesh, dtype = mesh_of(self._settings), getattr(torch, self._settings.dtype)
@@ -285,7 +283,6 @@ class Policy:
 
     @property
     def width(self) -> int:
-        """Of the model's hidden states."""
         return width_of(self.model.config)
 
     def context(self, settings: LearnerSettings, served: TeacherServer | None) -> int:

@@ -165,7 +165,6 @@ class Halfway:
 
 
 def drop_halfway(root: Path) -> None:
-    """Delete what was kept in a folder of versions."""
     shutil.rmtree(root / HALFWAY_FOLDER, ignore_errors=True)
 
 

@@ -114,7 +114,6 @@ def next_of_all(
 
 
 def largest_batch(settings: LearnerSettings) -> int:
-    """Turns of one update at most."""
     return settings.batch * settings.batches_per_update
 
 
@@ -246,7 +245,6 @@ def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
 
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
-    """How many turns wait, and what the next update waits for."""
     batch, least = settings.batch, settings.min_batch
     held = f"; {counted(choice.held, 'turn')} for more of the same session" if choice.held else ""
     held += f"; {counted(choice.review, 'turn')} for your review" if choice.review else ""

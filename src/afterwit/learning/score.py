@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.fused_head.head import Head, LowRank
+from afterwit.fused_head.head import Head
 from afterwit.learning.settings import LearnerSettings
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
@@ -29,8 +29,6 @@ from afterwit.weights.lora import widened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A prompt and the response that is scored after it."""
-
     prompt: tuple[int, ...]
     response: tuple[int, ...]
 
@@ -73,16 +71,12 @@ def micro_batches(lengths: Sequence[int], limit: int, *, in_order: bool = False)
 
 
 class MicroBatch(NamedTuple):
-    """Rows, by index, that go through the model together."""
-
     chosen: list[int]
     packed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Whether an update may pack."""
-
     allowed: bool
 
     @classmethod
@@ -222,7 +216,6 @@ def _amplified(layers: Sequence[Any]) -> Iterator[None]:
 
 
 def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
-    """The model's logits, with `divert` applied to the states before the head."""
     handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
     try:
         logits: Tensor = model(**layout.inputs).logits
@@ -233,8 +226,6 @@ def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """One pass: keyword arguments of the model, and the places whose states predict the responses."""
-
     inputs: Mapping[str, Any]
     at_row: Tensor
     at_token: Tensor
@@ -262,35 +253,12 @@ def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout
 
 
 def head_of(model: PreTrainedModel) -> Head:
-    """The head, by its parameters and the config, with the LoRA that is active on it.
-
-    ValueError if it is not a linear layer, or if its LoRA is more than two factors and a scale.
-    """
+    """The head, by its parameters and the config. ValueError if it is not a linear layer."""
     layer = model.get_output_embeddings()
-    linear, low_rank = (layer, None) if type(layer) is nn.Linear else _adapted(layer)
-    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return Head(weight_VD=linear.weight, bias_V=linear.bias, soft_cap=soft_cap, low_rank=low_rank)
-
-
-def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
-    """A linear layer and what PEFT adds to it; None if that is switched off."""
-    from peft.tuners.lora import Linear  # a slow import, which most heads do not need
-
-    if not isinstance(layer, Linear) or type(layer.base_layer) is not nn.Linear:
+    if type(layer) is not nn.Linear:
         raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
-    if layer.merged:
-        raise ValueError(f"adapters are merged into the head: {', '.join(layer.merged_adapters)}")
-    active = [name for name in layer.active_adapters if name in layer.lora_A]
-    if layer.disable_adapters or not active:
-        return layer.base_layer, None
-    if len(active) > 1:
-        raise ValueError(f"the head has several adapters at once: {', '.join(active)}")
-    (name,) = active
-    dropout = getattr(layer.lora_dropout[name], "p", 0.0)
-    if name in layer.lora_variant or layer.lora_bias[name] or dropout:
-        raise ValueError("the head's adapter is more than two factors and a scale")
-    down, up = (layer.get_parameter(f"{factor}.{name}.weight") for factor in ("lora_A", "lora_B"))
-    return layer.base_layer, LowRank(down_RD=down, up_VR=up, scale=layer.scaling[name])
+    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
 
 
 @torch.no_grad()

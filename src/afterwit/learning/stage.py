@@ -353,7 +353,6 @@ class Learn:
 
 
 def _of_adapter(adapter: str, words: str) -> str:
-    """The words after the name of the adapter, unless it is the shared one."""
     return words if adapter == SHARED else f"{adapter}: {words}"
 
 
@@ -421,7 +420,6 @@ class LearnHealth:
         self._write(True, message)
 
     def forget(self) -> None:
-        """The reported failure is over."""
         self._reported, self._lasting_failure = None, False
 
     def _write(self, ok: bool, message: str) -> None:
@@ -476,6 +474,5 @@ def sentence(error: Exception) -> str:
 
 
 def on_person(pause: Pause) -> str:
-    """That a person paused learning, and what goes on."""
     why = f" ({pause.words})" if pause.words else ""
     return f"learning is paused{why}; turns are recorded and judged, and wait; `afterwit resume` goes on"

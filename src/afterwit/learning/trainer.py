@@ -117,11 +117,9 @@ class Trainer:
 
     @property
     def adapter(self) -> str:
-        """The adapter that is trained now."""
         return self.versions.adapter or SHARED
 
     def turn_to(self, adapter: str) -> None:
-        """Train another adapter from now on."""
         self.versions = self.versions.of(adapter)
 
     def policy(self) -> Policy:
@@ -161,7 +159,6 @@ class Trainer:
 
     @property
     def context(self) -> int:
-        """Most tokens of prompt and response: the least of the setting and of either model's context."""
         served = self.frozen.served if self.objective.needs_teacher else None
         return self.policy().context(self.settings, served)
 
@@ -243,7 +240,6 @@ class Trainer:
             return self.versions.write(version, fill)
 
     def probe(self, policy: Policy) -> Probe:
-        """The log-probs that an engine with the policy's weights must reproduce."""
         return orders.probed(policy, self.ranks)
 
     def packs(self, policy: Policy) -> bool:
@@ -292,7 +288,6 @@ class Trainer:
         return replay_updates(self, start, steps, samples, progress)
 
     def drop_halfway(self) -> None:
-        """Delete the progress of a `rerun`."""
         drop_halfway(self.versions.root)
 
 

@@ -218,7 +218,6 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> Mapping[str, floa
 
 @torch.no_grad()
 def score(state: UpdateState) -> None:
-    """Fill all targets as the first epoch of an update does. Nothing is learned."""
     for micro_batch in state.passes:
         students = [state.items[index].student for index in micro_batch.chosen]
         if state.fused:
@@ -251,8 +250,6 @@ def _accumulate_fused(state: UpdateState, micro_batch: MicroBatch) -> Mapping[st
     gradients = HeadGradients(
         weight_VD=policy.masters.gradient(head.weight_VD),
         bias_V=policy.masters.gradient(head.bias_V),
-        down_RD=policy.masters.gradient(None if head.low_rank is None else head.low_rank.down_RD),
-        up_VR=policy.masters.gradient(None if head.low_rank is None else head.low_rank.up_VR),
     )
     loss = fused_loss(head, states_ND.detach(), rows, state.objective, gradients, reference=reference)
     states_ND.backward(loss.grad_states_ND)  # type: ignore[no-untyped-call]

@@ -52,7 +52,6 @@ def evaluate_batch(
     *,
     running_mean: float,
 ) -> Evaluation:
-    """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
     chosen, batch = settings_named(settings), [Arrays(named) for named in samples_named(arrays)]
     samples, hints = samples_of(batch, chosen, running_mean)
     over = denominators(samples, chosen)
@@ -181,7 +180,6 @@ def samples_named(arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> li
 
 
 def _refuse_unknown(what: str, given: Mapping[str, str], known: Sequence[str]) -> None:
-    """ValueError for a name that, as we call it, is not known."""
     for name, ours in given.items():
         if ours not in known:
             nearest = get_close_matches(ours, known, n=1, cutoff=0.0)

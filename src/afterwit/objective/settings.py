@@ -325,7 +325,6 @@ class ObjectiveSettings:
 
     @property
     def hint_rule(self) -> HintRule:
-        """How a hint is chosen."""
         return HINT_RULES[self.hint_selection]
 
     @property

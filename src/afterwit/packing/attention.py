@@ -45,8 +45,6 @@ class Inputs(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """One way to compute a block."""
-
     forward: Callable[[Inputs], tuple[Tensor, Tensor]]
     """Returns the output [G, H, Lq, E] and the log-sum-exp of the scores [G, H, Lq]."""
     backward: Callable[[Tensor, Inputs, Tensor, Tensor], Gradients]
@@ -116,7 +114,6 @@ def grouped(forward_op: Callable[..., Any], backward_op: Callable[..., Any]) -> 
 
 
 def precise(tensor: Tensor) -> torch.dtype:
-    """The precision of scores and sums."""
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
@@ -228,8 +225,6 @@ def attend(
 
 
 class Blockwise(NamedTuple):
-    """How a packed sequence is attended to."""
-
     blocks: Sequence[Block]
     scale: float
     kernel: Kernel

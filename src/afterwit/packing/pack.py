@@ -51,8 +51,6 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """One packed sequence."""
-
     ids: list[int]
     depths: list[int]
     """Each token's position in its row."""

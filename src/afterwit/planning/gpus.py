@@ -58,7 +58,6 @@ class PlacementSettings:
 
     @property
     def gpus(self) -> int:
-        """Of all parts."""
         return self.policy + self.judge + self.teacher + self.learner
 
 
@@ -97,7 +96,6 @@ def first_gpu(environment: Mapping[str, str] = os.environ) -> Gpu | None:
 
 
 def _memory() -> Gpu:
-    """This machine's memory, or the container's limit if that is less."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or no limit
         size = min(size, int(CONTAINER_LIMIT.read_text()))

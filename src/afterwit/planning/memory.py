@@ -91,7 +91,6 @@ class ModelShape:
 
     @property
     def weights(self) -> int:
-        """How many, but for norms and biases."""
         return self.layers * self.layer + self.ends
 
     def adapter(self, rank: int) -> int:
@@ -131,7 +130,6 @@ class Model:
 
     @property
     def here(self) -> bool:
-        """Whether its weights are in the folder."""
         return bool(weights_of(self.folder))
 
 

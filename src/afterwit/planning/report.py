@@ -53,7 +53,6 @@ def _row(part: Part) -> str:
 
 
 def _left(made: Plan, gpus: Sequence[Gpu]) -> str:
-    """The memory that is left on each GPU, equal ones together."""
     left: dict[int, list[str]] = {}
     for gpu in dict.fromkeys(gpus):
         rest = gpu.size - sum(part.needs * part.gpus.count(gpu) for part in made.parts)

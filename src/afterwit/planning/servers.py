@@ -130,7 +130,6 @@ def address(setting: str, url: str) -> tuple[str, int]:
 
 
 def _kind(settings: Settings) -> str:
-    """Of a judge's or a teacher's server."""
     return settings.engine.kind if settings.engine.kind in LAUNCHERS else "vllm"
 
 

@@ -217,8 +217,6 @@ def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """An engine's log-probs of a probe with the right weights staged."""
-
     logprobs: Sequence[float]
     apart: float
     """Mean |difference| from the learner's in nats."""
@@ -383,7 +381,6 @@ class OwnAdapters:
 
     @property
     def loaded(self) -> list[str]:
-        """Adapters in the engine, least recently used first."""
         return [adapter for adapter in self._used_at if self._engine.live(adapter) is not None]
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:

@@ -33,8 +33,6 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
-    """The size of an adapter."""
-
     rank: int
     alpha: float
 
@@ -44,8 +42,6 @@ class Lora:
 
 
 class Pair(NamedTuple):
-    """One layer's two factors."""
-
     a_RI: Tensor
     b_OR: Tensor
 

@@ -52,7 +52,6 @@ class Storage(Cache):  # type: ignore[misc]  # transformers is untyped to the ch
         return sum(keys.nbytes + values.nbytes for keys, values in self._held.values())
 
     def layers_between(self, start: int, end: int, *, row: int = 0) -> dict[int, Layer]:
-        """Every layer's positions [start, end) of a row."""
         part = (slice(row, row + 1), slice(None), slice(start, end))
         return {index: (keys[part], values[part]) for index, (keys, values) in self._held.items()}
 
@@ -80,7 +79,6 @@ class Row(Storage):
     """
 
     def __init__(self, *, context_length: int, coming: int = 0) -> None:
-        """Storage is allocated for `coming` positions at once."""
         super().__init__(context_length=context_length)
         self.ids = array("i")
         self.coming = coming
@@ -264,7 +262,6 @@ class PrefixCache:
         return best if best is not None and best[1] >= WORTH else None
 
     def add(self, owner: object, row: Row) -> None:
-        """Enter a row that a request begins to read."""
         if self._budget:
             self._owners[row] = owner
 
@@ -282,7 +279,6 @@ class PrefixCache:
         self.make_room()
 
     def drop(self, row: Row) -> None:
-        """Never find the row again."""
         self._owners.pop(row, None)
 
     def forget(self, owner: object) -> None:

@@ -357,7 +357,6 @@ class Worker(threading.Thread):
         self._events[loop].append((target, event))
 
     def post(self, action: Callable[[], object]) -> None:
-        """Run `action` before the next decode step."""
         self._inbox.put(action)
 
     async def call(self, action: Callable[[], Done]) -> Done:

@@ -118,8 +118,6 @@ def _adapter_errors(folder: Path) -> Iterator[None]:
 
 
 class Staged(NamedTuple):
-    """Weights that are loaded and not served yet: a module, or factors over the base's."""
-
     version: int
     adapter: str
     folder: Path

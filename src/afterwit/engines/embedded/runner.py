@@ -88,7 +88,6 @@ class PrefillBudget:
     """Positions of context whose attention costs as much as the rest of the forward, per token."""
 
     def work(self, tokens: int, context: int) -> float:
-        """The work of a forward that reads this many tokens after `context` positions."""
         spans = context / self.attention_span
         return tokens + (tokens + LEAST) * spans
 
@@ -147,7 +146,6 @@ class ModelRunner:
 
     @property
     def running(self) -> list[ResponseSequence]:
-        """Every sequence with a slot."""
         return [*self._decoding, *self._reading, *self._waiting]
 
     @property
@@ -161,7 +159,6 @@ class ModelRunner:
 
     @property
     def has_foreground(self) -> bool:
-        """Whether a foreground request runs or waits."""
         return any(not sequence.background for sequence in (*self.queue, *self.running))
 
     def add(self, sequence: ResponseSequence) -> None:
@@ -169,7 +166,6 @@ class ModelRunner:
         self.queue.append(sequence)
 
     def cancel(self, sequence: ResponseSequence) -> None:
-        """Free its slot or its place in the queue, if it has one."""
         if sequence in self.queue:
             self.queue.remove(sequence)
         else:
@@ -294,7 +290,6 @@ class ModelRunner:
             self._read(sequence, size)
 
     def _read(self, sequence: ResponseSequence, size: int) -> None:
-        """Read a piece of a prompt. Once all is read, the sequence decodes, and its first id is drawn."""
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         try:
             with self._rows([sequence.served.factors]):
@@ -314,7 +309,6 @@ class ModelRunner:
         self._deliver(sequence, outcome)
 
     def _join(self, sequence: ResponseSequence) -> None:
-        """The prompt is read: the sequence gets the row of the batch after the others."""
         last = len(sequence.prompt) - 1
         sequence.start = last if self._in_place is not None and last >= self._in_place else 0
         self._batch.put(len(self._decoding), sequence.row.layers_between(sequence.start, sequence.cached))
@@ -363,7 +357,6 @@ class ModelRunner:
         return list(zip(sequences, found, strict=True))
 
     def _deliver(self, sequence: ResponseSequence, outcome: Outcome) -> None:
-        """Deliver the drawn id or the error. Free the slot of a response that has ended."""
         outcome = sequence.refusal or outcome
         if isinstance(outcome, EngineError):
             sequence.deliver(outcome)
@@ -375,7 +368,6 @@ class ModelRunner:
             self._release(sequence)
 
     def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
-        """Free a sequence's slot, if it has one. A failed one is not cached."""
         if sequence in self._decoding:
             self._leave(sequence, failed=failed)
         elif sequence in self._reading:
@@ -417,7 +409,6 @@ class ModelRunner:
 
 
 def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
-    """Each row's next id, or an error if its log-prob is not finite."""
     return [
         drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
         for drawn in draw(logits_BV, draws)

@@ -30,8 +30,6 @@ from afterwit.weights.lora import Factors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """How one row's next id is drawn."""
-
     sampling: Sampling
     uniform: float
     """In [0, 1). The only randomness of the draw, so that a seed gives the same ids in any batch."""
@@ -47,8 +45,6 @@ class Draw:
 
 
 class Drawn(NamedTuple):
-    """One row's next id."""
-
     id: int
     logprob: float
     """Not finite if the logits are not."""
@@ -57,7 +53,6 @@ class Drawn(NamedTuple):
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-    """Each row's next id."""
     logits_BV, device = logits_BV.float(), logits_BV.device
     scaled_BV = _shaped(logits_BV, draws)
     temperatures = [1.0 if row.sampling.greedy else row.sampling.temperature for row in draws]
@@ -83,7 +78,6 @@ def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
 
 
 def _top(logits_V: Tensor, drawn: int, count: int | None) -> TopLogprobs | None:
-    """The model's own distribution at one position, as far as requested."""
     if count is None:
         return None
     logprobs_V = logits_V.log_softmax(-1)
@@ -252,12 +246,10 @@ class ResponseSequence:
 
     @property
     def beginning(self) -> Beginning | None:
-        """The positions that it attends to in its row, if any."""
         return Beginning(self.row, self.start) if self.start else None
 
     @property
     def text(self) -> array[int]:
-        """The ids of its cached positions."""
         return (self.prompt + array("i", self.response_ids))[: self.cached]
 
     def extend_cache(self, tokens: int) -> None:

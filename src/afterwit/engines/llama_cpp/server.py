@@ -223,7 +223,6 @@ class LlamaCppServer:
         self._processes[name] = process, client
 
     async def unload_adapter(self, name: str) -> None:
-        """Nothing happens if its process ended by itself."""
         if name not in self._processes:
             return
         process, client = self._processes.pop(name)
@@ -295,7 +294,6 @@ def params_of(request: SampleRequest, done: Sequence[int], tried: int) -> dict[s
 
 
 def unenforced(schema: Any) -> Iterator[str]:
-    """The parts of a schema that would be left out."""
     if isinstance(schema, list):
         for each in schema:
             yield from unenforced(each)
@@ -388,7 +386,6 @@ def splits(data: bytes, count: int, ids_of: Mapping[bytes, int]) -> Iterator[tup
 
 
 def free_address() -> tuple[str, int]:
-    """A host and port of this machine at which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address: tuple[str, int] = probe.getsockname()

@@ -352,7 +352,6 @@ class Fleet:
                 await staging.discard()
 
     async def _give_live(self, replica: Replica, adapter: str) -> None:
-        """The server must give the log-probs of the first one before it serves the weights."""
         live = self._live[adapter]
         try:
             await replica.stage(live.version, live.folder, adapter=adapter)
@@ -462,7 +461,6 @@ class Prefixes:
         return next((self._homes[key] for key in reversed(_hashes(ids)) if key in self._homes), None)
 
     def read(self, ids: Sequence[object], replica: Replica) -> None:
-        """A server reads a prompt."""
         if hashes := _hashes(ids[:-LOOSE]):
             self._homes[hashes[-1]] = replica
             self._homes.move_to_end(hashes[-1])

@@ -61,7 +61,6 @@ class Fit:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Of an engine over it."""
         return Capabilities(
             basis=self.basis,
             base_weights=self.swap != "whole",
@@ -88,7 +87,6 @@ async def basis_of(top_at: Callable[[float], Awaitable[list[float]]]) -> Basis:
 
 
 def vocabulary_of(folder: Path) -> int:
-    """The number of ids that the model has a logit for."""
     size: int = _text_config(folder)["vocab_size"]
     return size
 
@@ -123,7 +121,6 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
 
 
 def require_version(said: str, oldest: tuple[int, ...], *, url: str, label: str) -> None:
-    """SettingError if the server's version is older."""
     numbers = re.match(r"\d+(?:\.\d+)*", said)
     if numbers is None or tuple(map(int, numbers[0].split("."))) < oldest:
         wanted = ".".join(map(str, oldest))

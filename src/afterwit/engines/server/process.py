@@ -126,11 +126,9 @@ class EngineProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no process runs now."""
         return self._process is None or self._process.returncode is not None
 
     async def stop(self) -> None:
-        """End it with all that it started, and nothing else."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -145,7 +143,6 @@ class EngineProcess:
         await self._end(process)
 
     def kill(self) -> None:
-        """End it at once with all that it started."""
         if self._process is not None:
             _signal(self._process, signal.SIGKILL)
 
@@ -237,13 +234,11 @@ class EngineProcess:
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Signal the whole group, which may be gone."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 def step_of(log: str) -> str:
-    """The step that a server with this log has reached."""
     found = (step for step, words in STEPS if any(each in log for each in words))
     return next(found, "importing its libraries")
 

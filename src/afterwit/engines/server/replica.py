@@ -80,8 +80,6 @@ class Proof:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Loaded:
-    """Weights on a server."""
-
     version: int
     folder: Path
     name: str | None = None
@@ -108,7 +106,6 @@ class Replica(ABC):
     def __init__(
         self, name: str, server: Server, base: Path, *, facts: Facts, capabilities: Capabilities
     ) -> None:
-        """`name` is its address."""
         self.name, self.folder, self.facts, self.capabilities = name, base, facts, capabilities
         self.proof = Proof()
         """Of the base's weights."""
@@ -151,7 +148,6 @@ class Replica(ABC):
 
     @property
     def under_way(self) -> int:
-        """Running requests."""
         return len(self._leases)
 
     def version(self, adapter: str) -> int:
@@ -209,7 +205,6 @@ class Replica(ABC):
         self._reasons.clear()
 
     def _lost(self, error: Exception) -> None:
-        """Serve nothing until the server is seen to be fit."""
         if self._closed:
             return
         if AWAY not in self._reasons:
@@ -229,7 +224,6 @@ class Replica(ABC):
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
-        """Around a change of weights."""
         async with self._one_at_a_time, self._watched():
             yield
 
@@ -326,20 +320,16 @@ class Replica(ABC):
             await self._drop()
 
     @abstractmethod
-    async def _loaded(self, version: int, folder: Path, adapter: str) -> Loaded:
-        """The weights in a folder, which fit the model."""
+    async def _loaded(self, version: int, folder: Path, adapter: str) -> Loaded: ...
 
     @abstractmethod
-    async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]:
-        """By staged weights, with an adapter scaled by `times`."""
+    async def _logprobs(self, staged: Loaded, ids: Sequence[int], times: float) -> list[float]: ...
 
     @abstractmethod
-    async def _serve(self, staged: Loaded) -> None:
-        """Have new responses use the weights."""
+    async def _serve(self, staged: Loaded) -> None: ...
 
     @abstractmethod
-    async def _drop(self) -> None:
-        """Forget the staged weights."""
+    async def _drop(self) -> None: ...
 
     async def unload(self, adapter: str) -> None:
         self._retire(self._live.pop(adapter, None))

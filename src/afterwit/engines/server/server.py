@@ -38,8 +38,6 @@ LONGEST_MESSAGE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """Ids to sample after a prompt."""
-
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     """`seed` and `max_tokens` are of this request; `stop` and `ignore_eos` are already in `end_ids`."""
@@ -73,8 +71,6 @@ def sampling_params(request: SampleRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChunk:
-    """The next ids of a response."""
-
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     tops: tuple[TopLogprobs, ...] = ()
@@ -347,7 +343,6 @@ class ServedResponse:
         return _State.START if self._marks else _State.JSON
 
     def _reason(self, chunk: StreamChunk) -> StreamChunk:
-        """The ids up to the end of the reasoning."""
         for count, token in enumerate(chunk.ids, 1):
             self._reasoned = (*self._reasoned, token)[-LONGEST_MARK:]
             if self._end in self._text_of(self._reasoned):
@@ -357,7 +352,6 @@ class ServedResponse:
         return chunk
 
     def _look(self, chunk: StreamChunk) -> StreamChunk:
-        """All ids so far, once they are a marker."""
         before, self._held = len(self._held.ids), self._held + chunk
         for count in range(before + 1, len(self._held.ids) + 1):
             text = self._text_of(self._held.ids[:count]).lstrip()

@@ -56,7 +56,6 @@ class ServerSettings:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Every server's address."""
         return (self.url,) if isinstance(self.url, str) else self.url
 
     def key(self, environment: Mapping[str, str]) -> str | None:

@@ -165,7 +165,6 @@ class SglangServer:
     async def _read(
         self, ids: Sequence[int], weights: str | None, *, first: int, **more: Any
     ) -> Mapping[str, Any]:
-        """The log-probs of ids from position `first` on; nothing is sampled."""
         body: dict[str, Any] = {
             "input_ids": list(ids),
             "sampling_params": {"max_new_tokens": 0},
@@ -375,14 +374,12 @@ async def is_sglang(client: ServerClient) -> bool:
 
 
 async def _server_info(client: ServerClient) -> Mapping[str, Any] | None:
-    """The server's configuration; None if it is not an SGLang server."""
     answer = await client.ask("GET", "/server_info")
     found = answer.json if answer.status == 200 else None
     return found if isinstance(found, Mapping) and "max_req_input_len" in found else None
 
 
 def _missing(server: Mapping[str, Any], folder: Path, swap: Swap | None) -> Iterator[str]:
-    """Each flag that the server was started without."""
     if swap != "adapters":
         return
     wanted = adapted_modules(folder)

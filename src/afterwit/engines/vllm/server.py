@@ -184,7 +184,6 @@ class VllmServer:
         return values_of(answer["prompt_token_id_logprobs"], at)
 
     async def _one_more(self, ids: Sequence[int], weights: str | None, params: Mapping[str, Any]) -> Any:
-        """The answer to ids, after which one more is sampled."""
         fixed = {"max_tokens": 1, "temperature": 0.0, "detokenize": False}
         name = self._name(weights)
         body = {"model": name, "token_ids": list(ids), "sampling_params": {**fixed, **params}}
@@ -259,7 +258,6 @@ def params_of(request: SampleRequest) -> dict[str, Any]:
 
 
 def prompt_logprobs(token: int, row: Mapping[str, Any], top: int) -> TopLogprobs:
-    """A row of `prompt_logprobs`: the `top` most likely ids and the token itself."""
     return top_logprobs(token, ((int(name), _value(each["logprob"])) for name, each in row.items()), top)
 
 
@@ -297,7 +295,6 @@ def _is_usage(event: Mapping[str, Any]) -> bool:
 
 
 def _cached(event: Mapping[str, Any]) -> int | None:
-    """Prompt tokens that were in the prefix cache; None if the server does not count them."""
     details = event["usage"].get("prompt_tokens_details") or {}
     found: int | None = details.get("cached_tokens")
     return found
@@ -430,7 +427,6 @@ async def _version(client: ServerClient) -> str | None:
 
 
 async def _missing(client: ServerClient, folder: Path, model: str, swap: Swap | None) -> AsyncIterator[str]:
-    """Each flag or variable that the server was started without."""
     # a single id crashes the CPU build of 0.32 if the model has linear attention
     answer = await client.ask("POST", GENERATE, _body(model, (1, 1)))
     if answer.status in (403, 404):

@@ -39,8 +39,6 @@ OF_A_MACHINE = ("device", "teacher_device", "reference_device", "threads")
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """The state of a rank that is not the first."""
-
     base: Path
     settings: LearnerSettings
     frozen: FrozenModels
@@ -76,7 +74,6 @@ def follow(at: Follower, group: Group) -> None:
 
 
 def open_teacher(at: Follower) -> None:
-    """Open the server with the teacher, if there is one."""
     if at.frozen.served is not None:
         at.frozen.served.open()
 
@@ -139,7 +136,6 @@ def _loaded(
 
 
 def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None:
-    """Move the policy by a batch, which `updated` describes."""
     own, models = at.own(settings), at.frozen
     if not own.alike(at.settings):
         models = FrozenModels(at.base, own, server=at.server)
@@ -176,24 +172,20 @@ def updated(
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
-    """Read approved responses with the policy."""
     item_reads(at.held(), items, at.own(settings), at.ranks)
 
 
 def score_probe(at: Follower) -> None:
-    """Score the probe, in lockstep."""
     with at.ranks.in_lockstep():
         probe(at.held().model)
 
 
 def probed(policy: Policy, ranks: Ranks) -> Probe:
-    """The policy's probe."""
     with ranks.leading(score_probe) if ranks.lockstep else nullcontext(), ranks.in_lockstep():
         return probe(policy.model)
 
 
 def write_shards(at: Follower, *, folder: Path, base: Path) -> None:
-    """Write this rank's part of a policy's state into a folder."""
     write(at.held(), folder, base, at.watch, at.ranks)
 
 

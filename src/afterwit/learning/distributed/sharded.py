@@ -203,7 +203,6 @@ class Sharded:
 
     @torch.no_grad()
     def restore(self, masters: Mapping[str, Tensor]) -> None:
-        """Take over master weights, if any were kept."""
         for name, tensor in masters.items():
             self.masters.named[name].copy_(tensor)
 
@@ -225,7 +224,6 @@ class Sharded:
         self.save(self.gathered(), folder, base)
 
     def save(self, tensors: Mapping[str, Tensor], folder: Path, base: Path) -> None:
-        """Write weights that are `gathered`."""
         if dist.get_rank() == 0:
             self.model.save_pretrained(folder, state_dict=dict(tensors), max_shard_size=SHARD_SIZE)
             copy_configuration(folder, base)
