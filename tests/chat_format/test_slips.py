@@ -75,6 +75,14 @@ def test_a_key_without_its_end_mark_is_no_part_of_the_value_before_it(name, step
 
 
 @pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(("given", "calls"), [({"path": "a"}, ["write"]), ({"other": 1}, [])])
+def test_a_number_in_the_place_of_kimis_id_is_the_tool_that_has_the_arguments(step, given, calls):
+    call = f"<|tool_call_begin|>0 <|tool_call_argument_begin|>{json.dumps(given)}<|tool_call_end|>"
+    said = read("kimi", f"<|tool_calls_section_begin|>{call}<|tool_calls_section_end|>", step)
+    assert [found.name for found in said.tool_calls] == calls
+
+
+@pytest.mark.parametrize("step", [1, 1000])
 def test_gemma_may_forget_the_marks_around_a_call(step):
     bare, marked = 'call:write{path:<|"|>a<|"|>}', '<|tool_call>call:write{path:<|"|>b<|"|>}<tool_call|>'
     said = read("gemma", f"<|channel>thought\nHm.\n<channel|>{bare}", step)

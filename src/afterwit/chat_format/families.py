@@ -6,6 +6,7 @@ Qwen's XML write arguments in notations of their own, which have a reader each.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -185,12 +186,24 @@ _KIMI = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
 _KIMI_CALL, _KIMI_END = "<|tool_call_begin|>", "<|tool_call_end|>"
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = head_of(rf"\s*(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)")
+
+
+def _read_kimi(text: str, schemas: Schemas) -> list[WrittenCall]:
+    """A number in the place of the id is the one tool that has all of the arguments."""
+    calls = _read_after(_KIMI_HEAD)(text, schemas)
+    if not calls or not calls[0].name.isdigit() or calls[0].name in schemas:
+        return calls
+    given = json.loads(calls[0].arguments).keys()
+    fits = [name for name, schema in schemas.items() if given <= properties_of(schema).keys()]
+    return [WrittenCall(fits[0], calls[0].arguments)] if len(fits) == 1 else []
+
+
 KIMI = Convention(
     name="kimi",
     taught_by=lambda template: _KIMI[0] in template,
     calls=(CallMarks(begin=_KIMI_CALL, end=_KIMI_END, quotes_end=_in_json_string),),
     wrappers=_KIMI,
-    read=_read_after(_KIMI_HEAD),
+    read=_read_kimi,
     ahead=json_ahead(_KIMI_HEAD),
     opening=(f"{_KIMI[0]}{_KIMI_CALL}functions.", ":"),
     inner=(_KIMI_ARGUMENTS,),
