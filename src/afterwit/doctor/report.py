@@ -22,7 +22,7 @@ STEPS, QUICK = 7, 4
 """Of `findings_of`, and those of them that load no model."""
 
 
-def report(settings: Settings, home: Path, *, quick: bool) -> bool:
+def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
     """Print every finding; returns whether all tests passed."""
     console, steps, of = Console(), count(1), QUICK if quick else STEPS
     findings = []
