@@ -15,6 +15,7 @@ from pathlib import Path
 from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import load
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.judging.exam import EXAM
 from afterwit.judging.polarity import REPLIES, Border, borders
@@ -41,7 +42,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 async def _measured(asked: Asked) -> list[Row]:
     settings = load(home=Path("build/benchmarks"), direct={"model": str(MODEL)}, environment={})
-    engine, renderer = await build.engine_of(settings, MODEL), Renderer.load(MODEL)
+    engine, renderer = await open_engine(MODEL, settings.engine), Renderer.load(MODEL)
     reader = EngineReader(engine, renderer)
     texts = {kind: said[: AT_ONCE // 4] if asked.quick else said for kind, said in REPLIES.texts.items()}
     began = time.process_time()

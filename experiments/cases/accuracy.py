@@ -13,6 +13,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.demo.world import World
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import open_engine
 from afterwit.judging.prompts import ShortPrompts, short_prompts
 from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.turn import Message
@@ -58,7 +59,7 @@ def judge_accuracy(settings: Settings, world: World, *, seed: int) -> float:
 
 async def _answers(settings: Settings, folder: Path, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
     judge = settings.judge
-    engine = await build.engine_of(settings.model_copy(update={"engine": EmbeddedSettings()}), folder)
+    engine = await open_engine(folder, EmbeddedSettings())
     client = build.judge_client(judge, engine, Renderer.load(folder))
     asks = (
         client.ask(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from afterwit.gateway.context import Lessons
     from afterwit.judging.ability import Examination, Examiner
     from afterwit.judging.follow import Trial
-    from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
     from afterwit.judging.verdicts import JudgeClient, Verdicts
@@ -94,13 +93,6 @@ def store_at(url: str) -> Store:
     return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
 
 
-def async_store(store: Store) -> AsyncStore:
-    """The store on a thread of its own."""
-    from afterwit.store import AsyncStore
-
-    return AsyncStore(store)
-
-
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
     """The home's versions of the model, shared at `versions.url` if the settings name one."""
     from afterwit.checkpoints.remote import remote_of
@@ -123,12 +115,13 @@ def worker_name(stage: str) -> str:
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
     """The installed `judge.client`, the endpoint at `judge.url`, or the served model's frozen weights."""
     from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.http_judge import HttpJudge
 
     if settings.client is not None:
         client: JudgeClient = plugins.load(plugins.JUDGES, settings.client)(settings)
         return client
     if settings.url is not None:
-        return http_judge(settings)
+        return HttpJudge(settings, os.environ)
     if engine is None:
         raise SettingError(
             "without a gateway here there is no model to judge with: set judge.url and judge.model"
@@ -153,13 +146,6 @@ def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Re
         back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random),
         sleep=asyncio.sleep,
     )
-
-
-def http_judge(settings: JudgeSettings) -> HttpJudge:
-    """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
-    from afterwit.judging.http_judge import HttpJudge
-
-    return HttpJudge(settings, os.environ)
 
 
 def examination(
@@ -384,16 +370,6 @@ def policy_server(settings: Settings, folder: Path) -> TeacherServer | None:
 # Serving
 
 
-async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
-    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model.
-
-    Without `takes_weights`, a server may lack what only new weights need.
-    """
-    from afterwit.engines.kinds import open_engine
-
-    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
-
-
 def shown_lessons(settings: Settings, renderer: Renderer) -> Lessons | None:
     """The lessons that prompts show until they are learned; None: no prompt shows any."""
     from afterwit.gateway.prepare import listed
@@ -549,21 +525,13 @@ def check_tracking(settings: Settings) -> None:
             raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error
 
 
-def start_tracing(settings: Settings) -> Callable[[], None]:
-    """Record spans if the settings name a collector. Returns what sends the rest and stops."""
-    from afterwit.tracking import traces
-
-    url = settings.tracking.otlp_url
-    return (lambda: None) if url is None else traces.start(url)
-
-
 @contextmanager
 def tracking(settings: Settings, home: Path) -> Iterator[Callable[[Store], None]]:
     """A learner's tracking: call it with the store after each commit of a version."""
     from afterwit.tracking import traces
     from afterwit.tracking.trackers import Trackers
 
-    trackers, stop_tracing = Trackers(settings.tracking, home), start_tracing(settings)
+    trackers, stop_tracing = Trackers(settings.tracking, home), traces.start(settings.tracking.otlp_url)
 
     def committed(store: Store) -> None:
         try:

@@ -183,7 +183,7 @@ def load(
     sources: list[Source] = [
         (flags, lambda _: "on the command line"),
         *_of_home(file or home / CONFIG, environment),
-        *((dict(tree), partial(_in_package, name)) for tree, name in packaged if tree),
+        *((dict(tree), partial("in {0}".format, name)) for tree, name in packaged if tree),
     ]
     return _validated(_merged(sources), sources)
 
@@ -212,10 +212,6 @@ def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"{file} is not valid TOML: {error}") from error
     return found
-
-
-def _in_package(name: str, keys: Sequence[str]) -> str:
-    return f"in {name}"
 
 
 def _in_file(file: Path, text: str, keys: Sequence[str]) -> str:

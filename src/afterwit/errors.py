@@ -1,37 +1,4 @@
-"""Every error Afterwit raises on purpose.
-
-AfterwitError
-├── SettingError
-│   ├── AlreadyRunning
-│   └── NobodyAnswers
-├── RequestError
-├── EngineError
-│   ├── EngineUnavailable
-│   ├── RequestRefused
-│   │   └── ContextExceeded
-│   └── ProbeMismatch
-├── JudgeUnavailable
-├── JudgeRefused
-│   └── QuestionTooLong
-├── StoreError
-│   ├── StoreMismatch
-│   ├── StoreUnavailable
-│   │   ├── StoreLost
-│   │   └── StoreConflict
-│   ├── TurnNotFound
-│   ├── TurnAmbiguous
-│   └── IllegalMove
-├── UpdateRefused
-├── RankFailed
-├── RankLost
-├── VersionHeld
-├── NothingLearned
-├── VersionsUnavailable
-│   └── VersionsRefused
-├── VersionDamaged
-├── NotRepeatable
-└── VersionTaken
-"""
+"""Every error Afterwit raises on purpose."""
 
 from __future__ import annotations
 

@@ -104,7 +104,6 @@ class Reason(StrEnum):
     LEARNER_FAILED = "learner_failed", FAILED, "the learner failed"
 
 
-CLASS_OF = {reason: reason.kind for reason in Reason}
 REOPENED_BY_NEXT_STATE = frozenset(reason for reason in Reason if reason.reopened)
 REOPENED_ON_MAIN_LINE = frozenset((Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN))
 """Ends of turns off the main line. One that is on it after all is ANSWERED if its next state is known."""

@@ -35,7 +35,7 @@ IMAGINED = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonRequest:
-    """A person's request, and whether they complained about the result."""
+    """A person's request, and whether they complained about the result, with a hint or without."""
 
     session: str
     source: str
@@ -44,7 +44,8 @@ class PersonRequest:
     at: float
     """When it ended, in seconds since the epoch."""
     began: float = 0.0
-    """When its session began. By their ends, short answers would come first of what ran together."""
+    """When its session began; 0 if it was not read. By their ends, short answers would come first of what ran
+    together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def review(
     from afterwit.learning.schedule import with_note
     from afterwit.printing.terminal import Terminal, write_json
     from afterwit.printing.turns import review_json, review_lines
-    from afterwit.teaching.review import WHY, waiting_for_review
+    from afterwit.teaching.review import waiting_for_review
     from afterwit.text import counted
 
     if bool(turns) is (accept is None):
@@ -83,7 +83,7 @@ def review(
         if turns and accept is not None:
             ids = [record.turn.id for record in found] if turns == [ALL] else [*map(store.resolve, turns)]
             for turn, outcome in store.review(ids, accept=accept, now=time.time()).items():
-                print(f"{turn}  {WHY[outcome]}")
+                print(f"{turn}  {outcome.words}")
             if not ids:
                 print("no turn waits for your review: nothing was changed")
             return

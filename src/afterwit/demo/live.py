@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 from openai import OpenAI
@@ -28,6 +28,9 @@ from afterwit.running.serve import Runtime
 from afterwit.store import Store
 from afterwit.turn import Message
 
+if TYPE_CHECKING:
+    from afterwit.demo.command import Display
+
 LEARN_S = 120.0
 """Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
 T = TypeVar("T")
@@ -43,16 +46,6 @@ class Measurement:
     task_success: float
 
 
-class Observer(Protocol):
-    """Follows a run."""
-
-    def measuring(self) -> None: ...
-
-    def measured(self, point: Measurement, version: int) -> None: ...
-
-    def task_done(self, number: int, interaction: Interaction, version: int) -> None: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Run:
     """A run on a live system."""
@@ -64,7 +57,7 @@ class Run:
     measured: Sequence[int]
     """Interactions after which the policy is measured, in addition to the start and the end."""
     began: float
-    observer: Observer
+    observer: Display
     interactions: list[Interaction] = field(default_factory=list)
     points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)

@@ -93,12 +93,12 @@ class Pages:
         request.scope[CALLER].require(Permission.READ)
         gateway = self._gateway
         _, stages, _ = await self._health()
-        found: tuple[Counts, Mapping[str, float], Newest] = (Counts(), {}, Newest())
+        found: tuple[Counts, Mapping[str, float], Newest] = (Counts(), {}, (None, {}))
         with suppress(StoreError):
             found = await gateway.read(
                 lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
             )
-        counts, shares, learned = found
+        counts, shares, (latest, learned) = found
         gauges = CollectorRegistry()
 
         def gauge(name: str, text: str, values: Gauged, *labels: str) -> None:
@@ -117,12 +117,13 @@ class Pages:
         gauge("afterwit_invalid_votes", "Stored votes that could not be used.", {(): counts.invalid_votes})
         checks: Gauged = {(check,): share for check, share in shares.items()}
         gauge("afterwit_judge_share", "Shares from the checks of the judge.", checks, "check")
-        gauge("afterwit_newest_version", "The newest weight version, served or not.", {(): learned.version})
+        number, committed_at = (latest.number, latest.committed_at) if latest else (0, 0.0)
+        gauge("afterwit_newest_version", "The newest weight version, served or not.", {(): number})
         text = "When it was committed, since the epoch; 0: never."
-        gauge("afterwit_newest_version_timestamp_seconds", text, {(): learned.committed_at or 0.0})
+        gauge("afterwit_newest_version_timestamp_seconds", text, {(): committed_at})
         for group, (name, text, label) in GROUPS.items():
             begins = f"{group}/"
-            own = {each: value for each, value in learned.values.items() if each.startswith(begins)}
+            own = {each: value for each, value in learned.items() if each.startswith(begins)}
             gauge(name, text, {(each.removeprefix(begins),): value for each, value in own.items()}, label)
         works: Gauged = {}
         for stage in stages:

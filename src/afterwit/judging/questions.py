@@ -49,7 +49,6 @@ class JudgeCall:
     question: Question
     index: int
     messages: tuple[Message, ...]
-    max_tokens: int
 
 
 _THUMBS = {1: "[explicit feedback: good]", 0: "[explicit feedback: neutral]", -1: "[explicit feedback: bad]"}
@@ -144,7 +143,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     if rules.reads.reward and rules.calibrate and case.blind is not None:
         asked.append((Question.BLIND, case.blind, 1))
     return tuple(
-        JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
+        JudgeCall(question=question, index=index, messages=messages)
         for question, view, times in asked
         for messages in [prompts.messages(question, view)]
         for index in range(times)

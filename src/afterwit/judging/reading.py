@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import islice
 from math import fsum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
@@ -19,6 +19,9 @@ from afterwit.errors import (
 )
 from afterwit.judging.polarity import ASKED, REPLIES, RESULTS, Borders, LogProbs, Subject, borders
 from afterwit.turn import Conversation, Message
+
+if TYPE_CHECKING:
+    from afterwit.judging.http_judge import HttpJudge
 
 LONGEST_READ = 1000
 AT_ONCE = 32
@@ -86,20 +89,12 @@ class EngineReader:
         return rows
 
 
-class FirstWords(Protocol):
-    """An endpoint that gives log-probs."""
-
-    async def first_words(self, messages: Sequence[Message], answers: Sequence[str]) -> LogProbs:
-        """The log-prob with which the model's answer begins as each of these. Raises JudgeRefused if the
-        endpoint gives none, JudgeUnavailable if it does not answer now."""
-
-
 class EndpointReader:
     """Reads with the model at `judge.url`, by the first words of its answers."""
 
     subjects = (ASKED, RESULTS)
 
-    def __init__(self, endpoint: FirstWords) -> None:
+    def __init__(self, endpoint: HttpJudge) -> None:
         self._endpoint, self._room = endpoint, asyncio.Semaphore(AT_ONCE)
 
     async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:

@@ -224,10 +224,6 @@ class Judge:
         results = [each.content or "" for each in next_state.messages if each.role == "tool"]
         return await self._examiner.read(results[-1] if results else "", subject=1)
 
-    async def _harmful(self, turn: RecordedTurn, verdict: Verdict) -> bool:
-        """Whether a judge that can judge finds that to follow the hints is harmful."""
-        return await self._tells() and await self._verdicts.harmful(turn.id, verdict.hints)
-
     async def _tells(self) -> bool:
         """Whether the judge can be asked about hints. One that needs short prompts cannot tell."""
         able = self._examiner is None or (await self._examiner.ability()).votes
@@ -244,7 +240,8 @@ class Judge:
             verdict.hints
             and (carried.opd or (carried.reason is Reason.NOT_SAMPLED_HERE and turn.teaches))
             and not set(flags) - {Flag.TOOL_WORDS}
-            and await self._harmful(turn, verdict)
+            and await self._tells()
+            and await self._verdicts.harmful(turn.id, verdict.hints)
         ):
             flags = (*flags, Flag.HARMFUL)
 

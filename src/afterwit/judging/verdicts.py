@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
@@ -96,7 +97,7 @@ class Verdicts:
         return harm_found(answer)
 
     async def asked(self, messages: tuple[Message, ...], seed: int) -> Answer:
-        """The judge's answer to a question of another kind. Raises JudgeUnavailable or JudgeRefused."""
+        """The judge's answer to a question. Raises JudgeUnavailable or JudgeRefused."""
         async with self._room:
             return await self._client.ask(
                 messages,
@@ -108,18 +109,10 @@ class Verdicts:
     async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> dict[JudgeCall, Answer]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
 
-        async def once(call: JudgeCall) -> Answer:
-            async with self._room:
-                return await self._client.ask(
-                    call.messages,
-                    temperature=self._settings.temperature,
-                    max_tokens=call.max_tokens,
-                    seed=call_seed(turn, call),
-                )
-
         def answer(call: JudgeCall) -> Awaitable[Answer]:
+            once = partial(self.asked, call.messages, call_seed(turn, call))
             attempts = self._settings.attempts
-            return retrying(lambda: once(call), attempts=attempts, back_off=self._back_off, sleep=self._sleep)
+            return retrying(once, attempts=attempts, back_off=self._back_off, sleep=self._sleep)
 
         kept = self._kept.pop(turn, {})
         missing = [call for call in calls if call not in kept]

@@ -169,9 +169,9 @@ class UserPage:
 
     async def _order(self, request: Request, fields: Fields) -> str:
         wanted, order = number(request.path_params["lesson"]), request.path_params["order"]
-        if wanted is None or order not in lessons.ORDERS:
+        if wanted is None or order not in lessons.DONE:
             raise RequestError(404, "unknown_lesson", "There is no such lesson.")
-        work = partial(lessons.ORDERS[order], self._gateway, wanted, fields)
+        work = partial(lessons.carry_out, order, wanted, fields, self._gateway)
         await self._gateway.store.call(work)
         return f"/ui/lessons/{wanted}?done={order}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -28,9 +28,6 @@ DONE = {
 }
 """A sentence for each order that was carried out."""
 
-Order = Callable[[Gateway, int, Mapping[str, str], Store], object]
-"""Carries out an order about the lesson of this number, with a form's fields. SettingError if it cannot."""
-
 
 def home(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The verdict, and the lessons that were said last, of all keys or of one."""
@@ -54,16 +51,8 @@ def lesson(request: Request, gateway: Gateway, store: Store) -> Facts:
     found = [each for each in store.lessons() if each.number == wanted]
     if not found:
         raise NotFound("There is no such lesson; it may have been forgotten with its conversations.")
-    alone = {
-        "alone": True,
-        "sources": (),
-        "source": None,
-        "asked": "",
-        "older": None,
-        "first_page": True,
-        "empty": False,
-    }
-    return _shown(request, store, found) | alone
+    alone = {"alone": True, "sources": (), "asked": "", "first_page": True}
+    return _shown(request, store, found) | alone | dict.fromkeys(("source", "older", "empty"))
 
 
 def _shown(request: Request, store: Store, found: Sequence[Lesson]) -> dict[str, object]:
@@ -80,30 +69,16 @@ def _shown(request: Request, store: Store, found: Sequence[Lesson]) -> dict[str,
     }
 
 
-def _undo(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> object:
-    return table.order_unlearning(store, number, now=gateway.now())
-
-
-def _drop(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
-    table.drop(store, number, now=gateway.now())
-
-
-def _edit(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
-    table.edit(store, number, fields.get("words", ""), gateway.redaction, now=gateway.now())
-
-
-def _restrict(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
-    table.restrict(store, number, fields.get("client") or None, now=gateway.now())
-
-
-def _accept(gateway: Gateway, number: int, fields: Mapping[str, str], store: Store) -> None:
-    table.accept(store, number)
-
-
-ORDERS: Mapping[str, Order] = {
-    "undo": _undo,
-    "drop": _drop,
-    "edit": _edit,
-    "restrict": _restrict,
-    "accept": _accept,
-}
+def carry_out(order: str, number: int, fields: Mapping[str, str], gateway: Gateway, store: Store) -> None:
+    """One of the orders of `DONE` about a lesson, with a form's fields. SettingError if it cannot be done."""
+    now = gateway.now()
+    if order == "undo":
+        table.order_unlearning(store, number, now=now)
+    elif order == "drop":
+        table.drop(store, number, now=now)
+    elif order == "edit":
+        table.edit(store, number, fields.get("words", ""), gateway.redaction, now=now)
+    elif order == "restrict":
+        table.restrict(store, number, fields.get("client") or None, now=now)
+    else:
+        table.accept(store, number)

@@ -23,7 +23,7 @@ from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
-from afterwit.teaching.review import WHY, waiting_for_review
+from afterwit.teaching.review import waiting_for_review
 from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_response
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -179,7 +179,7 @@ def review(request: Request, gateway: Gateway, store: Store) -> Facts:
         "records": found[:PAGE_ROWS],
         "more": len(found) > PAGE_ROWS,
         "rule": rule.review.value,
-        "outcome": None if outcome is None else WHY[outcome],
+        "outcome": None if outcome is None else outcome.words,
     }
 
 

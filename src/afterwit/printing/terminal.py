@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,6 +17,11 @@ from rich.segment import Segment
 from rich.text import Text
 
 from afterwit.text import one_line
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from afterwit.engines.server.process import EngineProcess
 
 WIDE = 100
 """Columns from which reasons are listed at length."""
@@ -106,13 +111,7 @@ def working(words: str, console: Console | None = None) -> Iterator[Working]:
         line.end()
 
 
-class Started(Protocol):
-    """A process that this one started."""
-
-    def kill(self) -> None: ...
-
-
-def end_at_signals(words: str, started: Iterable[Started] = ()) -> None:
+def end_at_signals(words: str, started: Iterable[EngineProcess] = ()) -> None:
     """Have SIGINT and SIGTERM end this process at once with all that it started, as a kill would, but for a
     sentence: while modules and models load, Python's own way takes long and ends in a traceback."""
 
@@ -120,7 +119,8 @@ def end_at_signals(words: str, started: Iterable[Started] = ()) -> None:
         console = Terminal(stderr=True)
         console.show_cursor()
         console.say(f"\n{words}")
-        for child in (*multiprocessing.active_children(), *started):
+        children: list[BaseProcess | EngineProcess] = [*multiprocessing.active_children(), *started]
+        for child in children:
             child.kill()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from afterwit.judging.questions import reactions
+from afterwit.progress import PersonRequest
 from afterwit.promotion.suite import stratum_of
 from afterwit.turn import SHARED, Finish, RecordedTurn, Turn
 from afterwit.verdict import NextState, Question, Source, Verdict
@@ -42,29 +43,19 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
-    """How an episode ended."""
+class Episode(PersonRequest):
+    """How an episode ended. Its kind is the first tool that was called, with its flags, or text."""
 
     turn: str
     """The turn that closed it, or the last one."""
-    session: str
-    source: str
-    """Who spoke: the turn's source."""
     version: int
     """The version that sampled most of its tokens; 0 for turns recorded elsewhere."""
     bad: BadEnd | None
-    complaint: bool
-    """Whether the person was displeased, with a hint or without."""
-    kind: str
-    """The first tool that was called, with its flags, or text."""
     approved: tuple[str, ...] = ()
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
     adapter: str = SHARED
     at: float = 0.0
-    """The time at which the store recorded it, in seconds since the epoch."""
-    began: float = 0.0
-    """The time at which its session's first turn was asked for; 0 if it was not read."""
 
     @property
     def unasked(self) -> bool:

@@ -19,11 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile, zip_longest
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from afterwit.ranges import above, at_least, within
 from afterwit.text import without_halves
 from afterwit.turn import Basis, Message, Turn, scoring_temperature
+
+if TYPE_CHECKING:
+    from afterwit.promotion.episodes import Episode
 
 SHARES = 24
 """Shares that the bet is spread over: the midpoints of this many equal parts of (bound, 1)."""
@@ -114,23 +117,6 @@ NEWEST = 24
 """The newest episodes before a confirmation, of which no larger share than may end badly did."""
 
 
-class Ended(Protocol):
-    """How an episode ended. A complaint that came with a hint is neither a bad end nor a good one."""
-
-    @property
-    def bad(self) -> object | None: ...
-
-    @property
-    def complaint(self) -> bool: ...
-
-    @property
-    def unasked(self) -> bool:
-        """Whether it is bad as a complaint for which no hint was asked."""
-
-
-E = TypeVar("E", bound=Ended)
-
-
 def may_end_badly(
     setting: float, *, before: tuple[int, int], base: tuple[int, int], unasked: bool = False
 ) -> float:
@@ -149,12 +135,12 @@ def may_end_badly(
     return max(setting, min(share(before), max(MOST * setting, share(base)), ALL))
 
 
-def watch_evidence(ended: Iterable[Ended], *, bound: float) -> float:
+def watch_evidence(ended: Iterable[Episode], *, bound: float) -> float:
     """The evidence of these episodes, oldest first, against "at most this share ends badly"."""
     return [0.0, *ongoing_evidence((each.bad is not None for each in ended), bound=bound)][-1]
 
 
-def confirming(ended: Sequence[E], *, after: int, bound: float) -> E | None:
+def confirming(ended: Sequence[Episode], *, after: int, bound: float) -> Episode | None:
     """The first of `after` good episodes in a row, if the newest one completes them; else None.
 
     A row also comes by chance, so the newest episodes together must not have ended worse than `bound`.
@@ -166,7 +152,7 @@ def confirming(ended: Sequence[E], *, after: int, bound: float) -> E | None:
     return row[-after] if share <= bound else None
 
 
-def good_row(ended: Sequence[E]) -> list[E]:
+def good_row(ended: Sequence[Episode]) -> list[Episode]:
     """The episodes that ended well since the last bad one, oldest first. Complaints end no row unless a hint
     was asked for in vain."""
     since = list(takewhile(lambda each: each.bad is None or each.unasked, reversed(ended)))

@@ -151,18 +151,7 @@ def requests_asked(store: Store) -> list[PersonRequest]:
 
 def requests_of(episodes: Iterable[Episode]) -> list[PersonRequest]:
     """The requests that a person's words ended, without those of agents that never came back."""
-    return [
-        PersonRequest(
-            session=each.session,
-            source=each.source,
-            kind=each.kind,
-            complaint=each.complaint,
-            at=each.at,
-            began=each.began,
-        )
-        for each in episodes
-        if each.bad is not BadEnd.NO_END
-    ]
+    return [each for each in episodes if each.bad is not BadEnd.NO_END]
 
 
 def _known(record: Record) -> Verdict | None:

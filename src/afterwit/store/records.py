@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.suite import SuiteResult
@@ -147,16 +147,20 @@ class SourceLine:
 
 
 class ReviewOutcome(StrEnum):
-    """The effect of a person's review of a turn."""
+    """The effect of a person's review of a turn, and `words` about it."""
 
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    IN_UPDATE = "in_update"
-    """Nothing: an update trains it at this moment."""
-    TRAINED = "trained"
-    """Nothing: it has trained already."""
-    NOT_WAITING = "not_waiting"
-    """Nothing: its verdict could not train, or is missing."""
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+    ACCEPTED = "accepted", "accepted: it may train"
+    REFUSED = "refused", "refused: it does not train"
+    IN_UPDATE = "in_update", "an update trains it at this moment: nothing changed"
+    TRAINED = "trained", "it has trained already: nothing changed; `afterwit rollback` takes it back"
+    NOT_WAITING = "not_waiting", "it has no verdict that could train: nothing changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

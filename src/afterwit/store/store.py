@@ -126,14 +126,6 @@ class _Call:
     result: Any = None
     error: BaseException | None = None
 
-    def resolve(self) -> None:
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
-
 
 class AsyncStore:
     """Runs calls one after the other, in the order they were made. Owns the store and closes it."""
@@ -261,5 +253,8 @@ def _work(call: _Call, store: Store) -> None:
 
 
 def _resolve(calls: Sequence[_Call]) -> None:
-    for call in calls:
-        call.resolve()
+    for call in (call for call in calls if not call.future.done()):
+        if call.error is None:
+            call.future.set_result(call.result)
+        else:
+            call.future.set_exception(call.error)

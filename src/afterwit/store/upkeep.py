@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 
 from afterwit.errors import StoreError
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.store.database import ALL, LAST_CHARACTER, marks
 from afterwit.store.moves import Part, TurnState
 from afterwit.store.reading import ACCEPTED, REFUSED
@@ -238,7 +238,7 @@ class Orders(Part):
         return int(held)
 
 
-FAILED = frozenset(reason for reason, kind in CLASS_OF.items() if kind is ReasonClass.FAILED)
+FAILED = frozenset(reason for reason in Reason if reason.kind is ReasonClass.FAILED)
 
 BY_HAND = FAILED | {Reason.REVERTED}
 """Reasons of turns that are put back only if they are named."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterwit.store import Record, ReviewOutcome, Store
+from afterwit.store import Record, Store
 from afterwit.verdict import Flag
 
 AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
 """Flags that wait for a person under every kind of review."""
-
-WHY: Mapping[ReviewOutcome, str] = {
-    ReviewOutcome.ACCEPTED: "accepted: it may train",
-    ReviewOutcome.REFUSED: "refused: it does not train",
-    ReviewOutcome.IN_UPDATE: "an update trains it at this moment: nothing changed",
-    ReviewOutcome.TRAINED: "it has trained already: nothing changed; `afterwit rollback` takes it back",
-    ReviewOutcome.NOT_WAITING: "it has no verdict that could train: nothing changed",
-}
 
 
 class Review(StrEnum):

@@ -12,10 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from afterwit.text import without_halves
 from afterwit.turn import Message
+from afterwit.verdict import Waiting
 
 OTHERS = 2
 """Other sources that must have voted the opposite on a kind of call."""
@@ -109,18 +109,7 @@ def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
     return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)
 
 
-class FromSource(Protocol):
-    """A turn whose source is known."""
-
-    @property
-    def source(self) -> str:
-        """The key that it belongs to."""
-
-
-Sourced = TypeVar("Sourced", bound=FromSource)
-
-
-def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: int) -> list[Sourced]:
+def within_limit(waiting: Sequence[Waiting], *, used: Mapping[str, int], limit: int) -> list[Waiting]:
     """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
     given: Counter[str] = Counter(used)
     kept = []

@@ -18,13 +18,15 @@ _tracer: Any = None
 _turn: ContextVar[str] = ContextVar("turn")
 
 
-def start(url: str) -> Callable[[], None]:
-    """Send spans to a collector (OTLP over HTTP) from now on. Returns what sends the rest and stops.
+def start(url: str | None) -> Callable[[], None]:
+    """Send spans to a collector (OTLP over HTTP), if there is one. Returns what sends the rest and stops.
 
     Headers, certificates and batch sizes come from OTEL_... variables. Raises ModuleNotFoundError without the
     extra `otlp`.
     """
     global _tracer
+    if url is None:
+        return lambda: None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

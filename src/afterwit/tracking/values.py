@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from afterwit.judging.checks import Judged
@@ -50,27 +49,18 @@ def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None
     return version, values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
-    """The newest version, and the values of the newest update with those of the newest turns and requests."""
-
-    version: int = 0
-    """Served or not."""
-    committed_at: float | None = None
-    """Seconds since the epoch; None: there is no version yet."""
-    values: Mapping[str, float] = field(default_factory=dict)
+Newest = tuple[VersionRecord | None, Mapping[str, float]]
 
 
 def newest(store: Store) -> Newest:
-    """Takes a time that does not depend on the store's size."""
+    """The newest version, served or not, and the values of the newest update, turns and requests. Takes a
+    time that does not depend on the store's size."""
     versions = store.newest_versions(limit=NEWEST_VERSIONS)
     update = next((each for each in versions if each.origin is Origin.UPDATE), None)
     values = {} if update is None else of_version(update)
     values |= of_judge(store.judged_turns(limit=NEWEST_TURNS))
     values |= of_people(requests_of(store.all_episodes(limit=NEWEST_TURNS)))
-    if not versions:
-        return Newest(values=values)
-    return Newest(version=versions[0].number, committed_at=versions[0].committed_at, values=values)
+    return versions[0] if versions else None, values
 
 
 def of_version(version: VersionRecord) -> dict[str, float]:
