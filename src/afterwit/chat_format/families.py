@@ -217,17 +217,13 @@ _MISTRAL_HEAD = head_of(f"(?:{_MISTRAL_NAMED}|{_JSON_HEAD})")
 _read_named = _read_after(head_of(_MISTRAL_NAMED))
 
 
-def _read_mistral(text: str, schemas: Schemas) -> list[WrittenCall]:
-    return _read_named(text, schemas) or parse_array(text) or parse_call(text)
-
-
 def _mistral(name: str, opening: tuple[str, str], *, named: bool) -> Convention:
     return Convention(
         name=name,
         taught_by=lambda template: _MISTRAL in template and (_MISTRAL_ARGUMENTS in template) is named,
         thoughts=(MAGISTRAL, THINK),
         calls=(CallMarks(begin=_MISTRAL),),
-        read=_read_mistral,
+        read=lambda text, schemas: _read_named(text, schemas) or parse_array(text) or parse_call(text),
         ahead=json_ahead(_MISTRAL_HEAD),
         opening=opening,
         inner=(_MISTRAL_ARGUMENTS, _MISTRAL_ID) if named else (),

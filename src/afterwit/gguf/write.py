@@ -60,7 +60,7 @@ def write_model(
     tensors: dict[str, tuple[Sequence[int], Callable[[], Any]]] = {}
     if (rope := config.rope_parameters)["rope_type"] == "llama3":
         divisors = divisors_of(rope, rope["rope_theta"], about[f"{family.name}.rope.dimension_count"])
-        tensors[FREQUENCIES] = (len(divisors),), partial(_exact, divisors)
+        tensors[FREQUENCIES] = (len(divisors),), lambda: library().quants.np.array(divisors, "f4")
     for file in weights_of(folder):
         with safe_open(file, framework="pt") as stored:
             for each in stored.keys():  # noqa: SIM118 - no mapping
@@ -117,10 +117,6 @@ def write_adapter(base: Path, folder: Path, out: Path, *, name: str) -> None:
 
 def _same(array: Any) -> Any:
     return array
-
-
-def _exact(values: Sequence[float]) -> Any:
-    return library().quants.np.array(values, "f4")
 
 
 def _rows(file: Path, name: str, heads: int | None) -> Any:
