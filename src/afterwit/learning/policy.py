@@ -251,7 +251,7 @@ class Policy:
             start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
             ema = Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)
         if settings.checkpointing:
-            recompute_activations(trained.model, above=0)
+            recompute_activations(trained.model)
         elif settings.checkpointing is None and trained.model.supports_gradient_checkpointing:
             recompute_activations(trained.model, above=settings.micro_batch_tokens)
         head = head_of(trained.model) if fused else None
