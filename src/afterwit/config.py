@@ -149,7 +149,7 @@ def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> P
 
 def load(
     *,
-    home: Path,
+    home: Path | None,
     file: Path | None = None,
     pairs: Sequence[str] = (),
     direct: Mapping[str, Any] | None = None,
@@ -161,7 +161,7 @@ def load(
     """Settings from flags over environment over file over `below` (the demo's) over a published recipe, over
     `unless`, a command's own defaults.
 
-    `pairs` are those of `--set`; `direct` are other flags by setting, None if absent.
+    `home` is the flag; `pairs` are those of `--set`; `direct` are other flags by setting, None if absent.
     Raises SettingError: one line that names the key, the nearest known one, and where it is written.
     """
     if file is not None and not file.exists():
@@ -182,7 +182,7 @@ def load(
     )
     sources: list[Source] = [
         (flags, lambda _: "on the command line"),
-        *_of_home(file or home / CONFIG, environment),
+        *_of_home(file or home_of(home, environment) / CONFIG, environment),
         *((dict(tree), partial("in {0}".format, name)) for tree, name in packaged if tree),
     ]
     return _validated(_merged(sources), sources)

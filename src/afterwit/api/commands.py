@@ -2,12 +2,4 @@
 
 from afterwit.cli.options import Config, Home, LearnerProcesses, Model, Recipe, Set, store_of
 
-__all__ = [
-    "Config",
-    "Home",
-    "LearnerProcesses",
-    "Model",
-    "Recipe",
-    "Set",
-    "store_of",
-]
+__all__ = ["Config", "Home", "LearnerProcesses", "Model", "Recipe", "Set", "store_of"]

@@ -3,8 +3,4 @@
 from afterwit.store import Record, Store
 from afterwit.store.open import open_store
 
-__all__ = [
-    "Record",
-    "Store",
-    "open_store",
-]
+__all__ = ["Record", "Store", "open_store"]

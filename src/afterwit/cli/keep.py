@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from afterwit.cli.help import Command, Group
-from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, named, private, store_of
+from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, loaded, named, private, store_of
 
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
@@ -113,10 +113,9 @@ def du(json_: Json = False, home: Home = None) -> None:
 
     afterwit du
     """
-    from afterwit.config import home_of
     from afterwit.home.usage import print_usage
 
-    print_usage(home_of(home), json=json_)
+    print_usage(home, json=json_)
 
 
 def merge(
@@ -150,11 +149,9 @@ def merge(
 def _version(home: Path | None, version: int | None) -> tuple[Versions, int]:
     """The home's versions, and the number of the one that is named, or served."""
     from afterwit.build import versions_of
-    from afterwit.config import home_of, load
     from afterwit.home.model import model_folder
 
-    folder = home_of(home)
-    settings = load(home=folder)
+    settings, folder = loaded(home)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     versions.follow()
     with store_of(home) as store:
@@ -301,7 +298,7 @@ def export(
         afterwit export pairs.jsonl --format dpo
         afterwit export adapter.gguf --format gguf-adapter
     """
-    from afterwit.config import home_of, load
+    from afterwit.config import load
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
@@ -313,7 +310,7 @@ def export(
     if file and out and file != out:
         raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
-    settings = partial(load, home=home_of(home), file=config, pairs=set_ or ())
+    settings = partial(load, home=home, file=config, pairs=set_ or ())
     path = file or out
     if format == ADAPTER:
         if path is None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from afterwit.cli.help import Command, Group
-from afterwit.cli.options import Config, Home, Json, store_of
+from afterwit.cli.options import Config, Home, Json, loaded, store_of
 
 lessons_app = typer.Typer(
     help="What corrections ask for, and how far it is learned.", cls=Group, invoke_without_command=True
@@ -24,10 +24,9 @@ def lessons(context: typer.Context, json_: Json = False, home: Home = None) -> N
     afterwit lessons drop 3 --undo
     """
     if context.invoked_subcommand is None:
-        from afterwit.config import home_of
         from afterwit.printing.lessons import print_lessons
 
-        print_lessons(home_of(home), json=json_)
+        print_lessons(home, json=json_)
 
 
 @lessons_app.command(cls=Command)
@@ -45,11 +44,9 @@ def drop(
     from afterwit.practice import table
 
     if undo:
-        from afterwit.config import home_of, load
         from afterwit.home.forget import forget_practice
 
-        folder = home_of(home)
-        said = forget_practice(load(home=folder, file=config), folder, number)
+        said = forget_practice(*loaded(home, config), number)
         print(f"lesson {number} is dropped; {said}")
         return
     with store_of(home) as store:
@@ -67,10 +64,9 @@ def edit(
 
     afterwit lessons edit 3 "Answer in at most two sentences."
     """
-    from afterwit.config import home_of, load
     from afterwit.practice import table
 
-    redaction = load(home=home_of(home)).redaction
+    redaction = loaded(home)[0].redaction
     with store_of(home) as store:
         table.edit(store, number, words, redaction, now=time.time())
     print(f"lesson {number} is taught in these words from now on")

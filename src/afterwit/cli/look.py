@@ -17,10 +17,9 @@ def status(json_: Json = False, home: Home = None) -> None:
 
     afterwit status
     """
-    from afterwit.config import home_of
     from afterwit.printing.status import print_status
 
-    print_status(home_of(home), json=json_)
+    print_status(home, json=json_)
 
 
 def turns(
@@ -42,7 +41,6 @@ def turns(
     afterwit turns
     afterwit turns --state SKIPPED --limit 50
     """
-    from afterwit.config import home_of
     from afterwit.lifecycle import Reason, State
     from afterwit.printing.turns import print_turns
     from afterwit.store import Filter
@@ -55,7 +53,7 @@ def turns(
         kind=None if kind == ALL else choice(Kind, kind, "--kind"),
         version=version,
     )
-    print_turns(home_of(home), where, kind=kind, limit=limit, json=json_)
+    print_turns(home, where, kind=kind, limit=limit, json=json_)
 
 
 def show(
@@ -72,10 +70,9 @@ def show(
     afterwit show last --no-advantages    # at once: loads no model
     """
     end_at_signals()
-    from afterwit.config import home_of
     from afterwit.printing.turns import print_turn
 
-    print_turn(home_of(home), turn, advantages=advantages, config=config)
+    print_turn(home, turn, advantages=advantages, config=config)
 
 
 def judges(json_: Json = False, home: Home = None) -> None:
@@ -126,10 +123,9 @@ def ledger(
         afterwit ledger --session SESSION
     """
     end_at_signals()
-    from afterwit.config import home_of
     from afterwit.printing.ledger import print_ledger
 
-    print_ledger(home_of(home), version=version, session=session, answers=answers, json=json_, config=config)
+    print_ledger(home, version=version, session=session, answers=answers, json=json_, config=config)
 
 
 def progress(
@@ -144,10 +140,9 @@ def progress(
         afterwit progress
         afterwit progress --png progress.png
     """
-    from afterwit.config import home_of
     from afterwit.printing.progress import print_progress
 
-    print_progress(home_of(home), json=json_, png=png)
+    print_progress(home, json=json_, png=png)
 
 
 def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) -> None:
@@ -157,7 +152,6 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
 
         afterwit versions
     """
-    from afterwit.config import home_of
     from afterwit.printing.ledger import print_versions
 
-    print_versions(home_of(home), adapter=adapter, json=json_)
+    print_versions(home, adapter=adapter, json=json_)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
 
 import typer
 
@@ -15,6 +16,7 @@ from afterwit import recipes
 from afterwit.errors import SettingError
 
 if TYPE_CHECKING:
+    from afterwit.config import Settings
     from afterwit.store import Store
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -78,6 +80,20 @@ LearnedIn = Annotated[
 ]
 SessionNamed = Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+
+
+def loaded(
+    home: Path | None,
+    config: Path | None = None,
+    pairs: Sequence[str] | None = None,
+    direct: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> tuple[Settings, Path]:
+    """The settings and the home's folder; see `config.load` for what there is `more`."""
+    from afterwit.config import home_of, load
+
+    folder = home_of(home)
+    return load(home=folder, file=config, pairs=pairs or (), direct=direct, **more), folder
 
 
 def store_of(home: Path | None, *, make: bool = False) -> AbstractContextManager[Store]:

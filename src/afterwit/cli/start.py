@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,11 +23,9 @@ from afterwit.cli.options import (
     RecordOnly,
     Set,
     end_at_signals,
+    loaded,
 )
 from afterwit.errors import AfterwitError, SettingError
-
-if TYPE_CHECKING:
-    from afterwit.config import Settings
 
 LOOPBACK = "127.0.0.1"
 
@@ -129,7 +126,7 @@ def plan(
         *(word for pair in set_ or () for word in ("--set", pair)),
     ]
     try:
-        settings, folder = _loaded(home, config, set_, direct, recipe=recipe)
+        settings, folder = loaded(home, config, set_, direct, recipe=recipe)
         if gpu_memory is not None and settings.placement.device == "cpu":
             raise SettingError(f"--gpu-memory {gpu_memory}: placement.device is cpu, so no part has a GPU")
         with working("reading the sizes of the model's weights"):
@@ -171,7 +168,7 @@ def serve(
 
     named = _model(model, model_option)
     direct = _flags(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
-    settings, folder = _loaded(home, config, set_, direct, recipe=recipe)
+    settings, folder = loaded(home, config, set_, direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))
 
 
@@ -206,7 +203,7 @@ def up(
 
     named = _model(model, model_option)
     direct = _flags(named, engine, engine_url, host, port, learner_processes, record_only=record_only)
-    run(*_loaded(home, config, set_, direct, recipe=recipe, unless=SERVER))
+    run(*loaded(home, config, set_, direct, recipe=recipe, unless=SERVER))
 
 
 def demo(
@@ -358,7 +355,7 @@ def train(
     below = None
     if source is not None:
         below, direct[f"{source}.url"] = plugins.load(plugins.BATCHES, source).defaults, url
-    settings, folder = _loaded(home, config, set_, direct, below=below, recipe=recipe)
+    settings, folder = loaded(home, config, set_, direct, below=below, recipe=recipe)
     run(settings, folder, forever=follow, source=source, steps=steps)
 
 
@@ -378,7 +375,7 @@ def doctor(
     end_at_signals()
     from afterwit.doctor.report import report
 
-    if not report(*_loaded(home, config, set_, {"model": _model(model, model_option)}), quick=quick):
+    if not report(*loaded(home, config, set_, {"model": _model(model, model_option)}), quick=quick):
         raise typer.Exit(1)
 
 
@@ -411,17 +408,3 @@ def _flags(
         "judge.enabled": off,
         "learner.enabled": off,
     }
-
-
-def _loaded(
-    home: Path | None,
-    config: Path | None,
-    pairs: Sequence[str] | None,
-    direct: Mapping[str, Any],
-    **more: Any,
-) -> tuple[Settings, Path]:
-    """The settings and the home's folder; see `config.load` for what there is `more`."""
-    from afterwit.config import home_of, load
-
-    folder = home_of(home)
-    return load(home=folder, file=config, pairs=pairs or (), direct=direct, **more), folder

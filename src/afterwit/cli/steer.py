@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterwit.cli.look import ALL
-from afterwit.cli.options import Config, Home, Json, SessionNamed, choice, store_of
+from afterwit.cli.options import Config, Home, Json, SessionNamed, choice, loaded, store_of
 
 if TYPE_CHECKING:
     from afterwit.store import Store
@@ -61,7 +61,6 @@ def review(
         afterwit review TURN --accept
         afterwit review all --refuse
     """
-    from afterwit.config import home_of, load
     from afterwit.errors import SettingError
     from afterwit.learning.schedule import with_note
     from afterwit.printing.terminal import Terminal, write_json
@@ -75,7 +74,7 @@ def review(
             if turns
             else "name the turns, or `all`: `afterwit review all --accept`"
         )
-    settings = load(home=home_of(home)).learner
+    settings = loaded(home)[0].learner
     console = Terminal()
     with store_of(home) as store:
         rule = with_note(settings, store.note("learn")).teaching
@@ -147,12 +146,10 @@ def rollback(
     """
     from afterwit.build import versions_of
     from afterwit.checkpoints.rollback import roll_back
-    from afterwit.config import home_of, load
     from afterwit.home.model import model_folder
     from afterwit.turn import SHARED
 
-    folder = home_of(home)
-    settings = load(home=folder)
+    settings, folder = loaded(home)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of(home) as store:
         made = roll_back(versions.of(adapter), version, now=time.time())
@@ -208,19 +205,17 @@ def forget(
     """
     from contextlib import suppress
 
-    from afterwit.config import home_of, load
     from afterwit.errors import SettingError, TurnNotFound
     from afterwit.home.forget import forget_adapter, forget_session
 
-    folder = home_of(home)
     if (session is None) == (adapter is None):
         raise SettingError("name a session, or an adapter with --adapter")
     if session is None:
-        print(forget_adapter(load(home=folder, file=config), folder, adapter or ""))
+        print(forget_adapter(*loaded(home, config), adapter or ""))
         return
     with store_of(home) as store, suppress(TurnNotFound):  # its content may be deleted already
         session = session_named(store, session)
-    print(forget_session(load(home=folder, file=config), folder, session, replay=replay))
+    print(forget_session(*loaded(home, config), session, replay=replay))
 
 
 def session_named(store: Store, name: str) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from afterwit.build import store_of_home, versions_of
-from afterwit.config import Settings, load
+from afterwit.config import Settings, home_of, load
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS
 from afterwit.home.model import DEQUANTISED
 from afterwit.lifecycle import State
@@ -31,7 +31,7 @@ class Usage:
     """Whether it is not on the disk of the home."""
 
 
-def print_usage(home: Path, *, json: bool) -> None:
+def print_usage(home: Path | None, *, json: bool) -> None:
     """`afterwit du`: everything in the home. Links to one file count once."""
     counted: set[tuple[int, int]] = set()
 
@@ -45,7 +45,7 @@ def print_usage(home: Path, *, json: bool) -> None:
                 found += status.st_size
         return found
 
-    settings = load(home=home)
+    home, settings = home_of(home), load(home=home)
     with store_of_home(home) as store:
         found = [
             _store(home, store, settings, size_of),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit import build
-from afterwit.config import Settings, load
+from afterwit.config import Settings, home_of, load
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.home.model import model_folder
 from afterwit.practice.table import learned_from
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     learned: Sequence[LearnedTurn]
 
 
-def print_versions(home: Path, *, adapter: str | None, json: bool) -> None:
+def print_versions(home: Path | None, *, adapter: str | None, json: bool) -> None:
     with build.store_of_home(home) as store:
         rows, events = store.versions(adapter), store.events(adapter)
         served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
@@ -60,7 +60,7 @@ def print_versions(home: Path, *, adapter: str | None, json: bool) -> None:
 
 
 def print_ledger(
-    home: Path,
+    home: Path | None,
     *,
     version: int | None,
     session: str | None,
@@ -84,7 +84,7 @@ def print_ledger(
                 turns = [turn for turn in found if isinstance(turn, Turn)]
                 settings = load(home=home, file=config)
                 with working("loading both versions") as line:
-                    sampled = _answers(settings, home, chosen.number, turns, line)
+                    sampled = _answers(settings, home_of(home), chosen.number, turns, line)
             if not json:
                 served = {store.latest_published(chosen.adapter)}
                 console.print(version_table([chosen], served, width=console.width))

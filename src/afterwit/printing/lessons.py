@@ -27,7 +27,7 @@ COLOUR = {
 NONE_YET = "no lesson yet: correct an answer in words, and it appears here"
 
 
-def print_lessons(home: Path, *, json: bool) -> None:
+def print_lessons(home: Path | None, *, json: bool) -> None:
     """`afterwit lessons`: those said last first."""
     learner = load(home=home).learner
     with store_of_home(home) as store:

@@ -23,7 +23,7 @@ Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""
 
 
-def print_progress(home: Path, *, json: bool, png: Path | None) -> None:
+def print_progress(home: Path | None, *, json: bool, png: Path | None) -> None:
     """`afterwit progress`: over all requests, for each source, and for each kind of task."""
     with store_of_home(home) as store:
         requests = requests_asked(store)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from afterwit.build import store_of_home
 from afterwit.checkpoints.manifest import held
-from afterwit.config import load
+from afterwit.config import home_of, load
 from afterwit.home.home import VERSIONS
 from afterwit.learning.schedule import (
     NOW,
@@ -65,14 +65,14 @@ class Overview:
     paused_adapters: Mapping[str, Pause]
 
 
-def print_status(home: Path, *, json: bool) -> None:
-    settings = load(home=home).learner
-    with store_of_home(home) as store:
+def print_status(home: Path | None, *, json: bool) -> None:
+    folder, settings = home_of(home), load(home=home).learner
+    with store_of_home(folder) as store:
         found = overview(
             store,
             with_note(settings, store.note("learn")),
-            serving=held(home / ".gateway.lock"),
-            learning=held(home / VERSIONS / ".learner.lock"),
+            serving=held(folder / ".gateway.lock"),
+            learning=held(folder / VERSIONS / ".learner.lock"),
             now=time.time(),
         )
     if json:

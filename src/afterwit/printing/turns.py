@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit.build import store_of_home
-from afterwit.config import Settings, load
+from afterwit.config import Settings, home_of, load
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.printing.ledger import became
@@ -63,7 +63,7 @@ STRONG, SEEN = 1.0, 0.02
 """The advantages at which a token's colour is brightest, and from which on it is coloured."""
 
 
-def print_turns(home: Path, where: Filter, *, kind: str, limit: int, json: bool) -> None:
+def print_turns(home: Path | None, where: Filter, *, kind: str, limit: int, json: bool) -> None:
     """`afterwit turns`: the newest first with a `limit`; 0: all, the oldest first."""
     with store_of_home(home) as store:
         found = store.turns(where, limit=limit or None, newest_first=limit > 0)
@@ -175,7 +175,7 @@ def why_unbound(record: Record) -> str | None:
     return BEGINS if begins else NEW_SEGMENT
 
 
-def print_turn(home: Path, turn: str, *, advantages: bool, config: Path | None) -> None:
+def print_turn(home: Path | None, turn: str, *, advantages: bool, config: Path | None) -> None:
     """`afterwit show`: a turn, and what became of it.
 
     With `advantages`, load the models and print what an update computes for each token.
@@ -190,7 +190,7 @@ def print_turn(home: Path, turn: str, *, advantages: bool, config: Path | None) 
         return
     with working("loading the model as the learner does") as line:
         rewards = groups.get(record.turn.id, ())
-        parts = list(_taught(record, record.verdict, settings, home, rewards, line))
+        parts = list(_taught(record, record.verdict, settings, home_of(home), rewards, line))
     for part in parts:
         console.print(part)
 
