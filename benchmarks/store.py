@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from afterwit.lifecycle import State
 from afterwit.running.serve import spare_what_stays
 from afterwit.store import AsyncStore, Store
-from afterwit.store.rows import content_columns, identity_columns
+from afterwit.store.rows import content_columns, first_columns
 from afterwit.store.sqlite import SqliteStore, open_file
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, Turn
 from benchmarks.agent_text import passage
@@ -191,9 +192,8 @@ def _packed(folder: Path, work: list[Turn], *, group: int = IN_FLIGHT) -> float:
 
 def _columns(turn: Turn) -> tuple[dict[str, Any], dict[str, Any]]:
     """The rows of a turn that begins a session."""
-    placed = _placed(turn)
-    times = {"state": "OPEN", "moved_at": turn.created}
-    return identity_columns(turn) | placed | times, content_columns(turn)
+    first = first_columns(turn, waits=State.OPEN, reason=None, now=turn.created)
+    return first | _placed(turn), content_columns(turn)
 
 
 def _calls(folder: Path, work: list[Turn]) -> float:

@@ -144,7 +144,7 @@ def _ratings(world: World, task: Task) -> Script[list[tuple[str, str]]]:
 
 def _deletes_of(message: Message) -> list[bool]:
     """For each delete that a message calls, whether it is a dry run."""
-    steps = [Step.parse(call.name, call.arguments) for call in calls(message)]
+    steps = [Step.of(call) for call in calls(message)]
     return [step.arguments.get("dry_run") is True for step in steps if step.name == "delete"]
 
 

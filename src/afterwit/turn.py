@@ -4,11 +4,14 @@ Messages have one form that all layers share: OpenAI chat's, without variants.""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
+
+from afterwit.text import without_halves
 
 SYSTEM = ("system", "developer")
 
@@ -26,6 +29,14 @@ class ToolCall:
     def to_dict(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
+
+    def named_arguments(self) -> dict[str, Any] | None:
+        """The arguments by name; None if their text is no JSON object."""
+        try:
+            found = json.loads(without_halves(self.arguments))
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:

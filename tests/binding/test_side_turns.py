@@ -25,7 +25,6 @@ def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, ab
         parent=parent,
         about_another=about_another,
         resumes=False,
-        patterns=known_patterns(),
     )
 
 

@@ -29,7 +29,7 @@ from afterwit.binding.request import (
     read_message,
     segments_of,
 )
-from afterwit.binding.side_turns import Patterns, auxiliary_session, classify, known_patterns, looks_back
+from afterwit.binding.side_turns import auxiliary_session, classify, known_patterns, looks_back
 from afterwit.lifecycle import Reason
 from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn, call_id, observed, plain_id
 
@@ -60,16 +60,13 @@ def bind(
     incoming: IncomingRequest,
     candidates: Sequence[Candidate],
     recent: Sequence[Recent] = (),
-    patterns: Patterns | None = None,
 ) -> Binding:
     """Bind a request.
 
     `candidates` are the stored turns of its scope that its `hashes` and `named` turns lead to. `recent` are
     the newest conversations of its scope, which a request without a parent may contain or continue.
-    `patterns` are those of known side turns; None: the package's own.
     """
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
-    known = known_patterns() if patterns is None else patterns
     relation = relation_of(incoming, others, recent)
     relative, session = relation.relative, relation.session
     about = _about(incoming, recent, relation)
@@ -84,7 +81,6 @@ def bind(
         parent=None if relative is None else relative.kind,
         about_another=about is not None or looks_back(incoming),
         resumes=_resumes(incoming, relation, recent),
-        patterns=known,
     )
     answers, confirms = relation.answers, relation.confirms if kind is Kind.MAIN else None
     if relative is not None and on_side and kind is Kind.MAIN:
@@ -94,7 +90,7 @@ def bind(
         if (
             apart
             and relative.turn == relation.parent
-            and not (named or known.match(incoming, incoming.message_after(relative.depth)))
+            and not (named or known_patterns().match(incoming, incoming.message_after(relative.depth)))
         ):
             session = confirms = relative.turn
         else:

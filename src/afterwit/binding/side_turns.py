@@ -79,7 +79,6 @@ def classify(
     parent: Kind | None,
     about_another: bool,
     resumes: bool,
-    patterns: Patterns,
 ) -> Kind:
     """MAIN or SIDE.
 
@@ -97,7 +96,7 @@ def classify(
     if usual and not handed_over and all(differs(incoming.shape, one) for one in usual):
         return Kind.SIDE
     side_parent = parent is Kind.SIDE and not resumes
-    return Kind.SIDE if about_another or side_parent or patterns.match(incoming) else Kind.MAIN
+    return Kind.SIDE if about_another or side_parent or known_patterns().match(incoming) else Kind.MAIN
 
 
 def differs(shape: Shape, usual: Shape) -> bool:

@@ -22,7 +22,6 @@ from itertools import chain, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from afterwit.ranges import above, at_least, within
-from afterwit.text import without_halves
 from afterwit.turn import Basis, Message, Turn, scoring_temperature
 
 if TYPE_CHECKING:
@@ -275,11 +274,7 @@ def stratum_of(response: Message) -> str:
     if not response.tool_calls:
         return TEXT
     call = response.tool_calls[0]
-    try:
-        arguments = json.loads(without_halves(call.arguments))
-    except (ValueError, RecursionError):
-        arguments = {}
-    named = sorted(arguments.items()) if isinstance(arguments, dict) else ()
+    named = sorted((call.named_arguments() or {}).items())
     flags = (f"{name}={json.dumps(value)}" for name, value in named if isinstance(value, bool))
     return " ".join([call.name, *flags])
 

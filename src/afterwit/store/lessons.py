@@ -14,7 +14,7 @@ from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.recording import Recording
 from afterwit.store.records import Record
-from afterwit.store.rows import content_columns, identity_columns, read, unpack_message
+from afterwit.store.rows import content_columns, first_columns, read, unpack_message
 from afterwit.store.upkeep import UNSAID
 from afterwit.turn import Message, RecordedTurn, Turn, adapter_of, source_of
 from afterwit.verdict import Source
@@ -169,17 +169,8 @@ class Lessons(Recording, Reading):
         """No hash finds it: it is no one's parent."""
         turn, prompt, reason, gap, along = answer
         words = "" if along else words
-        columns = identity_columns(turn) | {
-            "prompt_hash": b"",
-            "full_hash": b"",
-            "depth": 0,
-            "full_depth": 0,
-            "delivered": 1,
-            "state": (State.JUDGED if reason is None else State.SKIPPED).value,
-            "reason": None if reason is None else reason.value,
-            "moved_at": now,
-            "adapter": turn.adapter,
-        }
+        columns = first_columns(turn, waits=State.JUDGED, reason=reason, now=now)
+        columns |= {"prompt_hash": b"", "full_hash": b"", "depth": 0, "full_depth": 0, "delivered": 1}
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
         self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=now)

@@ -16,13 +16,13 @@ from afterwit.store.moves import Part, TurnState
 from afterwit.store.rows import (
     DeltaWriter,
     content_columns,
-    identity_columns,
+    first_columns,
     read,
     unpack_message,
     whole_values,
 )
 from afterwit.text import ByteCache
-from afterwit.turn import SHARED, SYSTEM, Kind, Message, RecordedTurn, Turn
+from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn
 from afterwit.verdict import Feedback
 
 FIRST_HASHES = 4
@@ -296,17 +296,13 @@ class Recording(ParentLookup):
             excluded = "SELECT 1 FROM excluded WHERE session = ?"
             if reason is None and not begins and self._db.row(excluded, (turn.session,)) is not None:
                 reason = Reason.EXCLUDED
-            columns = identity_columns(turn) | {
+            columns = first_columns(turn, waits=State.OPEN, reason=reason, now=now) | {
                 "client_session": client_session,
                 "prompt_hash": prompt_hash,
                 "full_hash": full_hash,
                 "depth": depth,
                 "full_depth": full_depth,
                 "delivered": int(delivered),
-                "state": State.OPEN.value if reason is None else State.SKIPPED.value,
-                "reason": None if reason is None else reason.value,
-                "moved_at": now,
-                "adapter": turn.adapter if isinstance(turn, Turn) else SHARED,
             }
             self._writer.add(columns, content, parent=turn.parent)
             if turn.parent is None:

@@ -23,9 +23,19 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 import orjson
 
 from afterwit.errors import StoreError
+from afterwit.lifecycle import Reason, State
 from afterwit.store.database import Database, Row, marks
 from afterwit.text import ByteCache, exact
-from afterwit.turn import Conversation, ImportedTurn, Message, RecordedTurn, Sampled, Sampling, Turn
+from afterwit.turn import (
+    Conversation,
+    ImportedTurn,
+    Message,
+    RecordedTurn,
+    Sampled,
+    Sampling,
+    Turn,
+    adapter_of,
+)
 
 T = TypeVar("T")
 
@@ -70,8 +80,8 @@ def columns_of(noun: Any, *, but: Sequence[str] = ()) -> dict[str, Any]:
     return {each.name: getattr(noun, each.name) for each in fields(noun) if each.name not in but}
 
 
-def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
-    """The part of the row of `turns` that the turn itself decides."""
+def first_columns(turn: RecordedTurn, *, waits: State, reason: Reason | None, now: float) -> dict[str, Any]:
+    """The row of `turns` but for its binding: the turn's own part, and that it waits, or why it ended."""
     return {
         "id": turn.id,
         "scope": turn.scope,
@@ -81,6 +91,10 @@ def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
         "created": turn.created,
         "oldest_version": turn.sampled.oldest_version if isinstance(turn, Turn) else 0,
         "imported": int(not isinstance(turn, Turn)),
+        "adapter": adapter_of(turn),
+        "state": (waits if reason is None else State.SKIPPED).value,
+        "reason": None if reason is None else reason.value,
+        "moved_at": now,
     }
 
 

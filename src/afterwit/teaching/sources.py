@@ -7,13 +7,11 @@ there is nothing to compare it with.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from afterwit.text import without_halves
 from afterwit.turn import Message
 from afterwit.verdict import Waiting
 
@@ -45,11 +43,7 @@ def signature(message: Message) -> str | None:
     if not message.tool_calls:
         return None
     call = message.tool_calls[0]
-    try:
-        arguments = json.loads(without_halves(call.arguments))
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
+    if (arguments := call.named_arguments()) is None:
         return f"{call.name} ?"
     named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
     return " ".join([call.name, *sorted(named)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from afterwit.demo.words import NOUNS, Speech, Split, drawn, stem, wordings_in
 from afterwit.demo.world import Task
+from afterwit.turn import ToolCall
 
 WORDINGS = wordings_in(Path(__file__).parent)
 SPEECH = Speech(wordings=WORDINGS)
@@ -139,13 +139,9 @@ class Step:
     replaces: bool = False
 
     @classmethod
-    def parse(cls, name: str, arguments: str) -> Step:
-        """A step from a call's JSON text; anything but an object counts as no arguments."""
-        try:
-            given = json.loads(arguments)
-        except ValueError:
-            given = {}
-        return cls(name=name, arguments=given if isinstance(given, Mapping) else {})
+    def of(cls, call: ToolCall) -> Step:
+        """Arguments whose text is no JSON object count as none."""
+        return cls(name=call.name, arguments=call.named_arguments() or {})
 
     @property
     def path(self) -> str:

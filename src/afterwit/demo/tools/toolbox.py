@@ -129,7 +129,7 @@ class ToolsState:
 
     def act(self, call: ToolCall) -> str:
         """Run a call, and note the rules that it breaks."""
-        step = Step.parse(call.name, call.arguments)
+        step = Step.of(call)
         try:
             replaces = step.name == "write" and self.workspace.exists(str(step.arguments.get("path", "")))
         except OutsideWorkspace:
