@@ -24,7 +24,6 @@ from hypothesis.stateful import (
 )
 
 from afterwit.lifecycle import (
-    CLASS_OF,
     REOPENED_BY_NEXT_STATE,
     REOPENED_ON_MAIN_LINE,
     Reason,
@@ -357,7 +356,7 @@ class Lifecycle(RuleBasedStateMachine):
         failed = [
             card
             for card in self.cards.values()
-            if card.reason is not None and CLASS_OF[card.reason] is ReasonClass.FAILED and card.changes
+            if card.reason is not None and card.reason.kind is ReasonClass.FAILED and card.changes
         ]
         assert self.store.requeue(now=self.now) == len(failed)
         for card in failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from afterwit.errors import StoreError
-from afterwit.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.store import Counts, Store
 from afterwit.turn import Conversation, Message
 from afterwit.version import Origin
@@ -120,7 +120,7 @@ def test_requeue_takes_one_reason_or_named_turns(store: Store) -> None:
     assert store.requeue(["a", "ghost"], now=3.0) == 1
 
 
-@pytest.mark.parametrize("reason", [r for r, kind in CLASS_OF.items() if kind is not ReasonClass.FAILED])
+@pytest.mark.parametrize("reason", [r for r in Reason if r.kind is not ReasonClass.FAILED])
 def test_what_did_not_fail_is_not_put_back_by_itself(store: Store, reason: Reason) -> None:
     failed(store, "a", reason, judged=True)
     assert store.requeue(now=2.0) == 0
