@@ -52,7 +52,7 @@ def _model(asked: Asked, scale: Scale) -> PreTrainedModel:
     """The question's own are small enough to keep their activations."""
     made = packable(scale.shape, dtype=asked.dtype, device=asked.device)
     if scale.tag:
-        recompute_activations(made)
+        recompute_activations(made, above=0)
     return made
 
 

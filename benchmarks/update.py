@@ -81,7 +81,7 @@ class Bench:
         policy = Policy.load(Versions(root=folder / "none", base=folder / "policy"), 0, settings)
         model = load_model(folder / "policy", dtype=dtype, device=device)
         if settings.checkpointing:
-            recompute_activations(model)
+            recompute_activations(model, above=0)
         frozen = FrozenModels(folder / "base", settings)
         base = frozen.base(policy)
         items = batch(SESSION.times(scale.tokens / SESSION.tokens), scale.shape.vocabulary)

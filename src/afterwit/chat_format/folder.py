@@ -1,4 +1,4 @@
-"""The JSON files of a Hugging Face model folder: special tokens, and the tokens that end a turn."""
+"""The files of a Hugging Face model folder: its tokenizer, special tokens, and the tokens that end a turn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from afterwit.errors import SettingError
 
@@ -35,6 +37,20 @@ def special_tokens(folder: Path) -> dict[str, str]:
         if isinstance(content, str):
             tokens[name] = content
     return tokens
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The folder's tokenizer. SettingError if it cannot be read."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SettingError(f"{folder} has no tokenizer.json: it is not a model folder with a fast tokenizer")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise SettingError(f"{path} cannot be read: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def end_ids(folder: Path, token_to_id: Callable[[str], int | None]) -> frozenset[int]:

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 
 from afterwit.chat_format.encode import Encoder, Literal
 from afterwit.chat_format.families import AUTO, Convention, convention_of
-from afterwit.chat_format.folder import end_ids, read_json, special_tokens
+from afterwit.chat_format.folder import end_ids, read_json, special_tokens, tokenizer_of
 from afterwit.chat_format.template import (
     REASONING_KEYS,
     Template,
@@ -77,7 +77,6 @@ class Renderer:
         self.convention: Convention = convention_of(self.template_source, tool_call_parser)
         """How responses write reasoning and tool calls."""
         self.end_ids = end_ids
-        """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
         self._longest_token = max(map(len, vocabulary))
@@ -96,7 +95,6 @@ class Renderer:
         self.silent_ids = control | end_ids
         """Ids without text in a response: control tokens, except those that mark reasoning and calls."""
         self._texts: dict[int, str] = {}
-        """The texts of single ids."""
 
     @classmethod
     def load(cls, folder: Path, *, tool_call_parser: str = AUTO) -> Renderer:
@@ -104,7 +102,7 @@ class Renderer:
 
         `tool_call_parser`: a name of the table of conventions, for a template that teaches none.
         """
-        tokenizer = _tokenizer(folder)
+        tokenizer = tokenizer_of(folder)
         try:
             return cls(
                 tokenizer,
@@ -235,20 +233,7 @@ def known_effort(effort: str, template: str) -> str:
 
 def tokenizer_hash(folder: Path) -> str:
     """SHA-256 of the folder's tokenizer without its truncation and padding. SettingError if it has none."""
-    return _hash(_tokenizer(folder))
-
-
-def _tokenizer(folder: Path) -> Tokenizer:
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise SettingError(f"{folder} has no tokenizer.json: it is not a model folder with a fast tokenizer")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise SettingError(f"{path} cannot be read: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    return _hash(tokenizer_of(folder))
 
 
 def _hash(tokenizer: Tokenizer) -> str:

@@ -57,9 +57,7 @@ class Versions:
     """With a `remote`, methods raise VersionsUnavailable if it cannot be read or written now."""
 
     root: Path
-    """The folder of versions."""
     base: Path
-    """The folder of the model that was trained."""
     adapter: str | None = None
     """List this adapter's versions and the base only; None: those of all adapters."""
     remote: Remote | None = None

@@ -67,7 +67,6 @@ from afterwit.text import exact
 from afterwit.turn import ROLES, Conversation, Message, ToolCall
 
 DONE = b"data: [DONE]\n\n"
-"""The end of a stream."""
 
 _CHUNK = "chat.completion.chunk"
 
@@ -273,7 +272,6 @@ class StreamEncoder:
         self._include_usage = request.include_usage
         self._begun = False
         self._calls: defaultdict[int, SentCalls] = defaultdict(SentCalls)
-        """By choice."""
         self._frames: dict[tuple[int, int], Frame] = {}
         """Frames of chunks with content alone, by choice and version."""
 

@@ -205,7 +205,6 @@ class ReferringParser:
     references: Callable[[Mapping[str, Any]], References]
     """The turns that a body refers to. Raises RequestError 400 for too many."""
     parse: Callable[[Any, RequestLimits, EarlierTurns], ModelRequest]
-    """Reads a body, given the turns that belong to its sender's key."""
 
 
 Parse = Callable[[Any, RequestLimits], ModelRequest] | ReferringParser
@@ -218,9 +217,7 @@ class TokenCount:
 
     path: str
     parse: Parse
-    """As `Dialect.parse`."""
     body: Callable[[int], Mapping[str, Any]]
-    """The JSON body for a number of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +227,6 @@ class StoredResponses:
     path: str
     """With the response's id as `{response}`."""
     body: Callable[[Turn], Mapping[str, Any]]
-    """The JSON body of a response."""
 
 
 ExtraRoute = TokenCount | StoredResponses
@@ -246,11 +242,9 @@ class Dialect:
     """Its route. Errors at this path and below it are sent in this dialect."""
     parse: Parse
     encoder: Callable[[ModelRequest, ResponseHead], Encoder]
-    """A new encoder for one response, streamed or whole as the request asks."""
     error_body: Callable[[RequestError], Mapping[str, Any]]
     """The JSON body of an error, with the client's name of a `Field` in `param`."""
     extra_routes: tuple[ExtraRoute, ...] = ()
-    """Further routes below `path`."""
     request_id_header: str = "x-request-id"
     """The header of every response that carries the request's id, which is also in the log."""
 

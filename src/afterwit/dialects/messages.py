@@ -334,7 +334,6 @@ class MessageEncoder:
         self._blocks: list[JsonObject] = []
         """The blocks so far; the last one may be open. In a stream, each is as it began."""
         self._open = ""
-        """The type of the open block."""
         self._texts: list[str] = []
         """The text of the open block, if it is not streamed."""
         self._calls = SentCalls()
@@ -342,7 +341,6 @@ class MessageEncoder:
         """Events that add text to a block, by their number of blocks."""
         self._stop: JsonObject = {}
         self._events: list[bytes] = []
-        """To be sent now."""
 
     def begin(self, version: int) -> bytes:
         self._begun = True

@@ -49,7 +49,6 @@ NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
 
 
 EFFORT = "reasoning_effort"
-"""The template argument."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """How much a model may reason, as clients ask for it."""
@@ -113,7 +112,6 @@ class ModelRequest:
     sampling: Sampling
     """As the client asked; `max_tokens` is not yet cut to what fits the context."""
     choices: int = 1
-    """How many responses to sample."""
     stream: bool = False
     include_usage: bool = False
     """The stream should end with its token counts. A dialect that always sends them ignores this."""

@@ -460,13 +460,9 @@ class ResponseEncoder:
         self._turn, self._created, self._model, self._echoed = turn, created, model, echoed
         self._stream = stream
         self._number = 0
-        """Of the next event."""
         self._events: list[bytes] = []
-        """To be sent now."""
         self._items: list[JsonObject] = []
-        """The complete ones."""
         self._counted: Counter[str] = Counter()
-        """Items of each kind."""
         self._form: _Form | None = None
         """The form of the item that is not complete yet."""
         self._item: JsonObject = {}

@@ -8,9 +8,7 @@ import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from afterwit.chat_format.folder import end_ids
+from afterwit.chat_format.folder import end_ids, tokenizer_of
 from afterwit.engines.port import Facts
 from afterwit.errors import EngineError, SettingError
 
@@ -35,15 +33,6 @@ def facts_of(folder: Path, *, kind: str, context_length: int, vocabulary: int, d
         dtype=dtype,
         fingerprint=identity,
     )
-
-
-def tokenizer_of(folder: Path) -> Tokenizer:
-    """The folder's tokenizer. SettingError if it cannot be read."""
-    path = folder / "tokenizer.json"
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise SettingError(f"{path} cannot be read: {error}") from error
 
 
 def fingerprint(folder: Path) -> str:

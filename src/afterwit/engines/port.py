@@ -40,13 +40,11 @@ class Facts:
     """The served model. Plain values: reading them needs no torch."""
 
     name: str
-    """The engine's kind."""
     model: str
     context_length: int
     """Tokens of prompt and response together."""
     vocabulary: int
     end_ids: frozenset[int]
-    """Ids that end a turn."""
     dtype: str
     """Precision of the computation: `float32`, `bfloat16`, `float16`."""
     fingerprint: str
@@ -156,7 +154,6 @@ class Generate:
     """Return this many alternatives of each token, at most `Capabilities.top_logprobs`; None: return none."""
     weights: Weights = Weights.LIVE
     adapter: str = SHARED
-    """Selects the adapter if `weights` is LIVE."""
     background: bool = False
     """Yields to requests that are not in the background."""
     further: bool = False

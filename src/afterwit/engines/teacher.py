@@ -109,9 +109,9 @@ class ServedTeacher:
             await client.close()
 
     async def _fit(self, client: ServerClient) -> Fit:
-        if await sglang.is_sglang(client):
+        if await sglang.server_info(client) is not None:
             fit = await sglang.inspect(client, self._folder, None, any_weights=True)
-        elif await vllm.is_vllm(client):
+        elif await vllm.version_of(client) is not None:
             fit = await vllm.inspect(client, self._folder, None, any_weights=True)
         else:
             raise SettingError(f"the server at {self._url} is neither a vLLM nor an SGLang server")

@@ -197,7 +197,6 @@ class Reference:
 class FusedLoss:
     loss: Tensor
     terms: dict[str, Tensor]
-    """Each of `TERMS` before its weight."""
     grad_states_ND: Tensor
     """d loss / d states, in their dtype: `states_ND.backward(grad_states_ND)` goes on from here."""
     now_N: Tensor

@@ -31,7 +31,6 @@ class Softmax:
 
     tau_N1: Tensor
     peak_N1: Tensor
-    """The row's largest logit."""
     log_sum_N1: Tensor
     """log sum of exp((logit - peak) / tau)."""
 
@@ -138,9 +137,7 @@ class Scores:
     top_ids_NK: Tensor
     """Largest logit first, equal ones by the lower id."""
     top_NK: Tensor
-    """Log-probs of `top_ids_NK`."""
     at_NJ: Tensor
-    """Log-probs at the ids asked for."""
 
 
 @torch.no_grad()

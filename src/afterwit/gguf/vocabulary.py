@@ -181,7 +181,7 @@ def _rule(head: Head) -> Rule:
 
 def _over_bytes(head: Head, ids: Mapping[str, int]) -> dict[str, Any]:
     rule = _rule(head)
-    merges = [tuple(_pair(merge)) for merge in head.need(f"{KEYS}merges")]
+    merges = [merge.partition(" ")[::2] for merge in head.need(f"{KEYS}merges")]
     for left, right in merges:
         if not {left, right, left + right} <= ids.keys():
             raise SettingError(f"{head.path} merges {left!r} and {right!r}, which are not all tokens")
@@ -196,12 +196,6 @@ def _over_bytes(head: Head, ids: Mapping[str, int]) -> dict[str, Any]:
         "decoder": over_bytes,
         "model": _pairs(ids, merges, ignore_merges=rule.whole),
     }
-
-
-def _pair(merge: str) -> Sequence[str]:
-    """The halves of a merge, between which is a space; either may be a space's own sign, never a space."""
-    left, _, right = merge.partition(" ")
-    return left, right
 
 
 def _over_pieces(head: Head, ids: Mapping[str, int], kinds: Sequence[int]) -> dict[str, Any]:

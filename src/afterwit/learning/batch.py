@@ -45,7 +45,6 @@ class Item:
     teachers: tuple[Row, ...]
     """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
     hints: tuple[str, ...]
-    """The hints of `teachers`."""
     teacher_rows: tuple[TeacherRow | None, ...] | None = None
     """The scores of each token by a teacher that ran elsewhere, None where it is not distilled."""
     reward: float | None

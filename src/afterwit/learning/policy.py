@@ -55,7 +55,8 @@ class FrozenModels:
         self._server = server
         self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
         self._checkpoints: list[PreTrainedModel] = []
-        self._fusable = True
+        self.fusable = True
+        """Whether the heads of all checkpoints in use can be fused with the loss."""
         for name, folder in settings.checkpoints.items():
             require_same_tokenizer(base, Path(folder), f"learner.{name}")
 
@@ -100,12 +101,8 @@ class FrozenModels:
             model.resize_token_embeddings(wanted, mean_resizing=False)
         if model not in self._checkpoints:
             self._checkpoints.append(model)
-            self._fusable &= self._settings.loss_backend == "plain" or fused_head(model) is not None
+            self.fusable &= self._settings.loss_backend == "plain" or fused_head(model) is not None
         return model
-
-    def fusable(self) -> bool:
-        """Whether the heads of all checkpoints in use can be fused with the loss."""
-        return self._fusable
 
     def base(self, policy: Policy) -> PreTrainedModel:
         """The base: under an adapter the model without it, under full weights a second model."""

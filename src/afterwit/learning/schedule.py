@@ -50,15 +50,12 @@ class NextBatch:
     ready: int
     """Turns that could train now, those of the update included."""
     held: int
-    """Turns that wait for more of their session."""
     oldest_s: float
     """How long the oldest ready turn has waited; 0 if there is none."""
     review: int = 0
-    """Turns that wait for a person's review."""
     lags: bool
     """Not all ready turns can train in time, so the newest go first."""
     adapter: str = SHARED
-    """The adapter that the update trains."""
 
 
 NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)

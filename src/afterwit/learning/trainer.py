@@ -314,7 +314,6 @@ class Explained:
     exact: bool
     """Whether an update of this turn started, or would start, from these weights."""
     hints: tuple[str, ...]
-    """The hints whose teachers ran."""
     chosen: tuple[int, ...]
     """The hint of each token, as an index of `hints`; (): no OPD term."""
     terms: dict[str, list[Advantage]]

@@ -61,11 +61,9 @@ class UpdateState:
     """Whether the reference reads the first hint of a turn that has one."""
     items: Sequence[Item]
     samples: Sequence[Sample]
-    """Of the items, in order."""
     over: Denominators
     objective: ObjectiveSettings
     limit: int
-    """Tokens of a micro-batch."""
     packing: Packing
     passes: Sequence[MicroBatch]
     """Of the items, those that this rank runs."""
@@ -181,7 +179,7 @@ def update_state(
         packing=packing,
         passes=own_passes(items, packing, limit, ranks),
         ranks=ranks,
-        fused=policy.head is not None and frozen.fusable(),
+        fused=policy.head is not None and frozen.fusable,
         reward_mean=reward_mean,
     )
 

@@ -36,7 +36,6 @@ class ModelShape:
     head_width: int
     tied: bool
     context: int
-    """Tokens."""
     kept_per_token: int
     """Numbers of a token's keys and values."""
 

@@ -361,7 +361,6 @@ class OwnAdapters:
         """When each loaded adapter was used last, least recently used first."""
         self._users: Counter[str] = Counter()
         self._leaving: set[str] = set()
-        """Adapters that are being unloaded."""
         self._changing = asyncio.Lock()
         """Held while an adapter is loaded or unloaded."""
         self._freed = asyncio.Event()

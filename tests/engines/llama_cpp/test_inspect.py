@@ -14,9 +14,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from afterwit.chat_format.folder import tokenizer_of
 from afterwit.config import load
 from afterwit.engines.llama_cpp.server import COMPLETION, command, inspect
-from afterwit.engines.model_files import LINK, tokenizer_of
+from afterwit.engines.model_files import LINK
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.server.settings import LlamaCppSettings, Swap

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from afterwit.engines.port import Capabilities, Facts, TopLogprobs
 from afterwit.engines.server.fleet import Fleet
-from afterwit.engines.server.replica import Replica, score_copy
-from afterwit.engines.server.server import SampleRequest, StreamChunk, top_logprobs
+from afterwit.engines.server.replica import Replica
+from afterwit.engines.server.server import SampleRequest, Server, StreamChunk, top_logprobs
 from afterwit.engines.server.settings import Swap
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.turn import Basis
@@ -39,7 +39,7 @@ STEP_S = 0.001
 the system: the comparison of an adapter's files then takes seconds."""
 
 
-class PretendServer:
+class PretendServer(Server):
     """Each id it samples is the length of what it was given, so that a gap or an overlap shows."""
 
     def __init__(self) -> None:
@@ -91,9 +91,6 @@ class PretendServer:
         self._knows(weights)
         folder = self.adapters[weights] if weights else self.weights
         return [-(1.0 + self.forgetful + len(str(folder)))] * (len(ids) - 1)
-
-    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
-        return await score_copy(self, ids, name, folder, times)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.engines.model_files import tokenizer_of
+from afterwit.chat_format.folder import tokenizer_of
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 INFO = {

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.engines.model_files import tokenizer_of
+from afterwit.chat_format.folder import tokenizer_of
 
 GOLDEN = Path(__file__).with_name("golden")
 TOO_WIDE = "Requested prompt logprobs of {}, which is greater than max allowed: {}"

@@ -116,10 +116,8 @@ class Guide:
         self._matcher = grammars.compile(constraint)
         self._constraint, self._grammars = constraint, grammars
         self._end = constraint.starts_after
-        """The text that ends the reasoning."""
         self._state = _State.REASONING if self._end else _State.START
         self._reasoned: list[int] = []
-        """The latest ids of the reasoning."""
         self._spaces = 0
         """Tokens of white space that may come before the JSON."""
         self._at = 0

@@ -49,7 +49,6 @@ class Drawn(NamedTuple):
     logprob: float
     """Not finite if the logits are not."""
     top: TopLogprobs | None
-    """None unless the row requests it."""
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:

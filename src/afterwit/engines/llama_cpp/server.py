@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from afterwit.chat_format.folder import end_ids, read_json
-from afterwit.engines.model_files import LINK, file_fingerprint, tokenizer_of
+from afterwit.chat_format.folder import end_ids, read_json, tokenizer_of
+from afterwit.engines.model_files import LINK, file_fingerprint
 from afterwit.engines.port import OPTIONS, TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.inspect import TOP, Fit, basis_of, dtype_of, same_tokens, vocabulary_of
@@ -34,6 +34,7 @@ from afterwit.engines.server.process import SCRATCH, EngineProcess
 from afterwit.engines.server.server import (
     SEEDS,
     SampleRequest,
+    Server,
     ServerCommand,
     StreamChunk,
     schema_refused,
@@ -81,7 +82,7 @@ BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 NAMED, LITERAL = ("properties", "$defs", "definitions"), ("enum", "const", "default", "examples")
 
 
-class LlamaCppServer:
+class LlamaCppServer(Server):
     """Implements `server.Server`: the server of the base, and a process for each adapter."""
 
     def __init__(self, client: ServerClient, settings: LlamaCppSettings, folder: Path, *, path: str) -> None:
@@ -190,11 +191,6 @@ class LlamaCppServer:
         found = await forced(token, max(1, top)) or await forced(self._end, self._vocabulary)
         return top_logprobs(token, found, top)
 
-    async def logprobs_at(
-        self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
-    ) -> list[tuple[float, ...]]:
-        raise EngineError("llama.cpp does not score ids that are given")
-
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Start a process with it. It reads the file at its start only."""
         from safetensors import SafetensorError
@@ -202,7 +198,9 @@ class LlamaCppServer:
         from afterwit.gguf.write import write_adapter
 
         await asyncio.to_thread(self._place.mkdir, 0o700, exist_ok=True)
-        file, (host, port) = self._place / f"{name}.gguf", free_address()
+        file = self._place / f"{name}.gguf"
+        with socket.create_server((HERE[0], 0)) as probe:
+            host, port = probe.getsockname()
         url, adapter = f"http://{host}:{port}", ("--lora", str(file))
         launch = command(self._folder, self._settings, host=host, port=port, more=adapter)
         launch = replace(launch, environment={KEY: self._key})
@@ -383,13 +381,6 @@ def splits(data: bytes, count: int, ids_of: Mapping[bytes, int]) -> Iterator[tup
         if data[:end] in ids_of:
             for rest in splits(data[end:], count - 1, ids_of):
                 yield (ids_of[data[:end]], *rest)
-
-
-def free_address() -> tuple[str, int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address: tuple[str, int] = probe.getsockname()
-        return address
 
 
 def command(

@@ -20,8 +20,9 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.agreement import gap, most
+from afterwit.chat_format.folder import tokenizer_of
 from afterwit.engines.llama_cpp import server as llama_cpp
-from afterwit.engines.model_files import facts_of, tokenizer_of
+from afterwit.engines.model_files import facts_of
 from afterwit.engines.port import (
     Capabilities,
     Facts,

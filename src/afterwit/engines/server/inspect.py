@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.chat_format.folder import read_json, special_tokens
-from afterwit.engines.model_files import fingerprint, shapes_of, tokenizer_of
+from afterwit.chat_format.folder import read_json, special_tokens, tokenizer_of
+from afterwit.engines.model_files import fingerprint, shapes_of
 from afterwit.engines.port import Capabilities
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import Server

@@ -7,13 +7,10 @@ ones (`WholeReplica`). Each version is loaded before a request names it.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,11 +20,10 @@ from afterwit.agreement import gap, most, share
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, noticing_death
-from afterwit.engines.server.server import CUT, ServedResponse, Server
+from afterwit.engines.server.server import CONFIG, CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.turn import SHARED
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 OURS = "afterwit-"
 """Labels of our weights on a server begin with this."""
 AWAY, SWAP = "away", "swap"
@@ -341,7 +337,7 @@ class Replica(ABC):
         self._closed = True
         staged = () if self.staged is None else (self.staged,)
         names = {each.name for each in (*self._live.values(), *self._retired, *staged)}
-        await asyncio.gather(*self._unloading, *(forget(self._server, name) for name in names if name))
+        await asyncio.gather(*self._unloading, *(self._server.forget(name) for name in names if name))
         await self._server.close()
 
     def require_staged(self) -> Loaded:
@@ -358,7 +354,7 @@ class Replica(ABC):
         for loaded in self._retired - {lease.of for lease in self._leases}:
             self._retired.remove(loaded)
             assert loaded.name is not None, "the base is not retired"
-            task = asyncio.create_task(forget(self._server, loaded.name))
+            task = asyncio.create_task(self._server.forget(loaded.name))
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
 
@@ -443,51 +439,6 @@ class WholeReplica(Replica):
                 self._reasons.pop(SWAP, None)
             raise
         self._on_server, self._label = loaded, label
-
-
-async def score_copy(
-    server: Server, ids: Sequence[int], name: str, folder: Path, times: float
-) -> list[float]:
-    """`Server.score_scaled` by a copy of the adapter, for a server that scales none."""
-    copy = f"{name}-taken-{times:g}-times"
-    with amplified(folder, copy, times) as scaled:
-        await server.load_adapter(copy, scaled)
-        try:
-            return await server.score(ids, copy)
-        finally:
-            await forget(server, copy)
-
-
-async def forget(server: Server, name: str) -> None:
-    """Unload an adapter. One that stays loaded only costs memory."""
-    try:
-        await server.unload_adapter(name)
-    except EngineError as error:
-        log.info("the adapter %s could not be unloaded: %s", name, error)
-
-
-@contextmanager
-def amplified(folder: Path, name: str, times: float) -> Iterator[Path]:
-    """A temporary folder next to the adapter's, where the server can read it, with the adapter scaled.
-
-    EngineError if it cannot be made.
-    """
-    copy = folder.parent / f".{name}"
-    try:
-        try:
-            config = json.loads((folder / CONFIG).read_text())
-            copy.mkdir(mode=0o700)
-            (copy / CONFIG).write_text(json.dumps({**config, "lora_alpha": times * config["lora_alpha"]}))
-            try:
-                os.link((folder / WEIGHTS).resolve(), copy / WEIGHTS)
-            except OSError:  # the disk has no hard links
-                shutil.copyfile(folder / WEIGHTS, copy / WEIGHTS)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise EngineError(f"the adapter in {folder} cannot be copied for a probe: {error}") from error
-        yield copy
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(copy)
 
 
 def check_same_tensors(folder: Path, base: Path) -> None:

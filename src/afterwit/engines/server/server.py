@@ -1,13 +1,17 @@
-"""The protocol of a model server, and a response that grows on one. No I/O.
+"""The protocol of a model server, and a response that grows on one.
 
-`ServerEngine` makes an engine of anything that implements the protocol. A server constrains an answer as a
+`Fleet` makes an engine of anything that implements the protocol. A server constrains an answer as a
 whole or not at all: a response with a constraint is requested in parts.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf, isfinite
@@ -29,11 +33,14 @@ from afterwit.engines.port import (
 from afterwit.errors import EngineError, RequestRefused
 from afterwit.turn import Sampling
 
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CUT = "cut"
 """`StreamChunk.ended` of a response that the server ended, not the model: the rest is requested again."""
 
 LONGEST_MESSAGE = 200
 """Characters of a server's message about a schema that are passed on."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +54,7 @@ class SampleRequest:
     """The adapter's name; None: the base."""
     background: bool
     schema: str | None = None
-    """A JSON schema that constrains the response from its first id on."""
     top: int | None = None
-    """Return this many alternatives of each id; None: return none."""
 
 
 def sampling_params(request: SampleRequest) -> dict[str, Any]:
@@ -158,6 +163,13 @@ class Server(Protocol):
 
     async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
         """As `score`, by the adapter `name`, which is in a folder, scaled by `times`."""
+        copy = f"{name}-taken-{times:g}-times"
+        with amplified(folder, copy, times) as scaled:
+            await self.load_adapter(copy, scaled)
+            try:
+                return await self.score(ids, copy)
+            finally:
+                await self.forget(copy)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
@@ -171,12 +183,20 @@ class Server(Protocol):
 
         Only if `Fit.scores_given`.
         """
+        raise EngineError("this server does not score ids that are given")
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Serve the adapter in a folder under a name of its own. EngineError if it does not fit."""
 
     async def unload_adapter(self, name: str) -> None:
         """Forget an adapter that no response uses."""
+
+    async def forget(self, name: str) -> None:
+        """Unload an adapter. One that stays loaded only costs memory."""
+        try:
+            await self.unload_adapter(name)
+        except EngineError as error:
+            log.info("the adapter %s could not be unloaded: %s", name, error)
 
     async def load_weights(self, folder: Path, label: str) -> None:
         """Replace the model's weights by those in a folder, drop the prefix cache, and set the label.
@@ -186,6 +206,30 @@ class Server(Protocol):
 
     async def close(self) -> None:
         """Close the connections. Running requests get EngineUnavailable."""
+
+
+@contextmanager
+def amplified(folder: Path, name: str, times: float) -> Iterator[Path]:
+    """A temporary folder next to the adapter's, where the server can read it, with the adapter scaled.
+
+    EngineError if it cannot be made.
+    """
+    copy = folder.parent / f".{name}"
+    try:
+        try:
+            config = json.loads((folder / CONFIG).read_text())
+            copy.mkdir(mode=0o700)
+            (copy / CONFIG).write_text(json.dumps({**config, "lora_alpha": times * config["lora_alpha"]}))
+            try:
+                os.link((folder / WEIGHTS).resolve(), copy / WEIGHTS)
+            except OSError:  # the disk has no hard links
+                shutil.copyfile(folder / WEIGHTS, copy / WEIGHTS)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise EngineError(f"the adapter in {folder} cannot be copied for a probe: {error}") from error
+        yield copy
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(copy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +294,6 @@ class ServedResponse:
         free."""
         self._reasoned: tuple[int, ...] = ()
         self._end = constraint.starts_after
-        """Of the reasoning."""
         self._state = _State.REASONING if self._end else self._start()
 
     def forced(self, version: int) -> Step | None:

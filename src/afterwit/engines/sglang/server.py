@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from afterwit.chat_format.folder import end_ids
-from afterwit.engines.model_files import tokenizer_of
+from afterwit.chat_format.folder import end_ids, tokenizer_of
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.inspect import (
@@ -29,10 +28,10 @@ from afterwit.engines.server.inspect import (
     same_tokens,
     vocabulary_of,
 )
-from afterwit.engines.server.replica import score_copy
 from afterwit.engines.server.server import (
     CUT,
     SampleRequest,
+    Server,
     ServerCommand,
     StreamChunk,
     joined,
@@ -73,7 +72,7 @@ class Traits:
     """The priority of background requests, where people's have 0; None: priorities are off."""
 
 
-class SglangServer:
+class SglangServer(Server):
     """Implements `server.Server`."""
 
     def __init__(self, client: ServerClient, traits: Traits) -> None:
@@ -132,9 +131,6 @@ class SglangServer:
         meta = await self._read(ids, weights, first=0)
         rows = meta["input_token_logprobs"][1:]  # the first id has no log-prob
         return [self._logprob(row, token) for row, token in zip(rows, ids[1:], strict=True)]
-
-    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
-        return await score_copy(self, ids, name, folder, times)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
@@ -327,7 +323,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
 
     With `any_weights` only the tokenizer must be the folder's.
     """
-    server = await _server_info(client)
+    server = await server_info(client)
     if server is None:
         raise SettingError(
             f"the server at {client.url} is not an SGLang server: it has no /server_info of one"
@@ -369,11 +365,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     )
 
 
-async def is_sglang(client: ServerClient) -> bool:
-    return await _server_info(client) is not None
-
-
-async def _server_info(client: ServerClient) -> Mapping[str, Any] | None:
+async def server_info(client: ServerClient) -> Mapping[str, Any] | None:
     answer = await client.ask("GET", "/server_info")
     found = answer.json if answer.status == 200 else None
     return found if isinstance(found, Mapping) and "max_req_input_len" in found else None

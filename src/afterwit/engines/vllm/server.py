@@ -34,12 +34,14 @@ from afterwit.engines.server.inspect import (
     same_tokens,
     target_modules,
 )
-from afterwit.engines.server.replica import OURS, amplified, score_copy
+from afterwit.engines.server.replica import OURS
 from afterwit.engines.server.server import (
     CUT,
     SampleRequest,
+    Server,
     ServerCommand,
     StreamChunk,
+    amplified,
     joined,
     sampling_params,
     schema_refused,
@@ -76,7 +78,7 @@ Next = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float
 """(ids, sampling parameters) to log-probs of the next id, the sampled one first."""
 
 
-class VllmServer:
+class VllmServer(Server):
     """Implements `server.Server`."""
 
     def __init__(
@@ -155,9 +157,6 @@ class VllmServer:
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         rows = (await self._one_more(ids, weights, {"prompt_logprobs": 0}))["prompt_logprobs"][1:]
         return [row[str(token)]["logprob"] for token, row in zip(ids[1:], rows, strict=True)]
-
-    async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
-        return await score_copy(self, ids, name, folder, times)
 
     async def top_logprobs(
         self, ids: Sequence[int], weights: str | None, *, first: int, top: int
@@ -370,7 +369,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
 
     With `any_weights` only the tokenizer must be the folder's.
     """
-    version = await _version(client)
+    version = await version_of(client)
     if version is None:
         raise SettingError(f"the server at {client.url} is not a vLLM server: it has no /version")
     require_version(version, OLDEST, url=client.url, label="vLLM")
@@ -416,11 +415,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     )
 
 
-async def is_vllm(client: ServerClient) -> bool:
-    return await _version(client) is not None
-
-
-async def _version(client: ServerClient) -> str | None:
+async def version_of(client: ServerClient) -> str | None:
     answer = await client.ask("GET", "/version")
     said = answer.json.get("version") if answer.status == 200 and isinstance(answer.json, Mapping) else None
     return None if said is None else str(said)
