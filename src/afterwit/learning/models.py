@@ -79,9 +79,10 @@ def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
 
     Values and gradients stay the same.
     """
-    if model.is_gradient_checkpointing:  # a base that several adapters share
-        return
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # its later versions rename both
+        if model.is_gradient_checkpointing:  # a base that several adapters share
+            return
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     def choose(module: nn.Module, _: Any, given: Mapping[str, Any]) -> None:
         """Layers recompute in training mode, which without dropout changes nothing else."""
