@@ -17,7 +17,6 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
-from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import load_module, load_own
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Generate
@@ -29,6 +28,7 @@ from afterwit.weights.lora import RowAdapters
 from benchmarks.asked import Asked
 from benchmarks.lora import QUICK, RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios
+from experiments.simulation.lockstep import BatchEngine
 from tests.fakes.adapters import noise
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
@@ -65,7 +65,7 @@ def _memory(base: Path, own: Path) -> Row:
 
 async def _serving(base: Path, own: Sequence[Path], asked: Asked) -> list[Row]:
     engine = await asyncio.to_thread(
-        EmbeddedEngine.load, base, EmbeddedSettings(slots=PEOPLE, prefix_cache_gib=0.0)
+        BatchEngine.load, base, EmbeddedSettings(slots=PEOPLE, prefix_cache_gib=0.0)
     )
     tokens, loop = 16 if asked.quick else 32, asyncio.get_running_loop()
     try:
@@ -110,7 +110,7 @@ async def _serving(base: Path, own: Sequence[Path], asked: Asked) -> list[Row]:
     return found
 
 
-async def _put(engine: EmbeddedEngine, folder: Path, adapter: str, version: int) -> float:
+async def _put(engine: BatchEngine, folder: Path, adapter: str, version: int) -> float:
     began = perf_counter()
     await engine.stage(version, folder, adapter=adapter)
     await engine.probe(tuple(range(3, 67)))
@@ -118,7 +118,7 @@ async def _put(engine: EmbeddedEngine, folder: Path, adapter: str, version: int)
     return perf_counter() - began
 
 
-async def _say(engine: EmbeddedEngine, adapters: Sequence[str], tokens: int) -> None:
+async def _say(engine: BatchEngine, adapters: Sequence[str], tokens: int) -> None:
     def request(at: int, adapter: str) -> Generate:
         ids = tuple((31 * place + 7 * at) % 390 + 1 for place in range(PROMPT))
         sampling = Sampling(max_tokens=tokens, seed=at, ignore_eos=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
-from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.engine import EmbeddedEngine, next_step
 from afterwit.engines.port import Generate, Step
 from afterwit.errors import StoreError
 from afterwit.store import AsyncStore, Store
@@ -20,50 +21,61 @@ waits for anything, so every request of the batch has arrived by then.
 """
 
 
-class LockstepEngine:
-    """The embedded engine, which answers all requests that are made at one time in one batch."""
+class BatchEngine(EmbeddedEngine):
+    """An embedded engine that can answer several requests in one batch."""
 
-    def __init__(self, engine: EmbeddedEngine) -> None:
-        self._engine = engine
-        self._waiting: list[tuple[Generate, asyncio.Future[list[Step]]]] = []
+    async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
+        """All responses, from one batch that starts at once. Raises the first error of `generate`.
+
+        If no one else uses the engine, and `prefix_cache_gib` is 0, seeded requests without constraints give
+        the same ids and log-probs each time, to the last bit.
+        """
+        self._check_open()
+        started = [await self._prepared(request) for request in requests]
+
+        def add() -> None:
+            for runner, sequence, _ in started:
+                runner.add(sequence)
+
+        self._worker.post(add)
+        responses: list[list[Step]] = []
+        try:
+            for _, _, events in started:
+                responses.append([await next_step(events)])
+                while not responses[-1][-1].ended:
+                    responses[-1].append(await next_step(events))
+        finally:
+            for runner, sequence, _ in started:
+                self._worker.post(partial(runner.cancel, sequence))
+        return responses
+
+
+class LockstepEngine(BatchEngine):
+    """Answers all requests that are made at one time in one batch."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._asked: list[tuple[Generate, asyncio.Future[list[Step]]]] = []
         self._batch: asyncio.Task[None] | None = None
-        self.facts, self.capabilities = engine.facts, engine.capabilities
-        self.stage, self.probe, self.score = engine.stage, engine.probe, engine.score
-        self.promote, self.discard, self.close = engine.promote, engine.discard, engine.close
-        self.live, self.unload = engine.live, engine.unload
-
-    @property
-    def version(self) -> int:
-        """The version that new tokens are sampled from."""
-        return self._engine.version
-
-    @property
-    def reduced(self) -> str | None:
-        return self._engine.reduced
-
-    @property
-    def fault(self) -> str | None:
-        """Why requests fail now."""
-        return self._engine.fault
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """The whole response, step by step, when its batch is done."""
         answer: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
-        if len(self._waiting) == 1:
+        self._asked.append((request, answer))
+        if len(self._asked) == 1:
             self._batch = asyncio.create_task(self._answer())
         for step in await answer:
             yield step
 
     async def _answer(self) -> None:
         asked = 0
-        while asked < len(self._waiting):
-            asked = len(self._waiting)
+        while asked < len(self._asked):
+            asked = len(self._asked)
             for _ in range(QUIET_TURNS):
                 await asyncio.sleep(0)
-        batch, self._waiting = self._waiting, []
+        batch, self._asked = self._asked, []
         try:
-            responses = await self._engine.generate_together([request for request, _ in batch])
+            responses = await self.generate_together([request for request, _ in batch])
         except Exception as error:
             for _, answer in batch:
                 answer.set_exception(error)

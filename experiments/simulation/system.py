@@ -20,7 +20,6 @@ from afterwit.demo.live import Rules
 from afterwit.demo.people import SIDE, Interaction, Score, Script, interaction, trial
 from afterwit.demo.words import Split
 from afterwit.demo.world import Task, World
-from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.gateway.app import GatewayApp
 from afterwit.gateway.auth import hash_key
@@ -143,7 +142,7 @@ async def simulation(
     assert isinstance(settings.engine, EmbeddedSettings), "a run in lockstep needs the engine in this process"
     folder, now, draws = Path(settings.model or ""), StepClock(), Random(seed)
     renderer = Renderer.load(folder)
-    engine = LockstepEngine(EmbeddedEngine.load(folder, replace(settings.engine, prefix_cache_gib=0)))
+    engine = LockstepEngine.load(folder, replace(settings.engine, prefix_cache_gib=0))
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
         store = store_of_model(settings, home, folder)

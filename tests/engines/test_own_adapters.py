@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError
 from afterwit.weights.lora import RowAdapters, lora_of, pairs_of
+from experiments.simulation.lockstep import BatchEngine
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise
 
@@ -30,19 +30,19 @@ def own(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(params=["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
-async def engine(qwen: Path, request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedEngine]:
+async def engine(qwen: Path, request: pytest.FixtureRequest) -> AsyncIterator[BatchEngine]:
     settings = EmbeddedSettings(prefill_chunk=16, slots=PEOPLE + 1, prefix_cache_gib=0.1, dtype=request.param)
-    engine = EmbeddedEngine.load(qwen, settings, seed=0)
+    engine = BatchEngine.load(qwen, settings, seed=0)
     yield engine
     await engine.close()
 
 
-async def load(engine: EmbeddedEngine, folder: Path, person: int, version: int | None = None) -> None:
+async def load(engine: BatchEngine, folder: Path, person: int, version: int | None = None) -> None:
     await engine.stage(version or 100 + person, folder, adapter=f"key:{person}")
     await engine.promote()
 
 
-def alone(qwen: Path, engine: EmbeddedEngine, folder: Path, prompt: range, said: Said) -> list[float]:
+def alone(qwen: Path, engine: BatchEngine, folder: Path, prompt: range, said: Said) -> list[float]:
     """The response's log-probs by the code that serves one adapter as the shared one."""
     dtype = getattr(torch, engine.facts.dtype)
     module = load_version(folder, load_module(qwen, CPU, dtype), qwen, CPU, dtype)
@@ -50,7 +50,7 @@ def alone(qwen: Path, engine: EmbeddedEngine, folder: Path, prompt: range, said:
 
 
 async def test_each_row_of_a_batch_has_the_log_probs_of_its_adapter_alone(
-    engine: EmbeddedEngine, qwen: Path, own: list[Path]
+    engine: BatchEngine, qwen: Path, own: list[Path]
 ) -> None:
     for person, folder in enumerate(own):
         await load(engine, folder, person)
@@ -70,7 +70,7 @@ async def test_each_row_of_a_batch_has_the_log_probs_of_its_adapter_alone(
 
 
 async def test_what_one_learns_changes_nobody_elses_log_probs_by_a_bit(
-    engine: EmbeddedEngine, own: list[Path]
+    engine: BatchEngine, own: list[Path]
 ) -> None:
     for person in range(3):
         await load(engine, own[person], person)
@@ -91,7 +91,7 @@ async def test_what_one_learns_changes_nobody_elses_log_probs_by_a_bit(
 
 
 async def test_keys_and_values_of_one_adapter_are_never_read_by_another(
-    engine: EmbeddedEngine, own: list[Path]
+    engine: BatchEngine, own: list[Path]
 ) -> None:
     prompt = range(3, 90)
     for person in range(2):
@@ -110,7 +110,7 @@ async def test_keys_and_values_of_one_adapter_are_never_read_by_another(
 
 
 async def test_a_swap_and_an_unloading_end_no_response_that_is_under_way(
-    engine: EmbeddedEngine, own: list[Path]
+    engine: BatchEngine, own: list[Path]
 ) -> None:
     await load(engine, own[0], 0)
     asked = ask(range(3, 30), adapter="key:0", max_tokens=60, ignore_eos=True)
@@ -128,7 +128,7 @@ async def test_a_swap_and_an_unloading_end_no_response_that_is_under_way(
 
 
 async def test_an_adapter_takes_its_factors_and_no_copy_of_a_layer(
-    engine: EmbeddedEngine, qwen: Path, own: list[Path]
+    engine: BatchEngine, qwen: Path, own: list[Path]
 ) -> None:
     base = load_module(qwen, CPU, torch.float32)
     rows = RowAdapters(base)
@@ -142,7 +142,7 @@ async def test_an_adapter_takes_its_factors_and_no_copy_of_a_layer(
     assert all(one.data_ptr() == other.data_ptr() for one, other in shared)
 
 
-async def test_whole_weights_are_nobodys_own(engine: EmbeddedEngine, newer_qwen: Path, qwen: Path) -> None:
+async def test_whole_weights_are_nobodys_own(engine: BatchEngine, newer_qwen: Path, qwen: Path) -> None:
     with pytest.raises(EngineError, match="holds no adapter"):
         await engine.stage(1, newer_qwen, adapter="key:0")
     await engine.stage(2, qwen, adapter="key:0")
@@ -150,7 +150,7 @@ async def test_whole_weights_are_nobodys_own(engine: EmbeddedEngine, newer_qwen:
     assert set((await say(engine, ask(range(3, 9), adapter="key:0"))).versions) == {2}
 
 
-async def test_people_come_and_go_while_others_answer(engine: EmbeddedEngine, own: list[Path]) -> None:
+async def test_people_come_and_go_while_others_answer(engine: BatchEngine, own: list[Path]) -> None:
     """Rows join, leave and change places in the batch; each keeps its own adapter."""
     for person, folder in enumerate(own):
         await load(engine, folder, person)

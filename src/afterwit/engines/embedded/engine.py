@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -150,7 +150,7 @@ class EmbeddedEngine:
         *,
         script: Script | None = None,
         seed: int | None = None,
-    ) -> EmbeddedEngine:
+    ) -> Self:
         """The engine over a Hugging Face folder. SettingError, before anything runs, if it cannot be
         served."""
         if settings.threads:
@@ -203,37 +203,12 @@ class EmbeddedEngine:
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
-                step = await _next(events)
+                step = await next_step(events)
                 yield step
                 if step.ended:
                     return
         finally:
             self._worker.post(partial(runner.cancel, sequence))
-
-    async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
-        """All responses, from one batch that starts at once. Raises the first error of `generate`.
-
-        If no one else uses the engine, and `prefix_cache_gib` is 0, seeded requests without constraints give
-        the same ids and log-probs each time, to the last bit.
-        """
-        self._check_open()
-        started = [await self._prepared(request) for request in requests]
-
-        def add() -> None:
-            for runner, sequence, _ in started:
-                runner.add(sequence)
-
-        self._worker.post(add)
-        responses: list[list[Step]] = []
-        try:
-            for _, _, events in started:
-                responses.append([await _next(events)])
-                while not responses[-1][-1].ended:
-                    responses[-1].append(await _next(events))
-        finally:
-            for runner, sequence, _ in started:
-                self._worker.post(partial(runner.cancel, sequence))
-        return responses
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """In another thread, one call at a time, while the worker decodes.
@@ -331,7 +306,8 @@ class EmbeddedEngine:
             raise EngineUnavailable(self.fault)
 
 
-async def _next(events: Events) -> Step:
+async def next_step(events: Events) -> Step:
+    """The next step of a sequence. Raises what ended it."""
     event = await events.get()
     if isinstance(event, Exception):
         raise event
