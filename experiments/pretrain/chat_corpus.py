@@ -16,7 +16,7 @@ from afterwit.demo.chat import tasks
 from afterwit.demo.chat import tasks as rules
 from afterwit.demo.chat.tasks import SPEECH
 from afterwit.demo.chat.world import SYSTEM
-from afterwit.demo.words import FIRST, NOUNS
+from afterwit.demo.words import FIRST, NOUNS, thing
 from afterwit.demo.world import Message, Task
 from experiments.cases import chat as expert
 from experiments.cases.case import text_message
@@ -59,11 +59,14 @@ def _copying(rng: Random) -> Example:
 
 def _lookup(rng: Random) -> Example:
     """Some questions about some notes, answered by the bare facts."""
-    notes, questions = tasks.notes_and_questions(rng.randint(1, 3), "train", rng)
+    kinds = rng.sample(("where", "who", "when", "howto"), rng.randint(1, 3))
+    known = [tasks.fact(kind, thing("train", rng), "train", rng) for kind in kinds]
+    notes = tasks.sentences(*(f"{one.put('notes', 'train', rng)}." for one in known))
     messages: list[Message] = []
-    for question, facts in questions:
+    for one in rng.sample(known, len(known)):
+        question = one.put("questions", "train", rng)
         asked = question if messages else f"{notes} {question}"
-        messages += [text_message("user", asked), text_message("assistant", " ".join(facts))]
+        messages += [text_message("user", asked), text_message("assistant", " ".join(one.facts))]
     return Example(messages=messages)
 
 

@@ -36,7 +36,6 @@ WARM = re.compile(
     r"\b(hi\b|hey\b|hello\b|sure[!,]|of course|no problem|no worries|glad|happy to|my pleasure"
     r"|good question|cheers|there you go|here you go|dear friend)"
 )
-_NOTED = ("where", "who", "when", "howto")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
 _DEEDS = ("clean", "fix", "open", "start", "stop", "use")
@@ -49,7 +48,7 @@ spin stir tie turn warm wash wipe wrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fact:
+class Fact:
     """A note about a thing: its text, and the pieces that an answer must tell in order."""
 
     kind: str
@@ -64,17 +63,17 @@ class _Fact:
         return wording.format(t=self.thing, p=self.noted, v=self.deed)
 
 
-def _fact(kind: str, about: str, split: Split, rng: Random) -> _Fact:
+def fact(kind: str, about: str, split: Split, rng: Random) -> Fact:
     if kind == "howto":
         steps = some_steps(rng)
-        return _Fact(kind=kind, thing=about, noted=", ".join(steps), facts=steps, deed=rng.choice(_DEEDS))
+        return Fact(kind=kind, thing=about, noted=", ".join(steps), facts=steps, deed=rng.choice(_DEEDS))
     if kind == "where":
         facts: tuple[str, ...] = (thing(split, rng),)
     elif kind == "who":
         facts = (person(split, rng),)
     else:
         facts = (f"on {rng.choice(_DAYS)}", f"at {rng.choice(_HOURS)}")
-    return _Fact(kind=kind, thing=about, noted=" ".join(facts), facts=facts)
+    return Fact(kind=kind, thing=about, noted=" ".join(facts), facts=facts)
 
 
 def some_steps(rng: Random) -> tuple[str, ...]:
@@ -94,15 +93,15 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     first, second = thing(split, rng), thing(split, rng)
     while first == second:
         first, second = thing(split, rng), thing(split, rng)
-    known = [_fact(one, about, split, rng) for one, about in zip(asked, (first, second), strict=False)]
+    known = [fact(one, about, split, rng) for one, about in zip(asked, (first, second), strict=False)]
     other = rng.choice([one for one in ("where", "who", "when") if one not in asked])
-    notes = rng.sample([*known, _fact(other, second, split, rng)][:2], 2)
+    notes = rng.sample([*known, fact(other, second, split, rng)][:2], 2)
     noted = [f"{one.put('notes', split, rng)}." for one in notes]
     question, *further = (one.put("questions", split, rng) for one in known)
     requests = WORDINGS["requests"]
     return Task(
         kind=kind,
-        request=_sentences(drawn(requests["openings"], split, rng), *noted, question),
+        request=sentences(drawn(requests["openings"], split, rng), *noted, question),
         follow_ups=tuple(f"{drawn(requests['follow_ups'], split, rng)} {more}" for more in further),
         files={},
         rules=rules_of("howto" if "howto" in asked else asked[0]),
@@ -111,18 +110,7 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     )
 
 
-def notes_and_questions(
-    number: int, split: Split, rng: Random
-) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
-    """`number` notes, each of another kind, as one text; and in another order a question about each, with the
-    facts that answer it."""
-    known = [_fact(kind, thing(split, rng), split, rng) for kind in rng.sample(_NOTED, number)]
-    noted = [f"{one.put('notes', split, rng)}." for one in known]
-    asked = [(one.put("questions", split, rng), one.facts) for one in rng.sample(known, number)]
-    return _sentences(*noted), asked
-
-
-def _sentences(*pieces: str) -> str:
+def sentences(*pieces: str) -> str:
     return " ".join(piece[0].upper() + piece[1:] for piece in pieces if piece)
 
 
