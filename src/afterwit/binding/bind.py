@@ -29,7 +29,7 @@ from afterwit.binding.request import (
     read_message,
     segments_of,
 )
-from afterwit.binding.side_turns import auxiliary_session, classify, known_patterns, looks_back
+from afterwit.binding.side_turns import auxiliary_session, classify, looks_back, opens_as_known
 from afterwit.lifecycle import Reason
 from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn, call_id, observed, plain_id
 
@@ -90,7 +90,7 @@ def bind(
         if (
             apart
             and relative.turn == relation.parent
-            and not (named or known_patterns().match(incoming, incoming.message_after(relative.depth)))
+            and not (named or opens_as_known(incoming, incoming.message_after(relative.depth)))
         ):
             session = confirms = relative.turn
         else:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
@@ -96,7 +95,7 @@ def classify(
     if usual and not handed_over and all(differs(incoming.shape, one) for one in usual):
         return Kind.SIDE
     side_parent = parent is Kind.SIDE and not resumes
-    return Kind.SIDE if about_another or side_parent or known_patterns().match(incoming) else Kind.MAIN
+    return Kind.SIDE if about_another or side_parent or opens_as_known(incoming) else Kind.MAIN
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
@@ -112,39 +111,31 @@ def differs(shape: Shape, usual: Shape) -> bool:
     return usual.streamed and not shape.streamed and (shape.tiny or shape.tools != usual.tools)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patterns:
-    """The words with which known clients open side turns."""
-
-    system: tuple[str, ...]
-    """At the beginning of the system text."""
-    request: tuple[str, ...]
-    """At the beginning of a user message that no reply follows."""
-
-    def match(self, incoming: IncomingRequest, end: int | None = None) -> bool:
-        """Whether a request, or its first `end` messages, opens with a pattern."""
-        messages = incoming.messages[:end]
-        words = max((len(starts.split()) for starts in self.system), default=0)
-        for message, text in zip(reversed(messages), reversed(incoming.texts[: len(messages)]), strict=True):
-            if message.role == "assistant":
-                break
-            if message.role == "user" and text.startswith(self.request):
-                return True
-        return any(
-            " ".join((message.content or "").split(None, words)[:words]).startswith(self.system)
-            for message in messages
-            if message.role in SYSTEM
-        )
-
-
 @cache
-def known_patterns() -> Patterns:
-    """The patterns that ship with the package."""
+def known_openings() -> Mapping[str, tuple[str, ...]]:
+    """The words with which known clients open side turns: the `system` text, or a user message that no reply
+    follows (`request`)."""
     file = resources.files("afterwit.binding") / "data" / "side_patterns.json"
-    found: dict[str, list[str]] = {"system": [], "request": []}
+    found: dict[str, tuple[str, ...]] = {"system": (), "request": ()}
     for entry in json.loads(file.read_text(encoding="utf-8"))["patterns"]:
-        found[entry["place"]].append(collapse(entry["starts"]))
-    return Patterns(system=tuple(found["system"]), request=tuple(found["request"]))
+        found[entry["place"]] += (collapse(entry["starts"]),)
+    return found
+
+
+def opens_as_known(incoming: IncomingRequest, end: int | None = None) -> bool:
+    """Whether a request, or its first `end` messages, opens as side turns of known clients do."""
+    messages, known = incoming.messages[:end], known_openings()
+    words = max(len(starts.split()) for starts in known["system"])
+    for message, text in zip(reversed(messages), reversed(incoming.texts[: len(messages)]), strict=True):
+        if message.role == "assistant":
+            break
+        if message.role == "user" and text.startswith(known["request"]):
+            return True
+    return any(
+        " ".join((message.content or "").split(None, words)[:words]).startswith(known["system"])
+        for message in messages
+        if message.role in SYSTEM
+    )
 
 
 def looks_back(incoming: IncomingRequest) -> bool:

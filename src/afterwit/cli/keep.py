@@ -55,9 +55,9 @@ def backup(
 
     folder = home_of(home)
     with store_of(home) as store, working("copying the turns") as line:
-        copied = back_up(folder, store, file, now=time.time(), progress=line.step)
+        whole = back_up(folder, store, file, now=time.time(), progress=line.step)
     print(
-        f"{file}: {copied.size / 2**20:.1f} MiB, {copied.versions} versions, {copied.with_weights} of them "
+        f"{file}: {file.stat().st_size / 2**20:.1f} MiB, {len(whole)} versions, {sum(whole)} of them "
         "with weights; the model itself is not in it"
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from afterwit import __version__
 from afterwit.build import store_at, versions_of
@@ -52,14 +52,6 @@ class Header:
     hashes: dict[str, str]
 
 
-class Copied(NamedTuple):
-    """Numbers of versions and of versions with weights in a backup, and its size in bytes."""
-
-    versions: int
-    with_weights: int
-    size: int
-
-
 def back_up(
     home: Path,
     store: Store,
@@ -67,9 +59,9 @@ def back_up(
     *,
     now: float,
     progress: Callable[[str, int, int], object] = lambda words, done, of: None,
-) -> Copied:
+) -> list[bool]:
     """Write the home into `file`, readable by its owner only. A complete backup replaces an older file; a
-    device, a pipe or a folder is not replaced.
+    device, a pipe or a folder is not replaced. Returns for each version whether its weights are in it.
 
     `progress` gets the step, n and m. Includes weights that are only at `versions.url`, but not the model.
     SettingError if the file cannot be written, VersionsUnavailable if those weights cannot be read.
@@ -95,7 +87,7 @@ def back_up(
             os.replace(draft / "backup", file)
     except OSError as error:
         raise SettingError(f"{file} cannot be written: {error.strerror}") from error
-    return Copied(len(whole), sum(whole), file.stat().st_size)
+    return whole
 
 
 def _write(

@@ -118,8 +118,8 @@ def test_a_version_that_is_pruned_meanwhile_keeps_its_manifest(learned: Path, tm
     write_version(learned, 2, ("cjudged",))
     (learned / "versions" / "000001" / "adapter_config.json").unlink()
     with store_of_home(learned) as store:
-        copied = backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
-    assert (copied.versions, copied.with_weights) == (3, 1)
+        whole = backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
+    assert (len(whole), sum(whole)) == (3, 1)
     restore_home(tmp_path / "copy.tar", tmp_path / "again")
     restored = Versions(root=tmp_path / "again" / "versions", base=learned)
     assert restored.numbers() == [0, 1, 2]
