@@ -18,32 +18,26 @@ NOTE = "judge"
 """The store's note that holds the shares of the last check."""
 
 
-class JudgeChecks:
-    """Reports faults of the judge as the health of a stage."""
+async def keep_checking(store: AsyncStore, signals: Signals, report: Report, *, every_s: float) -> None:
+    """Wait, then check and report the judge's faults, until a stop signal."""
 
-    def __init__(self, store: AsyncStore, *, every_s: float, report: Report) -> None:
-        self._store, self._every_s, self._report = store, every_s, report
-
-    async def run(self, signals: Signals) -> None:
-        """Wait, then step, until `signals.stop` is set."""
-
-        async def failed(ok: bool, message: str) -> None:
-            if not ok:
-                await self._report(ok, message)
-
-        await signals.rest(self._every_s)
-        if not signals.stop.is_set():
-            back_off = BackOff(base_s=self._every_s, max_s=10 * self._every_s, random=random.random)
-            health = StageHealth(JUDGE_CHECKS, failed)
-            await work(self.step, signals=signals, health=health, poll_s=self._every_s, back_off=back_off)
-
-    async def step(self) -> bool:
-        """Check once and report. Returns False: the next check can wait."""
-        report = await self._store.call(report_of)
-        await self._store.call(lambda store: keep_shares(store, report.shares))
-        wrong = list(warnings(report))
-        await self._report(not wrong, "; ".join(wrong) or f"{report.turns} judged turns show nothing wrong")
+    async def step() -> bool:
+        """Always False: the next check can wait."""
+        found = await store.call(report_of)
+        await store.call(lambda store: keep_shares(store, found.shares))
+        wrong = list(warnings(found))
+        await report(not wrong, "; ".join(wrong) or f"{found.turns} judged turns show nothing wrong")
         return False
+
+    async def failed(ok: bool, message: str) -> None:
+        if not ok:
+            await report(ok, message)
+
+    await signals.rest(every_s)
+    if not signals.stop.is_set():
+        back_off = BackOff(base_s=every_s, max_s=10 * every_s, random=random.random)
+        health = StageHealth(JUDGE_CHECKS, failed)
+        await work(step, signals=signals, health=health, poll_s=every_s, back_off=back_off)
 
 
 def report_of(store: Store) -> JudgeReport:

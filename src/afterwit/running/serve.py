@@ -40,7 +40,7 @@ from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Examiner
-from afterwit.judging.check_stage import JUDGE_CHECKS, JudgeChecks
+from afterwit.judging.check_stage import JUDGE_CHECKS, keep_checking
 from afterwit.judging.exam import Ability
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN
@@ -361,7 +361,7 @@ class Runtime:
                 self.practises = True
                 self._spawn(practice.run(self._signals, self._reporter(PRACTICE)))
         every_s, report = self._settings.judge.check_every_s, self._reporter(JUDGE_CHECKS)
-        self._spawn(JudgeChecks(self.store, every_s=every_s, report=report).run(self._signals))
+        self._spawn(keep_checking(self.store, self._signals, report, every_s=every_s))
 
     def _reporter(self, stage: str) -> Report:
         async def report(ok: bool, message: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.judging.check_stage import JudgeChecks, judge_shares, report_of
+from afterwit.judging.check_stage import judge_shares, keep_checking, report_of
 from afterwit.judging.checks import findings
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.store import AsyncStore, Store
@@ -67,9 +67,12 @@ def end(store: Store, turn: str, *, bad: BadEnd | None = None, complaint: bool =
 
 async def test_votes_that_differ_too_much_are_reported_and_the_shares_kept(store):
     await store.call(divided)
-    reports = Reports()
-    await JudgeChecks(store, every_s=1.0, report=reports).step()
-    ((ok, words),) = reports.all
+    signals, reports = Signals(), Reports()
+    running = asyncio.create_task(keep_checking(store, signals, reports, every_s=0.001))
+    await reports.any.wait()
+    signals.stop.set()
+    await running
+    (ok, words), *_ = reports.all
     assert not ok
     assert "votes on rewards differ as if 50% of its answers were wrong" in words
     shares = await store.call(judge_shares)
@@ -99,7 +102,7 @@ def test_bad_ends_and_complaints_are_no_good_ends(opened):
 
 async def test_the_loop_waits_first_and_checks_until_it_is_told_to_stop(store):
     signals, reports = Signals(), Reports()
-    running = asyncio.create_task(JudgeChecks(store, every_s=0.001, report=reports).run(signals))
+    running = asyncio.create_task(keep_checking(store, signals, reports, every_s=0.001))
     await reports.any.wait()
     signals.stop.set()
     await running
@@ -109,7 +112,7 @@ async def test_the_loop_waits_first_and_checks_until_it_is_told_to_stop(store):
 async def test_a_loop_that_is_stopped_while_it_waits_checks_nothing(store):
     signals, reports = Signals(), Reports()
     signals.stop.set()
-    await JudgeChecks(store, every_s=1.0, report=reports).run(signals)
+    await keep_checking(store, signals, reports, every_s=1.0)
     assert reports.all == []
 
 
@@ -119,7 +122,7 @@ async def test_a_check_that_fails_is_the_stages_health(store, monkeypatch):
 
     signals, reports = Signals(), Reports()
     await store.call(lambda opened: monkeypatch.setattr(opened, "judged_turns", fault))
-    running = asyncio.create_task(JudgeChecks(store, every_s=0.001, report=reports).run(signals))
+    running = asyncio.create_task(keep_checking(store, signals, reports, every_s=0.001))
     await reports.any.wait()
     signals.stop.set()
     await running
