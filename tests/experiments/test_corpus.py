@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.judging.hinted_prompts import splice
-from afterwit.turn import Conversation, Message
+from afterwit.turn import Conversation, Message, ToolCall
 from experiments.pretrain import pretrain
 from experiments.pretrain import tools_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example
@@ -51,7 +51,7 @@ def test_without_a_hint_the_first_guarded_step_breaks_its_rule_in_85_of_100(many
             continue
         for message in sample.messages:
             for call in message.get("tool_calls", ()):
-                step = rules.Step.parse(call["function"]["name"], call["function"]["arguments"])
+                step = rules.Step.of(ToolCall(id="", **call["function"]))
                 if step.name == "run":
                     broken.append("python3" in rules.broken(step, []))
     assert abs(sum(broken) / len(broken) - 0.85) < 0.06
