@@ -97,8 +97,6 @@ class Plan:
     start: int
     """The version whose weights and optimiser state come first."""
     steps: tuple[Step, ...]
-    undone: tuple[int, ...]
-    """All updates of the newest weights that `start` does not hold."""
 
 
 def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[[int], bool]) -> Plan | None:
@@ -129,4 +127,4 @@ def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[
         replayed = tuple(turn for turn in version.replayed if turn in staying)
         if new or (replayed and not version.turns):
             steps.append(Step(version=version, turns=new, replayed=replayed, whole=whole))
-    return Plan(newest=newest, start=start, steps=tuple(steps), undone=tuple(chain[done:]))
+    return Plan(newest=newest, start=start, steps=tuple(steps))

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,16 +23,11 @@ WORTH = 1.2
 """Packing pays from this many tokens of the rows per token that runs; below, branches cost more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class Path(NamedTuple):
     """A row of ids. The hidden states from position `first` on are wanted."""
 
     ids: Ids
     first: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.first < len(self.ids):
-            raise ValueError(f"states are wanted from {self.first} on, but there are {len(self.ids)} ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +53,6 @@ class Pack:
     """Every token is a query of exactly one causal block."""
     at: list[list[int]]
     """For each path, the places of its wanted states in the sequence."""
-    tokens: int
-    """Tokens of all paths, if each ran as its own row."""
-
-    @property
-    def ratio(self) -> float:
-        """Tokens of the paths per token that runs."""
-        return self.tokens / len(self.ids)
 
 
 def pack(paths: Sequence[Path]) -> Pack:
@@ -98,9 +86,7 @@ def pack(paths: Sequence[Path]) -> Pack:
             place(branch, depth)
 
     place_apart(sorted(range(len(paths)), key=lambda row: paths[row].ids), 0)
-    return Pack(
-        ids=ids, depths=depths, blocks=tuple(blocks), at=at, tokens=sum(len(path.ids) for path in paths)
-    )
+    return Pack(ids=ids, depths=depths, blocks=tuple(blocks), at=at)
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
