@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from afterwit.gateway.context import Lessons
     from afterwit.judging.ability import Examination, Examiner
     from afterwit.judging.follow import Trial
+    from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
     from afterwit.judging.verdicts import JudgeClient, Verdicts
@@ -93,6 +94,13 @@ def store_at(url: str) -> Store:
     return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
 
 
+def async_store(store: Store) -> AsyncStore:
+    """The store on a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
+
+
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
     """The home's versions of the model, shared at `versions.url` if the settings name one."""
     from afterwit.checkpoints.remote import remote_of
@@ -115,13 +123,12 @@ def worker_name(stage: str) -> str:
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
     """The installed `judge.client`, the endpoint at `judge.url`, or the served model's frozen weights."""
     from afterwit.judging.engine_judge import EngineJudge
-    from afterwit.judging.http_judge import HttpJudge
 
     if settings.client is not None:
         client: JudgeClient = plugins.load(plugins.JUDGES, settings.client)(settings)
         return client
     if settings.url is not None:
-        return HttpJudge(settings, os.environ)
+        return http_judge(settings)
     if engine is None:
         raise SettingError(
             "without a gateway here there is no model to judge with: set judge.url and judge.model"
@@ -146,6 +153,13 @@ def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Re
         back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random),
         sleep=asyncio.sleep,
     )
+
+
+def http_judge(settings: JudgeSettings) -> HttpJudge:
+    """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
+    from afterwit.judging.http_judge import HttpJudge
+
+    return HttpJudge(settings, os.environ)
 
 
 def examination(
@@ -368,6 +382,13 @@ def policy_server(settings: Settings, folder: Path) -> TeacherServer | None:
 
 
 # Serving
+
+
+async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
+    """The engine that `engine.kind` names; see `open_engine`."""
+    from afterwit.engines.kinds import open_engine
+
+    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
 
 
 def shown_lessons(settings: Settings, renderer: Renderer) -> Lessons | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
@@ -21,7 +20,6 @@ from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.judging.ability import Examination, name_of
-from afterwit.judging.http_judge import HttpJudge
 from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import Row, probe, response_logits
@@ -104,7 +102,7 @@ def check_judge(settings: Settings) -> Iterator[Finding]:
     """The test of the judge at `judge.url`; without one, the engine's tests ask the served model."""
 
     async def ask() -> str:
-        judge = HttpJudge(settings.judge, os.environ)
+        judge = build.http_judge(settings.judge)
         try:
             examination = build.examination(settings.judge, judge, None, None)
             return await judges(examination, settings.judge)
