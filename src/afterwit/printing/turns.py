@@ -23,7 +23,7 @@ from afterwit.turn import ImportedTurn, Kind, Message, Turn, one_line, turn_of_r
 from afterwit.verdict import JudgedTurn, Verdict
 
 if TYPE_CHECKING:
-    from afterwit.learning.trainer import Advantage
+    from afterwit.learning.trainer import Advantage, Explained
 
 LAST = "last"
 ID_CHARS = 12
@@ -293,24 +293,12 @@ def _taught(
     if not isinstance(found, Explained):
         yield Text(f"it teaches nothing now: {found.value}", style="dim")
         return
-    objective, when = (
-        settings.objective,
-        f"What it would teach now, with the weights of version {found.weights}.",
-    )
-    if trained_in is not None and found.exact:
-        when = (
-            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
-        )
-    elif trained_in is not None:
-        when = (
-            f"The weights that version {trained_in} was made from are gone: computed with version"
-            f" {found.weights}'s instead."
-        )
+    objective = settings.objective
     how = (
         f"Objective {objective.objective}, teacher {settings.learner.teacher}, {objective.hint_selection} "
         f"hint, K = {objective.ids_kept} ({objective.subset}); by the present settings."
     )
-    yield Text(f"{when} {how}", style="dim")
+    yield Text(f"{_when(found, trained_in)} {how}", style="dim")
     for index, hint in enumerate(found.hints):
         tokens = sum(chosen == index for chosen in found.chosen)
         yield Text(f"hint of {tokens} of {len(found.chosen)} tokens: {hint}", style="green")
@@ -321,6 +309,17 @@ def _taught(
         "green: the token is pushed up; red: down. In brackets: the likelier id that gains most, if any.",
         style="dim",
     )
+
+
+def _when(found: Explained, trained_in: int | None) -> str:
+    if trained_in is None:
+        return f"What it would teach now, with the weights of version {found.weights}."
+    if found.exact:
+        return (
+            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
+        )
+    gone = f"The weights that version {trained_in} was made from are gone"
+    return f"{gone}: computed with version {found.weights}'s instead."
 
 
 def _coloured(
