@@ -67,7 +67,12 @@ def main() -> None:
         "names", nargs="*", choices=[*QUESTIONS, []], metavar="NAME", help=", ".join(QUESTIONS)
     )
     parser.add_argument("--quick", action="store_true", help="smaller and coarser: is all in order?")
-    parser.add_argument("--runs", type=int, default=Asked().runs, help="rounds of each measurement")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=Asked().runs,
+        help="rounds of each measurement; a single one warms nothing up",
+    )
     parser.add_argument("--device", default=Asked().device, choices=("cpu", "cuda"))
     parser.add_argument("--shape", choices=SHAPES, help="one model's shape instead of each question's own")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/results.json"))
@@ -100,14 +105,15 @@ def answered(name: str, asked: Asked) -> list[Row] | None:
 
     Quick ones share this process, and so the import of torch: their figures count for nothing.
     """
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), sum(os.times()[:4])
     print(f"\n== {name}", flush=True)
     try:
         found = answer(name, asked) if asked.quick else apart(answer, name, asked)
     except (Exception, SystemExit) as error:
         print(f"{type(error).__name__}: {error}")
         return None
-    print(*lines(found), f"({time.perf_counter() - began:.0f} s)", sep="\n", flush=True)
+    took = f"({time.perf_counter() - began:.0f} s, {sum(os.times()[:4]) - spent:.0f} s of CPU)"
+    print(*lines(found), took, sep="\n", flush=True)
     return found
 
 

@@ -49,7 +49,8 @@ async def _measured(asked: Asked) -> list[Row]:
     found = {kind: await reader.logprobs(said, REPLIES) for kind, said in texts.items()}
     reading = (time.process_time() - began) / sum(map(len, texts.values()))
     began, turns = time.process_time(), EXAM[1:2] if asked.quick else EXAM
-    readable, chars = await _written(engine, renderer, [case.view for case in turns])
+    most = MOST_TOKENS // 16 if asked.quick else MOST_TOKENS
+    readable, chars = await _written(engine, renderer, [case.view for case in turns], most)
     writing = (time.process_time() - began) / len(turns)
     await engine.close()
     fitted = borders(found, REPLIES.parts)
@@ -71,8 +72,10 @@ def _row(id: str, kind: str, border: Border) -> Row:
     return Row(id=id, what=what, values=(border.found / border.of,), note=note)
 
 
-async def _written(engine: Engine, renderer: Renderer, views: Sequence[JudgeView]) -> tuple[str, int]:
-    """How many of the answers can be read, in words, and their characters."""
+async def _written(
+    engine: Engine, renderer: Renderer, views: Sequence[JudgeView], most: int
+) -> tuple[str, int]:
+    """How many of the answers, of at most so many tokens, can be read, in words, and their characters."""
     settings = load(home=Path("build/benchmarks"), direct={"model": str(MODEL)}, environment={}).judge
     judge, prompts = build.judge_client(settings, engine, renderer), judge_prompts(settings)
     asked = [
@@ -83,7 +86,7 @@ async def _written(engine: Engine, renderer: Renderer, views: Sequence[JudgeView
     ]
     answers = await asyncio.gather(
         *(
-            judge.ask(messages, temperature=settings.temperature, max_tokens=MOST_TOKENS, seed=seed)
+            judge.ask(messages, temperature=settings.temperature, max_tokens=most, seed=seed)
             for _, messages, seed in asked
         )
     )

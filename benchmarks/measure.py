@@ -110,18 +110,21 @@ def interleaved(
     """Seconds by variant for each run; and whether runs were thrown away, in words.
 
     `variants` begins with `floor`, which is timed again at the end of each run; its time is the mean of both.
-    The first round warms up and does not count; a variant that raises MemoryError there takes no part.
-    The one run of `--quick` is kept however noisy it is.
+    The first round warms up and does not count, but as the one run of `--quick`, which is kept however noisy
+    it is. A variant that raises MemoryError there takes no part.
     """
-    fit = {name: work for name, work in variants.items() if _fits(clock, work)}
-    if FLOOR not in fit:
+    began = {name: seconds for name, work in variants.items() if (seconds := _spent(clock, work)) is not None}
+    if FLOOR not in began:
         raise SystemExit("what all is compared with does not fit into memory")
+    if runs == 1:
+        return [began], ""
+    fit = {name: variants[name] for name in began}
     kept, tried = list[dict[str, float]](), 0
     while len(kept) < runs and tried < 4 * runs:
         tried += 1
         spent = {name: clock(work) for name, work in fit.items()}
         first, again = spent[FLOOR], clock(fit[FLOOR])
-        if runs == 1 or abs(first - again) <= TOLERANCE * min(first, again):
+        if abs(first - again) <= TOLERANCE * min(first, again):
             kept.append(spent | {FLOOR: (first + again) / 2})
     if not kept:
         raise SystemExit("the machine was never quiet: the floor's two timings differed by more than a tenth")
@@ -129,12 +132,11 @@ def interleaved(
     return kept, f"{thrown} of {tried} runs thrown away" if thrown else ""
 
 
-def _fits(clock: Clock, work: Callable[[], object]) -> bool:
+def _spent(clock: Clock, work: Callable[[], object]) -> float | None:
     try:
-        clock(work)
+        return clock(work)
     except MemoryError:
-        return False
-    return True
+        return None
 
 
 def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str = FLOOR) -> tuple[float, ...]:
