@@ -100,6 +100,8 @@ def test_verl_learns_what_the_learner_does(
         assert mine is not None
         assert other is not None
         expected = untimed(mine.metrics)
+        if size > 1:
+            expected.pop("plain_kl")  # it is not measured: all ranks would have to run it
         assert untimed(other.metrics) == pytest.approx(expected, rel=1e-3, abs=1e-4)
         assert other.probe.logprobs == pytest.approx(mine.probe.logprobs, abs=1e-4)
     assert apart(weights(theirs, 2), weights(ours, 2)) < 0.02 * RATE
