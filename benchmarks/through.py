@@ -91,7 +91,7 @@ def _through(asked: Asked, id_: str, said: str, url: str, model: Path, folder: P
     yield Row(
         id="g4",
         what="microseconds of the gateway's CPU for a token on its way through",
-        values=tuple(each * 1e6 for each in spent[1:]),
+        values=tuple(each * 1e6 for each in spent[-len(timed) :]),
         floor=said,
     )
 
