@@ -24,7 +24,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.demo.live import live
 from afterwit.demo.settings import changed
-from afterwit.practice.stage import STAGE
+from afterwit.practice.rounds import next_round
 from afterwit.trial.command import WAIT_S
 from afterwit.trial.people import CompetentJudge, Person, names
 from afterwit.trial.play import AT_ONCE, Client, Played, Point, Trial
@@ -33,8 +33,8 @@ from experiments.study.page import filled
 MARK = "published"
 PATIENCE_S = 3600.0
 """Longest wait for the learner to come to rest."""
-QUIET = 5
-"""Looks in a row, a second apart, that find practice idle: then it is over."""
+QUIET = 20
+"""Looks in a row, a second apart, that find nothing to practise: then it is over."""
 
 
 def played(
@@ -96,15 +96,17 @@ def asked(trial: Trial, person: Person, number: int) -> None:
 def practised(trial: Trial, person: Person, conversations: int) -> None:
     """Hold the conversations, and measure each version that practice has made by then, until it rests."""
     trial.converse(person, conversations)
-    quiet, version = 0, 0
+    settings, quiet, version = trial.system.settings, 0, 0
     while quiet < QUIET and time.monotonic() < trial.until:
-        stages = trial.system.store(lambda store: store.statuses())
-        doing = next((each.message for each in stages if each.name == STAGE), "")
-        quiet = 0 if doing.startswith("practises") else quiet + 1
+        found = trial.system.store(
+            lambda store: next_round(store, settings.practice, settings.learner, now=time.time())
+        )
+        rests = isinstance(found, str) and "waits for the" not in found
+        quiet = quiet + 1 if rests else 0
         if trial.system.version() > version or quiet == QUIET:
             point = trial.measure(person)
             version = point.version
-            print(shown(point), doing, flush=True)
+            print(shown(point), found if rests else "", flush=True)
         time.sleep(1.0)
 
 

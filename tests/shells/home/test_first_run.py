@@ -19,7 +19,8 @@ from afterwit.home.home import make_home, write_config
 run = CliRunner()
 
 
-DEMO = Path(demo.__file__).parent / "tools" / "model"
+DEMO = Path(demo.__file__).parent / "chat" / "model"
+"""It judges replies, which doctor asks for; the model of the tools world judges calls alone."""
 FOR_THE_DEMO = {"AFTERWIT_JUDGE__PROMPTS": "short", "AFTERWIT_SERVE__PORT": "0"}
 
 
