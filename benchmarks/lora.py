@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.manifest import is_learned
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
@@ -88,7 +89,7 @@ def _one_update(base: Path, dtype: str, rank: int) -> Costs:
         items, _ = trainer.build([a_sample(renderer, number) for number in range(4)])
         seconds = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        disk = sum(path.stat().st_size for path in versions.place(1).glob("*.safetensors"))
+        disk = sum(path.stat().st_size for path in versions.place(1).iterdir() if is_learned(path.name))
     size = (base / "model.safetensors").stat().st_size / 4
     return Costs((peak - before) / size, disk / size, seconds)
 

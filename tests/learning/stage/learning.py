@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from afterwit.build import versions_of
+from afterwit.checkpoints.manifest import is_learned
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.claims import STAGE
@@ -215,6 +216,11 @@ def status(store: Store) -> Status:
 def untimed(metrics: Mapping[str, float]) -> dict[str, float]:
     """What an update measured, without how long it took."""
     return {name: value for name, value in metrics.items() if not name.startswith("seconds_")}
+
+
+def tensor_files(version: Path) -> dict[str, bytes]:
+    """The weights and the learner's state in a version's folder, by file."""
+    return {path.name: path.read_bytes() for path in version.iterdir() if is_learned(path.name)}
 
 
 def trained(place: Place) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample
-from tests.learning.stage.learning import Place, fill, forget_and_die, learn_and_die, states
+from tests.learning.stage.learning import Place, fill, forget_and_die, learn_and_die, states, tensor_files
 from tests.products import some
 
 ANN, BOB, EVE = "key:ann", "key:bob", "key:eve"
@@ -42,7 +42,7 @@ def of(adapter: str, samples: Sequence[JudgedTurn]) -> list[JudgedTurn]:
 def tensors(place: Place, adapter: str) -> dict[str, bytes]:
     """Weights and the learner's state of the adapter's newest version."""
     newest = place.versions.of(adapter).newest()
-    return {path.name: path.read_bytes() for path in place.versions.place(newest).glob("*.safetensors")}
+    return tensor_files(place.versions.place(newest))
 
 
 def taught(place: Place, adapter: str) -> list[tuple[str, ...]]:

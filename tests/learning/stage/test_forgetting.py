@@ -19,7 +19,7 @@ from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.fakes.judged_samples import a_sample, store_judged
-from tests.learning.stage.learning import Place, fill
+from tests.learning.stage.learning import Place, fill, tensor_files
 
 WAYS = [{}, {"lora_rank": 4, "teacher": "ema", "epochs": 1}]
 GONE = "gone"
@@ -82,7 +82,7 @@ def forget(place: Place, session: str = GONE, *, replay: bool = True) -> list[st
 
 def tensors(place: Place, number: int | None = None) -> dict[str, bytes]:
     number = place.versions.newest() if number is None else number
-    return {path.name: path.read_bytes() for path in place.versions.place(number).glob("*.safetensors")}
+    return tensor_files(place.versions.place(number))
 
 
 def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[int] | None = None) -> None:

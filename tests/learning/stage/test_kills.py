@@ -22,6 +22,7 @@ from tests.learning.stage.learning import (
     fill,
     learn_and_die,
     states,
+    tensor_files,
     trained,
 )
 
@@ -71,7 +72,7 @@ def busy(place: Place, way: dict[str, object]) -> Place:
 
 def tensors(place: Place) -> dict[str, bytes]:
     """Weights and the learner's state of the last version."""
-    return {path.name: path.read_bytes() for path in place.versions.place(3).glob("*.safetensors")}
+    return tensor_files(place.versions.place(3))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import RankLost
 from afterwit.learning.phase import Phase
 from afterwit.lifecycle import Reason, State
@@ -39,7 +40,8 @@ def busy(place: Place, **way: object) -> Place:
 def apart(one: Place, other: Place, number: int) -> float:
     """The largest difference of weights and learner's state in a version of both."""
     furthest = 0.0
-    for path in one.versions.place(number).glob("*.safetensors"):
+    folder = one.versions.place(number)
+    for path in [*folder.glob("*.safetensors"), folder / STATE]:
         theirs = load_file(other.versions.place(number) / path.name)
         for name, tensor in load_file(path).items():
             furthest = max(furthest, float((tensor - theirs[name]).abs().max()))

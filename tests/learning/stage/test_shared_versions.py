@@ -27,7 +27,15 @@ from afterwit.verdict import JudgedTurn
 from tests.checkpoints.places import PLACES
 from tests.checkpoints.places import Place as Sharing
 from tests.fakes.judged_samples import a_sample
-from tests.learning.stage.learning import Place, fill, learn_and_die, states, status, trained
+from tests.learning.stage.learning import (
+    Place,
+    fill,
+    learn_and_die,
+    states,
+    status,
+    tensor_files,
+    trained,
+)
 
 Samples = Callable[..., list[JudgedTurn]]
 
@@ -61,10 +69,6 @@ def other(place: Place, tmp_path: Path) -> Versions:
     return versions
 
 
-def tensors(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
-
-
 def test_another_machine_has_the_learners_very_weights(
     place: Place, alone: Place, samples: Samples, tmp_path: Path
 ) -> None:
@@ -76,7 +80,7 @@ def test_another_machine_has_the_learners_very_weights(
     for number in (1, 2, 3):
         there.weights(number, state=True)
         there.verify(number)
-        assert tensors(there.place(number)) == tensors(alone.versions.place(number))
+        assert tensor_files(there.place(number)) == tensor_files(alone.versions.place(number))
 
 
 def test_a_learner_on_an_empty_disk_goes_on_to_the_bit(place: Place, alone: Place, samples: Samples) -> None:
@@ -86,7 +90,7 @@ def test_a_learner_on_an_empty_disk_goes_on_to_the_bit(place: Place, alone: Plac
     fill(place, samples(*range(8, 12)))
     place.drain()
     assert trained(place) == trained(alone)
-    assert tensors(place.versions.place(3)) == tensors(alone.versions.place(3))
+    assert tensor_files(place.versions.place(3)) == tensor_files(alone.versions.place(3))
 
 
 def test_a_learner_that_finds_no_state_begins_its_optimiser_anew(
@@ -101,8 +105,8 @@ def test_a_learner_that_finds_no_state_begins_its_optimiser_anew(
     assert trained(place) == trained(alone)
     assert not (place.versions.place(2) / STATE).exists()
     assert (place.versions.place(3) / STATE).exists()
-    assert tensors(place.versions.place(2)).keys() < tensors(alone.versions.place(2)).keys()
-    assert tensors(place.versions.place(3)) != tensors(alone.versions.place(3))
+    assert tensor_files(place.versions.place(2)).keys() < tensor_files(alone.versions.place(2)).keys()
+    assert tensor_files(place.versions.place(3)) != tensor_files(alone.versions.place(3))
 
 
 @pytest.mark.slow
@@ -160,7 +164,7 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
     place.drain()
     assert Counter(turn for turns in trained(place) for turn in turns) == dict.fromkeys(states(place), 1)
     assert set(states(place).values()) == {State.TRAINED}
-    assert tensors(place.versions.place(3)) == tensors(alone.versions.place(3))
+    assert tensor_files(place.versions.place(3)) == tensor_files(alone.versions.place(3))
 
 
 def kill_at(request: int, process: BaseProcess, asked: list[str], method: str, path: str) -> None:

@@ -17,6 +17,7 @@ from plugins.atropos.tests.consumer.killed import consume_and_die
 from plugins.atropos.tests.consumer.test_stage import Bench
 from tests.fakes.atropos_server import FakeAtropos, fake_atropos
 from tests.fakes.models import tiny_qwen3
+from tests.learning.stage.learning import tensor_files
 
 pytestmark = pytest.mark.slow
 KILLS = [(Phase.SCORING, False), (Phase.STEPPED, False), (Phase.WRITING, False), (Phase.WRITTEN, True)]
@@ -61,5 +62,4 @@ def learned(fake: FakeAtropos, bench: Bench, batches: Sequence[Any]) -> dict[str
     """Weights and the learner's state after these batches."""
     fake.batches = [*reversed(batches)]
     assert bench.run(len(batches)) == len(batches)
-    newest = bench.versions.place(bench.versions.newest())
-    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
+    return tensor_files(bench.versions.place(bench.versions.newest()))
