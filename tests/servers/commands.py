@@ -49,8 +49,9 @@ def _sglang(model: Path, port: int, flags: tuple[str, ...]) -> Command:
 
 def _atropos(model: Path, port: int, flags: tuple[str, ...]) -> Command:
     """It serves no model: it stands between environments and a trainer."""
-    program = environment_of("atropos") / "bin" / "run-api"
-    return Command(arguments=(str(program), "--host", "127.0.0.1", "--port", str(port), *flags), ready="/")
+    program = environment_of("atropos") / "bin" / "python"
+    arguments = f"{program} -P -m atroposlib.cli.run_api --host 127.0.0.1 --port {port}"
+    return Command(arguments=(*arguments.split(), *flags), ready="/")
 
 
 def _llama_cpp(model: Path, port: int, flags: tuple[str, ...]) -> Command:
