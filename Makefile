@@ -155,7 +155,8 @@ test-browser: $(VENV)/.installed-browser $(AXE)
 screenshots: $(VENV)/.installed-browser
 	$(BIN)/python -m tests.browser.screenshots demo-report/home
 
-## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
+## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs,
+## and that benchmarks run: all that are quick but the three dearest, which `make bench-quick` has too.
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -163,6 +164,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	$(BIN)/python -m benchmarks --quick --without judging prompts fleet --out build/benchmarks/quick.json
 
 ## Writes constraints.txt: the newest versions of all that the extras bring, for every platform. torch has its own rule above.
 constraints: $(VENV)/.installed-test

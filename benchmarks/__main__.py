@@ -1,6 +1,7 @@
 """Run every question, or those that are named; then one table, and the results as JSON.
 
-`python -m benchmarks [NAME ...] [--quick] [--runs N] [--device cuda --shape qwen3-4b] [--out FILE]`
+`python -m benchmarks [NAME ...] [--without NAME ...] [--quick] [--runs N] [--device cuda --shape qwen3-4b]
+[--out FILE]`
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", choices=[*QUESTIONS, []], metavar="NAME", help=", ".join(QUESTIONS)
     )
+    parser.add_argument(
+        "--without", nargs="+", choices=QUESTIONS, default=[], metavar="NAME", help="leave out"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller and coarser: is all in order?")
     parser.add_argument(
         "--runs",
@@ -80,7 +84,8 @@ def main() -> None:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     asked = Asked(device=chosen.device, shape=chosen.shape, quick=chosen.quick, runs=chosen.runs)
-    names = chosen.names or [name for name in _all(asked) if not (asked.quick and name in INSTALLING)]
+    left_out = {*chosen.without, *(INSTALLING if asked.quick else ())}
+    names = chosen.names or [name for name in _all(asked) if name not in left_out]
     rows, failed = list[Row](), list[str]()
     for name in names:
         found = answered(name, asked)
