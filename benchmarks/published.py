@@ -2,7 +2,7 @@
 
 SmolLM2-135M-Instruct in float32 and in bfloat16: 48 tokens for 1 and for 8 streams after prompts of 64
 tokens, and the first token after a prompt of 1,050. The floor is `generate()` alone. Nothing is kept from
-request to request.
+request to request. And how long does a person wait for the first token while four answers are practised?
 
 Left out: GPUs, larger models, HTTP, and servers of other projects (`gateway_servers`).
 """
@@ -10,19 +10,21 @@ Left out: GPUs, larger models, HTTP, and servers of other projects (`gateway_ser
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, Literal, cast
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.port import Generate
+from afterwit.engines.port import Generate, Step
 from afterwit.turn import Sampling
 from benchmarks.asked import Asked
 from benchmarks.engine import generate, respond
-from benchmarks.measure import Row, at_least, interleaved, noted, ratios
+from benchmarks.measure import Row, at_least, at_most, interleaved, noted, ratios
 from tests.servers.published import FOLDER, make
 
 CASES = ((1, 64, 48), (8, 64, 48), (1, 1050, 1))
@@ -38,6 +40,7 @@ def rows(asked: Asked) -> Iterator[Row]:
         made = EmbeddedEngine.load(FOLDER, EmbeddedSettings(dtype=dtype, device="cpu", prefix_cache_gib=0))
         for streams, prompt, tokens in CASES[:1] if asked.quick else CASES:
             yield _row(asked, made, peer, dtype, streams, prompt, tokens)
+        yield _next_to_practice(asked, made, dtype)
         asyncio.run(made.close())
 
 
@@ -60,6 +63,51 @@ def _row(
         peer="generate()",
         note=noted(f"{streams * tokens / best:.3g} tokens a CPU second", note),
     )
+
+
+def _next_to_practice(asked: Asked, made: EmbeddedEngine, dtype: str) -> Row:
+    """The time to the first token, on the wall's clock, with four background answers under way."""
+    variants: dict[str, Callable[[], object]] = {
+        "floor": lambda: asyncio.run(_first_token(made, answers=0)),
+        "practised": lambda: asyncio.run(_first_token(made, answers=4)),
+    }
+    timed, note = interleaved(variants, runs=asked.runs, clock=lambda work: cast(float, work()))
+    return Row(
+        id="X6",
+        what=f"first token after 64 tokens, next to four practised answers / alone, SmolLM2, {dtype}",
+        values=ratios(timed, "practised", "floor"),
+        target=at_most(1.2),
+        floor="the engine without practice",
+        note=noted(f"{min(run['floor'] for run in timed) * 1000:.0f} ms alone", note),
+    )
+
+
+async def _first_token(made: EmbeddedEngine, *, answers: int) -> float:
+    """Seconds from a request to its first token, once the answers in the background have begun theirs."""
+
+    def request(row: int, tokens: int, background: bool) -> Generate:
+        prompt = tuple((31 * place + 7 * row) % 40_000 + 100 for place in range(64))
+        sampling = Sampling(max_tokens=tokens, seed=row, ignore_eos=True)
+        return Generate(prompt_ids=prompt, sampling=sampling, background=background)
+
+    practised = [made.generate(request(row, 400, True)) for row in range(answers)]
+    for steps in practised:
+        await anext(steps)
+
+    async def go_on(steps: AsyncGenerator[Step, None]) -> None:
+        async for _ in steps:
+            pass
+
+    going = [asyncio.create_task(go_on(steps)) for steps in practised]
+    await asyncio.sleep(0.2)
+    began = time.perf_counter()
+    async with aclosing(made.generate(request(answers, 1, False))) as steps:
+        await anext(steps)
+        waited = time.perf_counter() - began
+    for task in going:
+        task.cancel()
+    await asyncio.gather(*going, return_exceptions=True)
+    return waited
 
 
 async def _say(made: EmbeddedEngine, prompts: list[list[int]], tokens: int) -> None:

@@ -182,6 +182,24 @@ def test_a_prompt_does_not_wait_for_background_work() -> None:
     assert house.read == 2 * len(PROMPT) - 16, "what the other had read at the start was there to be copied"
 
 
+def test_responses_in_the_background_step_rarely_while_a_persons_prompt_is_read() -> None:
+    house = House()
+    practised = house.ask([1, 2, 3], background=True, max_tokens=40, temperature=0.0, ignore_eos=True)
+    house.ticks(5)
+    asked, before, ticks = house.ask([*PROMPT, *range(100, 120)]), len(practised.steps), 0
+    while not asked.steps:
+        house.ticks(1)
+        ticks += 1
+    assert ticks >= 7, "a long prompt takes several pieces, none of which waits for the background"
+    assert 1 <= len(practised.steps) - before <= ticks / 4 + 1
+    after = len(practised.steps)
+    house.ticks(4)
+    assert len(practised.steps) == after + 4
+    house.finish()
+    house.check(practised)
+    house.check(asked)
+
+
 def test_a_client_that_leaves_while_its_prompt_is_read_leaves_what_was_read(house: House) -> None:
     leaver = house.ask(PROMPT)
     follower = house.ask([*PROMPT[:60], 99, 98])

@@ -201,6 +201,7 @@ class ModelRunner:
     def tick(self, number: int, *, others_decode: bool = False) -> None:
         """One decode step of every response, then a limited piece of the prompts.
 
+        While a foreground prompt is read, responses that are all in the background step rarely.
         `others_decode`: another runner's responses wait for this one's work.
         """
         while sequence := self.queue.next(self.running):
@@ -211,9 +212,12 @@ class ModelRunner:
                     self._start(sequence)
                 except Exception as error:  # no memory for a copy, for one
                     self._deliver(sequence, _failure(error))
-        for sequence, outcome in self._decode():
-            self._deliver(sequence, outcome)
-        self._prefill(number, decoding=others_decode or self.decodes)
+        yields = any(not each.background for each in self._reading)
+        yields = yields and all(each.background for each in self._decoding)
+        if not yields or number % BACKGROUND_EVERY == 0:
+            for sequence, outcome in self._decode():
+                self._deliver(sequence, outcome)
+        self._prefill(number, decoding=others_decode or (self.decodes and not yields))
 
     def _waits(self, sequence: ResponseSequence) -> bool:
         """Whether a prompt that is being read will soon share more of this one's beginning than any row."""
