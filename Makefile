@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 # The most that `make trial` talks and measures.
 TRIAL_MINUTES ?= 12
 
-.PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+.PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges practice compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -209,6 +209,11 @@ safety: $(VENV)/.installed-demo
 ## What a judge that is often wrong costs, and what is learned from whom: plays what is missing, and writes the tables.
 judges: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.judges --jobs $$(getconf _NPROCESSORS_ONLN)
+
+## What one correction teaches: the demo's worlds under the settings of `serve`, and a published model with 40 recorded prompts.
+practice: $(VENV)/.installed-demo build/smollm2.gguf
+	$(BIN)/python -m experiments.practice --jobs $$(getconf _NPROCESSORS_ONLN)
+	$(BIN)/python -m experiments.published build/smollm2.gguf --recorded 40 --conversations 1
 
 ## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.
 compare: $(VENV)/.installed-demo

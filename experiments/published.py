@@ -24,6 +24,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.demo.live import live
 from afterwit.demo.settings import changed
+from afterwit.home.model import model_folder
 from afterwit.practice.rounds import next_round
 from afterwit.trial.command import WAIT_S
 from afterwit.trial.people import CompetentJudge, Person, names
@@ -53,7 +54,7 @@ def played(
                 api=OpenAI(base_url=system.url, api_key="none", timeout=WAIT_S, max_retries=0),
                 played=Played(identity={}),
                 candidates=[person],
-                renderer=Renderer.load(model),
+                renderer=Renderer.load(model_folder(settings.model, Path(folder))),
                 placement=settings.judge.placement,
                 own_words=own_judge,
                 until=began + PATIENCE_S,
@@ -70,7 +71,7 @@ def played(
                 print(shown(trial.measure(person)), flush=True)
     talks = trial.played.talks
     return {
-        "model": model.name,
+        "model": model.stem,
         "preference": person.preference,
         "seed": person.seed,
         "judge": "own" if own_judge else "competent",
@@ -144,7 +145,7 @@ def _own(run: Mapping[str, Any]) -> str:
 
 
 def main(
-    model: Annotated[Path, typer.Argument(help="A model's folder.", exists=True, file_okay=False)],
+    model: Annotated[Path, typer.Argument(help="A folder, or a GGUF file.", exists=True)],
     preference: Annotated[str, typer.Option(help="Of the person; as of `afterwit trial`.")] = "short",
     seed: Annotated[list[int], typer.Option(help="Of the person; may be given again.")] = [0],  # noqa: B006 - Typer's way
     conversations: Annotated[int, typer.Option(help="How many the person holds.", min=1)] = 16,
