@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
     from afterwit.judging.verdicts import JudgeClient, Verdicts
+    from afterwit.judging.voting import Answer
     from afterwit.learning.distributed.ranks import Ranks
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from afterwit.publish.publisher import OwnAdapters, Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.teacher import TeacherServer
+    from afterwit.turn import Message
     from afterwit.verdict import Reads
 
 log = logging.getLogger(__name__)
@@ -236,13 +238,29 @@ def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -
 
 
 def practice_stage(
-    settings: Settings, store: AsyncStore, engine: Engine, renderer: Renderer
+    settings: Settings,
+    store: AsyncStore,
+    engine: Engine,
+    renderer: Renderer,
+    client: JudgeClient | None = None,
+    examiner: Examiner | None = None,
 ) -> Practice | None:
-    """The practice stage; None if nothing is practised."""
+    """The practice stage; None if nothing is practised. `client` judges groups of answers, if it can vote."""
+    from afterwit.errors import JudgeRefused
+    from afterwit.judging.settings import judge_prompts
     from afterwit.practice.stage import Practice
 
     if not (settings.practice.enabled and settings.learner.enabled):
         return None
+    judge, prompts = settings.judge, judge_prompts(settings.judge)
+
+    async def ask(messages: tuple[Message, ...], seed: int) -> Answer:
+        if client is None or (examiner is not None and not (await examiner.ability()).votes):
+            raise JudgeRefused("this judge does not vote")
+        return await client.ask(
+            messages, temperature=judge.temperature, max_tokens=prompts.max_tokens, seed=seed
+        )
+
     return Practice(
         store=store,
         engine=engine,
@@ -251,6 +269,7 @@ def practice_stage(
         learner=settings.learner,
         placement=settings.judge.placement,
         redaction=settings.redaction,
+        ask=ask,
     )
 
 

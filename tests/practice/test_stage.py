@@ -13,8 +13,9 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate, Score, Scored, Weights
-from afterwit.errors import EngineUnavailable
+from afterwit.errors import EngineUnavailable, JudgeRefused, JudgeUnavailable
 from afterwit.judging.hinted_prompts import HEADING
+from afterwit.judging.voting import Answer
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
@@ -225,8 +226,19 @@ class House:
             renderer=renderer,
             settings=replace(PRACTICE, **settings),
             learner=LEARNER,
+            ask=self.judges,
             now=lambda: self.now,
         )
+        self.votes: list[str | Exception] = []
+        """What the judge says of the answers, in order."""
+        self.judged: list[str] = []
+
+    async def judges(self, messages: tuple[Message, ...], seed: int) -> Answer:
+        self.judged.append(messages[-1].content or "")
+        vote = self.votes.pop(0)
+        if isinstance(vote, Exception):
+            raise vote
+        return Answer(words=vote)
 
     async def scores(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         (row,) = rows
@@ -261,6 +273,48 @@ def test_a_step_stores_fresh_answers_without_the_hint_in_the_background(
         assert request.sampling.seed is None  # or every answer would be the recorded one
     temperatures = [request.sampling.temperature for request in house.engine.asked]
     assert sorted(temperatures) == [0.7, 0.7, 1.0]  # a greedy turn trains at 1
+
+
+@pytest.mark.parametrize(
+    ("votes", "rewards"),
+    [
+        ([r"\boxed{1}", r"\boxed{-1}", r"\boxed{1}"], [1, -1, 1]),
+        ([r"\boxed{-1}", r"\boxed{0}", r"\boxed{1}"], [-1, 0, 1]),
+        ([r"\boxed{1}", r"\boxed{1}", r"\boxed{1}"], [0, 0, 0]),
+        ([r"\boxed{-1}", JudgeUnavailable("away"), JudgeRefused("no")], [0, 0, 0]),
+    ],
+)
+def test_a_group_is_rewarded_where_the_judge_tells_its_answers_apart(
+    store: Store, renderer: Renderer, votes: list[str | Exception], rewards: list[int]
+) -> None:
+    correct(store, "moon")
+    house = House(
+        store, renderer, gap=0.5, group=3
+    )  # so near the teacher that hints alone would teach nothing
+    house.votes = list(votes)
+    assert house.step()
+    assert all(SHORT in each and "Short." in each for each in house.judged)
+    answers = list(store.turns(Filter(kind=Kind.PRACTICE)))
+    assert [each.verdict and each.verdict.reward for each in answers] == rewards
+    states = [State.JUDGED if reward else State.SKIPPED for reward in rewards]
+    assert [(each.state, each.rl) for each in answers] == list(zip(states, map(bool, rewards), strict=True))
+    assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
+
+
+def test_a_group_answers_fewer_prompts_several_times(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    recorded(store, "tea", "sun", "rain")
+    house = House(store, renderer, group=2)
+    house.votes = [r"\boxed{1}"] * 3
+    assert house.step()
+    assert [each.prompt for each in store.lessons()[0].answers] == ["moon", "moon", "rain"]
+
+
+def test_without_a_group_no_judge_is_asked(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    house = House(store, renderer)
+    assert house.step()
+    assert house.judged == []
 
 
 def test_a_round_fills_one_update_and_the_next_waits_for_it(store: Store, renderer: Renderer) -> None:

@@ -44,6 +44,9 @@ class PracticeSettings:
     approved: float = 0.25
     """Share of the prompts of an update that people had approved an answer to: there the base teaches without
     a hint, and only where the policy has left it."""
+    group: int = 1
+    """Answers to each prompt of an update. Above 1 the judge says which of them follow the lesson; where they
+    differ, those that do have the reward 1 and the others -1: a group that costs no person."""
     at_once: bool = False
     """Whether lessons that are not learned yet stand in the instructions of new conversations of their key,
     the newest first and fixed for a session. Such an answer teaches the model that does not read them."""
@@ -53,7 +56,7 @@ class PracticeSettings:
     """The most tokens of them."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "updates", "a_day", "max_tokens", "at_once_lessons", "at_once_tokens")
+        at_least(self, 1, "updates", "a_day", "max_tokens", "group", "at_once_lessons", "at_once_tokens")
         within(self, 0, 1, "approved")
         below(self, 1, "approved")
 
@@ -199,6 +202,8 @@ class Fresh(NamedTuple):
     gap: float | None = None
     along: bool = False
     """Whether the base teaches it without the lesson."""
+    reward: int = 0
+    """1 or -1 if it followed the lesson, or did not, where others to its prompt did otherwise; else 0."""
 
 
 class Standing(NamedTuple):

@@ -196,7 +196,10 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         if test.new or test.whose(known) is not lesson.spoils:
             return test
         along = _along(store, test, known, int(settings.approved * room + 0.5))
-    if prompts := _prompts(store, lesson, usable, room - len(along), without):
+    room -= len(along)
+    different = _prompts(store, lesson, usable, -(-room // settings.group), without)
+    prompts = tuple(turn for turn in different for _ in range(settings.group))[:room]
+    if prompts:
         return Round(lesson=lesson, said=usable[-1], prompts=prompts, along=along)
     return "practised on every prompt of its kind"
 

@@ -18,10 +18,14 @@ from typing import Literal
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
-from afterwit.errors import RequestError, RequestRefused
+from afterwit.errors import JudgeRefused, JudgeUnavailable, RequestError, RequestRefused
 from afterwit.gateway.reply import respond
+from afterwit.judging.follow import Ask
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts, recites
+from afterwit.judging.prompts import follow_question
+from afterwit.judging.questions import seed_of
 from afterwit.judging.stage import AfterVerdict
+from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, standing
@@ -55,12 +59,14 @@ class Practice:
         learner: LearnerSettings,
         placement: Placement = Placement.LAST_USER,
         redaction: Redaction = Redaction(),
+        ask: Ask | None = None,
         now: Callable[[], float] = time.time,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        """`ask` asks the judge of the answers of a group; None: no group is judged."""
         self._store, self._engine, self._renderer = store, engine, renderer
         self._settings, self._learner, self._redaction = settings, learner, redaction
-        self._placement = placement
+        self._placement, self._ask = placement, ask
         self._now, self._entropy = now, entropy
         self._known: dict[tuple[str, str], Tested] = {}
         self._refused: set[str] = set()
@@ -109,7 +115,8 @@ class Practice:
             *(self._answer(found, prompt, words) for prompt in found.prompts),
             *(self._answer(found, prompt, "") for prompt in found.along),
         )
-        answers, at = [each for each in sampled if each is not None], self._now()
+        answers = await self._judged([each for each in sampled if each is not None], words)
+        at = self._now()
         return bool(answers) and await self._store.call(
             lambda store: store.practised(lesson, words, answers, now=at)
         )
@@ -164,6 +171,33 @@ class Practice:
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
         return Fresh(turn, prompt.id, reason, gap, along=not words)
+
+    async def _judged(self, answers: list[Fresh], words: str) -> list[Fresh]:
+        """The answers with the rewards of their groups. One that the judge cannot tell has none."""
+        if self._ask is None or self._settings.group == 1:
+            return answers
+        judged = [each for each in answers if not each.along and each.reason in (None, Reason.ALREADY_GOOD)]
+        found = await asyncio.gather(*(self._follows(each.turn, words) for each in judged))
+        rewards = {each.turn.id: reward for each, reward in zip(judged, found, strict=True) if reward}
+        seen = {(each.prompt, rewards.get(each.turn.id)) for each in judged}
+        differ = {each.prompt for each in judged if {(each.prompt, 1), (each.prompt, -1)} <= seen}
+        return [
+            each._replace(reward=rewards[each.turn.id], reason=None)
+            if each.prompt in differ and each.turn.id in rewards
+            else each
+            for each in answers
+        ]
+
+    async def _follows(self, turn: Turn, words: str) -> int:
+        """1: the judge finds that the answer follows the lesson; -1: that it does not; 0: it cannot tell."""
+        assert self._ask is not None
+        calls = (f"{call.name} {call.arguments}" for call in turn.message.tool_calls)
+        said = "\n".join([*calls, turn.message.content or ""]).strip()
+        try:
+            answer = await self._ask(follow_question(words, said), seed_of(turn.id))
+        except (JudgeUnavailable, JudgeRefused):
+            return 0
+        return evaluation_vote(answer).value or 0
 
     def _breaks(self, response: Message) -> bool:
         """Whether a response begins a call that does not parse: the text has its mark."""

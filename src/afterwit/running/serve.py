@@ -355,7 +355,9 @@ class Runtime:
             self._stack.push_async_callback(close)
         self._spawn(stage.run(self._signals))
         if self.engine is not None:
-            practice = build.practice_stage(self._settings, self.store, self.engine, renderer)
+            practice = build.practice_stage(
+                self._settings, self.store, self.engine, renderer, client, self.examiner
+            )
             if practice is not None:
                 self.practises = True
                 self._spawn(practice.run(self._signals, self._reporter(PRACTICE)))

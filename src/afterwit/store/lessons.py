@@ -167,16 +167,16 @@ class Lessons(Recording, Reading):
 
     def _practise(self, lesson: int, words: str, answer: Fresh, *, now: float) -> None:
         """No hash finds it: it is no one's parent."""
-        turn, prompt, reason, gap, along = answer
+        turn, prompt, reason, gap, along, reward = answer
         words = "" if along else words
         columns = first_columns(turn, waits=State.JUDGED, reason=reason, now=now)
         columns |= {"prompt_hash": b"", "full_hash": b"", "depth": 0, "full_depth": 0, "delivered": 1}
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
         self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=now)
-        verdict = {"reward": 0, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
+        verdict = {"reward": reward, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
         self._db.insert(
-            "verdicts", {"seq": seq, **verdict, "rl": False, "opd": True, "revision": 0, "at": now}
+            "verdicts", {"seq": seq, **verdict, "rl": reward != 0, "opd": True, "revision": 0, "at": now}
         )
 
     def _carry(
