@@ -52,10 +52,11 @@ class Times:
 
 def rows(asked: Asked) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
+        turns = TURNS // 4 if asked.quick else TURNS
         shape = Shape(width=256, layers=4, vocabulary=FEWER if asked.quick else VOCABULARY)
         qwen3(shape, dtype=torch.float32, seed=0).save_pretrained(name)
         for way, rank in WAYS.items():
-            settings = LearnerSettings(device="cpu", threads=1, lora_rank=rank, batch=TURNS, processes=2)
+            settings = LearnerSettings(device="cpu", threads=1, lora_rank=rank, batch=turns, processes=2)
             times = several(get_context("forkserver"), 2, _timed, Path(name), settings, shape, asked.runs)[0]
             if isinstance(times, Exception):
                 raise times
@@ -66,7 +67,7 @@ def rows(asked: Asked) -> Iterator[Figure]:
                 values=tuple(one / two for one, two in zip(times.alone, times.shared, strict=True)),
                 target=at_least(1.7),
                 peer="one process",
-                note=noted(f"{TURNS / shared:.2f} against {TURNS / alone:.2f} turns a second"),
+                note=noted(f"{turns / shared:.2f} against {turns / alone:.2f} turns a second"),
             )
 
 
@@ -75,10 +76,10 @@ def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Ti
     versions = Versions(root=base / "none", base=base)
     single, policy = (Policy.load(versions, 0, settings) for _ in range(2))
     frozen = FrozenModels(base, settings)
-    items = _items(shape.vocabulary)
+    items = _items(settings.batch, shape.vocabulary)
 
     def run(policy: Policy, ranks: Ranks) -> None:
-        quiet, ended = (lambda phase: None), (lambda state: measure(state, TURNS))
+        quiet, ended = (lambda phase: None), (lambda state: measure(state, settings.batch))
         update(policy, frozen, items, OBJECTIVE, settings, quiet, ended, ranks)
 
     times: dict[str, list[float]] = {"alone": [], "shared": []}
@@ -96,10 +97,10 @@ def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Ti
     return Times(*(tuple(each[1:]) for each in times.values()))
 
 
-def _items(vocabulary: int) -> list[Item]:
+def _items(turns: int, vocabulary: int) -> list[Item]:
     """Turns of sessions of their own; prompts of 200 to 400 tokens, responses of 64 to 128."""
     random, items = Random(0), list[Item]()
-    for number in range(TURNS):
+    for number in range(turns):
         prompt = drawn(random, random.randrange(200, 400), vocabulary)
         said = drawn(random, random.randrange(64, 128), vocabulary)
         hinted = Row(prompt=prompt + drawn(random, 40, vocabulary), response=said)
