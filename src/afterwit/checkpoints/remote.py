@@ -70,9 +70,8 @@ class VersionsSettings:
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """Versions from one to the next whose optimiser state goes to `url` too: with full weights it is most of
-    the bytes. A machine that starts from another version starts a new optimiser. The newest
-    `learner.keep_versions` have theirs on the learner's disk."""
+    """Every how many versions the optimiser's state goes to `url` too: with whole weights it is most of the
+    bytes. A machine that starts from another version starts a new optimiser."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

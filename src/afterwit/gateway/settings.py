@@ -22,11 +22,11 @@ class GatewaySettings:
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
     """Choices that run or wait; one more gets a 429. Of several keys, one may hold four times as many as are
-    free. As many bodies arrive at once; one more cuts off the oldest."""
+    free. It also bounds the bodies that arrive at once; one more cuts off the oldest."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2
-    """Seconds that a 429 or 503 asks the client to wait."""
+    """Seconds in the Retry-After of a 429 or 503."""
     max_choices: int = 16
     """Largest `n` of a request."""
     body_timeout_s: float = 30.0
@@ -38,11 +38,9 @@ class GatewaySettings:
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit; the context bounds all limits."""
     reward_from: float = 0.5
-    """Size from which a number by `/v1/feedback` is a good or a bad reward; a smaller one is neutral. The
-    objective has rewards of 1, 0 and -1 alone."""
+    """Size from which a number by `/v1/feedback` counts as a reward of 1 or -1; a smaller one counts as 0."""
     session_credit: Literal["last", "all"] = "last"
-    """The turns that get a session's reward: its `last` one, which surely led to the outcome, or `all`, each
-    the same."""
+    """The turns that get a session's reward: its `last` one, which surely led to the outcome, or `all`."""
     force_temperature: float | None = None
     """Temperature of all main-line turns in place of the client's."""
     allowed_hosts: tuple[str, ...] = ()
@@ -50,13 +48,13 @@ class GatewaySettings:
     allowed_origins: tuple[str, ...] = ()
     """Other web pages' origins that may call, such as `https://name:port`."""
     key_refresh_s: float = 2.0
-    """Seconds between two readings of the keys, so at most until a revoked one is refused."""
+    """Seconds between two readings of the keys: a revoked one works at most for this time."""
     tool_call_parser: str = AUTO
     """How the model writes tool calls and reasoning: `auto` follows the chat template, a name from
     [Models](models.md) overrides it, `none` leaves calls as text."""
     thread_from_bytes: int = 16_384
-    """Bytes of a body or characters of a conversation above which a thread renders it, so that streams go on;
-    bodies of eight times as much are also read there."""
+    """Bytes of a body or characters of a conversation from which a thread renders it, so that streams go on;
+    bodies of eight times this size are also parsed there."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

@@ -22,11 +22,10 @@ class JudgeSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
-    """false: turns are recorded and wait."""
+    """false: turns are recorded and wait for a judge."""
     mode: Literal["auto", "write", "read"] = "auto"
-    """How it judges. `write`: it writes votes and hints, as published. `read`: its log-probs tell whether a
-    reply complains, and a complaint is itself the hint. `auto`: the one that is right about more of the
-    shipped replies."""
+    """How it judges. `write`: it writes votes and hints, as published. `read`: its log-probs find complaints,
+    which are the hints. `auto`: the way that is right about more of the shipped replies."""
     client: str | None = None
     """Judge of an installed package (entry point `afterwit.judges`). Unset: `url`, or the served model."""
     url: str | None = None
@@ -51,23 +50,23 @@ class JudgeSettings:
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
     """The verdicts that count. `off`: all. `consistent`: those without contradiction between the votes on
     both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
-    seem wrong, else `off`, so that thanks with a wish still teach the wish."""
+    seem wrong, else `off`, under which thanks with a wish still teach the wish."""
     follow_tries: int = 2
-    """Answers sampled with a hint in the prompt until the judge finds that one follows it. A hint that none
-    follows does not train. 0: none are sampled."""
+    """Answers sampled with a hint in the prompt until one follows it, as the judge finds. A hint that none
+    follows does not train. 0: no check."""
     siblings: bool = False
-    """Whether a bad turn without a hint is taught by a good answer to the same prompt, in text, if one is
-    known: for agents that try a task several times (SDPO)."""
+    """Whether a known good answer to the same prompt teaches a bad turn without a hint: for agents that try a
+    task several times (SDPO)."""
     max_candidates: int = 3
     """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
     quote_words: int = 8
     """Words of the next state in a row that a hint may not quote; most commands are shorter."""
     pay_repeats: bool = False
-    """Whether votes may reward a tool call that repeats an earlier one word for word, as published. Judges
-    praise quiet results, so a policy could live off repeats."""
+    """Whether votes may reward a tool call that repeats an earlier one word for word, as published. Off,
+    because judges praise quiet results."""
     calibrate: bool = True
-    """Whether the judge also votes, blindly, on turns with explicit feedback, so that `afterwit judges` shows
-    how often it is right."""
+    """Whether the judge also votes on turns with explicit feedback, without seeing it, so that `afterwit
+    judges` shows how often it is right."""
     check_every_s: float = 600.0
     """Seconds between checks of the judge (health of `judge_checks`)."""
     placement: Placement = Placement.LAST_USER

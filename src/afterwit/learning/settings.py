@@ -51,18 +51,17 @@ class LearnerSettings:
     """false: turns are recorded, judged and wait for `afterwit train`."""
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth for whole weights,
-    with the width of the hidden states: 2.1e-3 at 96, 1.5e-4 at 2560, 1e-4 at 4096. Measured at 96 and 576;
-    published for 4B to 8B are 1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next
-    to nothing."""
+    with the width of the hidden states (1.5e-4 at 2560). Measured at 96 and 576; published for 4B to 8B are
+    1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next to nothing."""
     adapters: Division = "shared"
-    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: an
-    adapter that each API key alone teaches and uses. `per_session_group`: within a key, one for each group
-    that the client names (header `X-Session-Group`); sessions without a group use the key's."""
+    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: one for
+    each API key. `per_session_group`: one for each group of a key's sessions that the client names (header
+    `X-Session-Group`); sessions without a group use the key's."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter in place of their own."""
     teaches: Literal["own", "both"] = "own"
-    """The adapters that learn from a key with its own one. `own`: that one. `both`: later also the shared
-    one, once, from replayed turns."""
+    """The adapters that learn from a key with an adapter of its own: `own`, or `both`, where the shared one
+    learns later, once, from replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
     which needs their optimiser state and a second model as base."""
@@ -77,28 +76,27 @@ class LearnerSettings:
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. 16 is published, for many people: one person saw almost no
-    effect in 50 conversations, with 4 most of what they taught."""
+    """New judged turns that start an update. 16 is published, for many people: in one person's 50
+    conversations it had almost no effect, and 4 taught most of what they asked."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`; fewer make a noisy step."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch, so that an evening's use is learned the
-    same evening."""
+    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
+    evening."""
     hours: str | None = None
-    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; what
-    people said is learned at any hour. Unset: always."""
+    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; turns are
+    learned at any hour. Unset: always."""
     turns_per_session_per_update: int = 1
     """Turns of one session that share an update and their prefix: less work, later learning. They wait at
-    most `max_wait_s`, until the session ends, or until they would be too old. 1: no waiting."""
+    most `max_wait_s`. 1: no waiting."""
     batches_per_update: int = 4
     """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
     turns by a version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
     replay: int = 4
-    """Trained turns with hints that join each update; 0 as published. They keep what was learned: without
-    them a model fell from 0.69 of a preference to 0.22, with four it stayed. An update takes up to twice as
-    long."""
+    """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69 of
+    a preference to 0.22, with four it stayed. An update takes up to twice as long."""
     max_staleness: int = 16
     """Versions since a turn's oldest token after which it is skipped as too far off policy."""
     update_gate: bool = False
@@ -108,19 +106,18 @@ class LearnerSettings:
     """Largest share of an update's new turns from one source (a key) if others wait, at least an equal part.
     1: no limit."""
     source_turns_a_day: int = 0
-    """New turns of one source that train within 24 hours; more wait. 0: no limit, because an agent may make
-    thousands; set it before strangers get keys."""
+    """New turns of one source that train within 24 hours; more wait. 0: no limit. Set one before strangers
+    get keys."""
     review: Review = Review.FLAGGED
-    """Judged turns that wait for `afterwit review`: `all`, `flagged` (a doubtful hint: links, commands,
-    standing orders, what the judge finds harmful) or `off`. Turns that contradict several sources always
-    wait."""
+    """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`. Turns that
+    contradict several sources always wait."""
     tool_hints: bool = False
-    """Whether tools' results alone may give a hint, as published. Off, such a turn trains by its reward, and
-    by its hint once a person accepts it or approves the outcome."""
+    """Whether tools' results alone may give a hint, as published. Off, such a hint teaches only after a
+    person accepts the turn or approves the outcome."""
     teacher: str = "base"
-    """The weights that read the hint: the policy's first ones (`base`), its present ones (`live`), their
-    running mean (`ema`), a vLLM or SGLang server (`server`, for objectives that need only its top-K), or the
-    folder or hub id of a checkpoint with the same tokenizer."""
+    """The weights that read the hint: the policy's first (`base`) or present ones (`live`), their running
+    mean (`ema`), a [server](models.md#the-server-as-teacher) (`server`), or the folder or hub id of a
+    checkpoint with the same tokenizer."""
     teacher_url: str | None = None
     """URL of the `server` teacher, without `/v1`. Unset: `engine.url`, whose model without adapter is the
     base."""
@@ -131,16 +128,15 @@ class LearnerSettings:
     reference: str = "base"
     """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_reads_hints: bool = True
-    """Whether the reference reads a turn's first hint: the KL then pulls towards a model that knows it. In an
-    update with hints, turns without one have no KL. Off, the KL takes back what hints taught: five updates of
-    SmolLM2 took a preference from 0.40 to 0.34, and with this to 0.67."""
+    """Whether the reference reads a turn's first hint; in an update with hints, turns without one then carry
+    no KL. Off, the KL takes back what hints taught: five updates of SmolLM2 took a preference from 0.40 to
+    0.34, not to 0.67."""
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
     """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
-    """Most tokens of prompt, hint and response of a turn that trains: a bound of memory, next to the model's
-    context."""
+    """Most tokens of prompt, hint and response of a turn that trains: a bound of memory."""
     micro_batch_tokens: int = 4096
     """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
@@ -150,36 +146,36 @@ class LearnerSettings:
     """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
     autograd, for comparison and for unusual heads."""
     checkpointing: bool | None = None
-    """Recompute activations backward: a third more work, a fraction of the memory. Unset: in passes of more
-    than `micro_batch_tokens`, as of a longer turn."""
+    """Recompute activations in the backward pass: a third more work, a fraction of the memory. Unset: only in
+    passes of more than `micro_batch_tokens`, which a longer turn needs."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
     """Precision of passes and written versions; use the engine's. With bfloat16 the optimiser keeps fp32
     master weights."""
     threads: int = 0
-    """CPU threads of torch; 0: half of the cores, fewer if they are busy when the learner starts. On two busy
+    """CPU threads of torch; 0: half of the cores, fewer if they are busy when the learner starts: on two busy
     cores two threads took five times as long as one."""
     measure_effects: bool = True
-    """Whether an update measures its effect on its turns for `afterwit ledger`, in one more forward pass of
-    at most a tenth of its work or 4,096 tokens."""
+    """Whether one more forward pass, of at most a tenth of the update's work or 4,096 tokens, measures its
+    effect for `afterwit ledger`."""
     keep_versions: int = 5
-    """Newest versions that keep their weights, besides one at each doubling of the distance for `forget` and
+    """Newest versions that keep their weights; older ones keep theirs at doubling distances, for `forget` and
     `rollback`."""
     mismatch_alarm: float = 0.2
-    """Nats: mean |log pi_old - log pi_b| under equal weights that raises an alarm: engine and learner
+    """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm: engine and learner
     disagree."""
     poll_s: float = 1.0
     """Seconds between two looks at the store."""
     processes: int = 1
-    """Processes that share an update's passes, each with the policy on its own device; at most one per turn
-    of a batch. `serve` and `train` launch them; under `torchrun` its number counts."""
+    """Processes that share an update's passes, each with the policy on its own device; at most `batch`. Under
+    `torchrun` its number counts."""
     shards: int = 1
-    """Processes that share one copy of weights, gradient and optimiser state (FSDP2), for full weights too
-    large for one device. It divides `processes`; all need the home on a shared disk."""
+    """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). It divides
+    `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
     """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A
-    single process that is silent for so long is reported as hanging (`/readyz`, `status`)."""
+    single process that is silent for this time is reported as hanging."""
     lease_s: float = 900.0
     """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0

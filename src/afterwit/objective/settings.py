@@ -247,9 +247,7 @@ class ObjectiveSettings:
     """The table whose keys a setting accepts."""
 
     objective: str = "hybrid"
-    """How rewards and hints train: `hybrid` by RL and top-K OPD, `hybrid_token` by RL and token OPD,
-    `hybrid_distill` by RL and top-K distillation, `combine` by one surrogate of both, the others by one
-    term."""
+    """How rewards and hints train; see [the loss](algorithm.md#the-loss)."""
     w_rl: float = 0.2
     """Weight of RL, or of the reward in `combine`; 0: OPD only. At 1, as published, a model repeated itself
     in 3 of 48 answers, at 0.2 in none."""
@@ -266,7 +264,7 @@ class ObjectiveSettings:
     """`all`: a turn learns by all its terms, as published. `routed`: a failed turn with a hint learns by OPD
     alone, a good one by RL alone, or not at all if the policy was sure."""
     confident_above: float = 0.95
-    """Mean probability of the sampled tokens from which `routed` takes the policy as sure."""
+    """Mean probability of the sampled tokens at which `routed` counts the policy as sure."""
     logprob_diff_clip: float = 1.0
     """C, nats: bound of |log pi_T - log pi_old| in top-K OPD, so that no id dominates; <= 0: off."""
     tail_bucket: bool = False

@@ -35,25 +35,25 @@ class PracticeSettings:
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""
     updates: int = 8
-    """Updates in a row for one lesson after it was said, as long as it is not learned. The next day, or when
-    it is said again, it may have as many more."""
+    """Updates for one lesson until it is learned. The next day, or when the correction is repeated, it gets
+    as many again."""
     a_day: int = 96
-    """Updates within 24 hours of all lessons together: each costs what any update costs."""
+    """Updates of all lessons within 24 hours; each costs as much as any update."""
     max_tokens: int = 1024
-    """Longest answer that is sampled for practice, in tokens."""
+    """Tokens of an answer that is sampled for practice, at most."""
     approved: float = 0.25
-    """Share of the prompts of an update that people had approved an answer to: there the base teaches without
-    a hint, and only where the policy has left it."""
+    """Share of an update's prompts whose answers people approved: there the base teaches, without a hint, and
+    only where the policy has left it."""
     group: int = 1
-    """Answers to each prompt of an update. Above 1 the judge says which of them follow the lesson; where they
-    differ, those that do have the reward 1 and the others -1: a group that costs no person."""
+    """Answers to each prompt of an update. Above 1 the judge finds which follow the lesson; where they
+    differ, those that do get the reward 1 and the others -1."""
     at_once: bool = False
-    """Whether lessons that are not learned yet stand in the instructions of new conversations of their key,
-    the newest first and fixed for a session. Such an answer teaches the model that does not read them."""
+    """Whether new conversations of a key read its unlearned lessons in their instructions, the newest first,
+    the same for a session. Their answers teach the model that does not read them."""
     at_once_lessons: int = 5
-    """The most lessons in one prompt."""
+    """Lessons in one prompt, at most."""
     at_once_tokens: int = 256
-    """The most tokens of them."""
+    """Tokens of these lessons, at most."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "updates", "a_day", "max_tokens", "group", "at_once_lessons", "at_once_tokens")

@@ -55,7 +55,7 @@ class PromotionSettings:
     never."""
     alarm_at: float = 100.0
     """Evidence of a greater share that takes back all versions since the confirmed one. In simulations an
-    alarm came after 46 requests if twice `may_end_badly` ended badly, after 13 if half did; a false one after
+    alarm came after 46 requests if twice `may_end_badly` ended badly, after 13 if half did, and falsely after
     1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most

@@ -33,8 +33,8 @@ class ServerSettings:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
-    """Seconds that a request waits for a server that is away or loads weights before it gets a 502; at the
-    start, for the first answer."""
+    """Seconds that a request waits for a server that is away or loads weights before it gets a 502. At the
+    start: seconds to the server's first answer."""
     silence_s: float = 300.0
     """Seconds without a byte before the server counts as gone; reading a long prompt is silent."""
     watch_s: float = 1.0
