@@ -65,7 +65,7 @@ class Reason(StrEnum):
         return member
 
     NO_NEXT_STATE = "no_next_state", NOTHING, "nothing followed", True
-    NO_SIGNAL = "no_signal", NOTHING, "what followed said neither good nor bad", True
+    NO_SIGNAL = "no_signal", NOTHING, "nothing that followed shows whether it was good", True
     HINT_NOT_FOLLOWED = "hint_not_followed", NOTHING, "the model cannot follow its hint", True
     ALREADY_GOOD = "already_good", NOTHING, "it was good already", True
     ALREADY_CONFIDENT = "already_confident", NOTHING, "the model was sure of it already", True

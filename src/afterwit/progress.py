@@ -92,7 +92,7 @@ class Trend(StrEnum):
 ANSWERS = {
     Trend.LESS: "You correct it less than at first",
     Trend.MORE: "You correct it more than at first",
-    Trend.UNCLEAR: "No difference can be told yet",
+    Trend.UNCLEAR: "No clear difference yet",
 }
 
 

@@ -176,12 +176,12 @@ class Flag(StrEnum):
     LINK = "link", "the hint names an address that no person named"
     COMMAND = "command", "the hint holds a command that no person named"
     STANDING_ORDER = "standing_order", "the hint orders something for other conversations or people"
-    HARMFUL = "harmful", "the judge finds that to follow the hint is harmful: secrets, advertising, less care"
+    HARMFUL = "harmful", "the judge finds the hint harmful: secrets, advertising, less care"
     UNRELATED = "unrelated", "the hint names something that nothing in the conversation names"
     TOOLS_CONTRADICT = "tools_contradict", "a call failed of a kind that several other sources approved"
     CONTRADICTS = (
         "contradicts",
-        "it is against what several other sources said, or its source has been before",
+        "it contradicts several other sources, or its source has contradicted them before",
     )
 
 

@@ -59,7 +59,7 @@ def test_a_digest_is_hex_of_its_length(digest: str) -> None:
 
 
 def test_a_manifest_is_of_its_own_number() -> None:
-    with pytest.raises(ValueError, match="it says that it is version 2, not 3"):
+    with pytest.raises(ValueError, match="its number is 2, not 3"):
         manifest.parse(text(), 3)
 
 

@@ -131,8 +131,8 @@ async def test_malformed_feedback_is_refused(gateway: Serving, body, status):
         ({"correction": "Use sk-x9Qv2LmR7tYw4KpZ8nBc1."}, "correction holds a secret, such as a key"),
         ({"hint": "Write to ana@firm.de first."}, "hint holds a secret, such as a key, a card number or"),
         ({"hint": "Be brief. " * 101}, "hint is limited to 1000 characters, not 1009: send one thought."),
-        ({"hint": "Brief!"}, "hint needs 11 characters or more: say what the answer should have done."),
-        ({"hint": "Do as the hint says."}, "hint speaks of hints, which the model would learn to do"),
+        ({"hint": "Brief!"}, "hint needs 11 characters or more: describe a better answer."),
+        ({"hint": "Do as the hint says."}, "hint mentions hints, which the model would learn to do"),
         ({"hint": "The brush is Oscar's."}, "hint holds a name, a date or a number that the model had not"),
     ],
 )

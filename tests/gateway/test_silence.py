@@ -73,7 +73,7 @@ async def test_an_engine_that_fails_after_a_stream_began_ends_it_with_an_event(l
         _, rest = await read_until_it_has_beaten(answer, name)
         lively.engine.resume.set()
         last = [piece async for piece in rest][-1]
-    assert "engine behind this server failed" in last
+    assert "engine of this server failed" in last
     assert await lively.records() == []
 
 

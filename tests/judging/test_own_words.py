@@ -61,7 +61,7 @@ def test_a_thumb_decides_and_words_teach_next_to_a_bad_one_alone(reading, thumb)
 def test_no_one_is_blamed_for_what_only_the_person_knew(reading):
     found = verdict(user("No, the brush is Oscar's."), reading=reading)
     assert (found.reward, found.hints) == (0, ())
-    assert found.votes[-1].rejected == "it says what only the person could know"
+    assert found.votes[-1].rejected == "only the person could know this"
     found = verdict(user("No, the brush is Oscar's. Keep it short."), reading=COMPLAINT)
     assert (found.reward, found.hints) == (-1, ("Keep it short.",))
 

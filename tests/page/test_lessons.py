@@ -130,7 +130,7 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
         (1, "edit", "The key is AKIA" + "IOSFODNN7EXAMINE", 409, "these words hold a secret"),
         (9, "edit", "Be brief.", 409, "there is no lesson 9"),
         (9, "undo", "", 409, "there is no lesson 9"),
-        (1, "restrict", "", 409, "lesson 1 was not said to key/none, but to key/agent, key/chat"),
+        (1, "restrict", "", 409, "lesson 1 was not given to key/none, but to key/agent, key/chat"),
         ("x", "drop", "", 404, "There is no such lesson."),
         (1, "burn", "", 404, "There is no such lesson."),
     ],

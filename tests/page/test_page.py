@@ -389,7 +389,7 @@ async def test_the_judges_page_says_what_is_known_and_what_is_wrong(
     assert "Nothing has been judged yet." in (await browser.get("/ui/judge")).text
     await gateway.store.call(played)
     words = Tags((await browser.get("/ui/judge")).text).words
-    assert "Nothing is surely wrong with it." in words
+    assert "No fault was found." in words
     assert "1 of 3 (6% to 79%)" in words
     await gateway.store.call(lambda store: keep_shares(store, {"invalid": 0.25}))
     metrics = await browser.get("/metrics", headers=gateway.owner)

@@ -159,7 +159,7 @@ def test_a_lesson_is_restricted_to_a_client_to_which_it_was_said(store: Store) -
         "practised for key/agent alone",
         ("key/agent",),
     )
-    with pytest.raises(SettingError, match="lesson 1 was not said to key/chat, but to key/agent"):
+    with pytest.raises(SettingError, match="lesson 1 was not given to key/chat, but to key/agent"):
         restrict(store, number, "key/chat", now=3.0)
     restrict(store, number, None, now=4.0)
     accept(store, number)

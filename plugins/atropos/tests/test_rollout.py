@@ -162,5 +162,5 @@ def test_a_turns_index_must_be_that_of_a_response(at, message):
 
 
 def test_a_turn_said_what_stands_at_its_index():
-    with pytest.raises(ValueError, match="said something else"):
+    with pytest.raises(ValueError, match="differs from the message"):
         Rollout(messages=(Message(role="assistant", content="Hi."),), turns={0: a_turn("t")})

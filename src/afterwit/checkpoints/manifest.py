@@ -63,7 +63,7 @@ def parse(text: str, number: int) -> Version:
     """
     version = parsed(Version, text)
     if version.number != number:
-        raise ValueError(f"it says that it is version {version.number}, not {number}")
+        raise ValueError(f"its number is {version.number}, not {number}")
     _check(version)
     return version
 

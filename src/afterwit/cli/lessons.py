@@ -57,7 +57,7 @@ def drop(
 @lessons_app.command(cls=Command)
 def edit(
     number: Number,
-    words: Annotated[str, typer.Argument(help="What the model should be told.")],
+    words: Annotated[str, typer.Argument(help="The instruction that the model should learn.")],
     home: Home = None,
 ) -> None:
     """Teach a lesson in your own words from now on.

@@ -269,7 +269,7 @@ def trial(
     preference: Annotated[
         str | None,
         typer.Option(
-            help="What the person wants, such as short or greeting. Default: what can be taught best."
+            help="The person's preference, such as short or greeting. Default: the most teachable one."
         ),
     ] = None,
     judge: Annotated[

@@ -132,7 +132,7 @@ def check_store(settings: Settings, home: Path, folder: Path) -> Iterator[Findin
         return
     yield tested("store", opened, remedy="choose another --home, or the model it belongs to")
     with build.store_of_home(home) as store:
-        again = "it tries again by itself; its last message says what it needs"
+        again = "it retries by itself; its last message names the cause"
         for status in store.statuses():
             remedy = "" if status.ok else again
             yield Finding(name=f"stage {status.name}", ok=status.ok, seen=status.message, remedy=remedy)

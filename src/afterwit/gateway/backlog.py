@@ -101,7 +101,7 @@ the line has to wait on; it may be recorded again."""
 
 Line = tuple[bytes, Callable[[], bool]]
 
-UNKEPT = "A response cannot be recorded now, so none is given: the server's log says why. Try again later."
+UNKEPT = "The response cannot be recorded, so it is not sent; the server's log has the reason."
 
 
 def arrived() -> bool:

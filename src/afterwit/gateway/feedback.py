@@ -31,7 +31,7 @@ UNKNOWN = "There is no such response, or its content was removed to keep the sto
 
 UNRECORDED = "Turns wait to be recorded at the moment; send it again later. /readyz shows why."
 
-LOST = "The feedback was not recorded, because the store cannot take it; /readyz and the log say why."
+LOST = "The feedback was not recorded, because the store cannot take it; /readyz and the log have the reason."
 """Paths and database errors are for the operator, not for every key."""
 
 REWARDS = {"thumb": {"up": 1, "down": -1}, "verdict": {"success": 1, "failure": -1}}

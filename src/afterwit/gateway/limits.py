@@ -37,7 +37,7 @@ AFTER_S = 0.02
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
-INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log has the details.")
 
 
 class InFlight:

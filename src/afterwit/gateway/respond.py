@@ -254,7 +254,7 @@ class RunningResponse:
         self._gateway.faults["engine"] = Fault(f"The engine failed: {error}", self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
         return RequestError(
-            status, "engine_failed", "The engine behind this server failed; its log says why."
+            status, "engine_failed", "The engine of this server failed; its log has the reason."
         )
 
     def _version(self) -> int:

@@ -101,7 +101,7 @@ def _versions(
         yield Usage(name=f"{VERSIONS}/{place.name}", bytes=size, words=words)
     if numbers:
         yield Usage(
-            name="manifests", bytes=manifests, words="say what was learned from which turns: they stay"
+            name="manifests", bytes=manifests, words="record which turns each version learned from: they stay"
         )
     if versions.remote is not None:
         versions.follow()

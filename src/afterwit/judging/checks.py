@@ -291,7 +291,7 @@ def warnings(report: JudgeReport) -> Iterator[str]:
                 " better judge (judge.url), or lower judge.temperature"
             )
     if report.invalid.of >= FEWEST_TURNS and report.invalid.count > MOST_INVALID * report.invalid.of:
-        yield "more than half of the judge's votes are invalid: `afterwit show` tells why"
+        yield "more than half of the judge's votes are invalid: `afterwit show` has the reason of each"
     right, outcomes = report.calibration.right, report.outcomes
     if right.interval.high < LEAST_RIGHT:
         yield f"the judge agreed with people's feedback in only {right} turns: use a better judge"

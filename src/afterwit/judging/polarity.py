@@ -160,7 +160,7 @@ class Reading:
     """How it was read, for people."""
 
 
-UNREAD = Reading(value=None, hint=False, words="no model here tells complaints from other replies")
+UNREAD = Reading(value=None, hint=False, words="no model here can tell complaints from other replies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

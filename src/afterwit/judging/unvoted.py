@@ -89,7 +89,7 @@ def with_own_words(
     if len(words) > MOST_CHARS:
         rejected = f"over {MOST_CHARS} characters"
     elif teach and not (hint := teachable(words, view)):
-        rejected = "it says what only the person could know"
+        rejected = "only the person could know this"
         if verdict.source is Source.READ:
             verdict = replace(verdict, reward=0)
     vote = Vote(

@@ -198,8 +198,8 @@ def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, P
     """The settings of a version's update. NotRepeatable if they are not those that this Afterwit knows."""
     if (recipe := version.recipe) is None or version.parent is None:
         raise NotRepeatable(
-            "its manifest does not say how, because it learned from an Atropos server, or was written"
-            " by an older Afterwit"
+            "its manifest does not hold its settings, because it learned from an Atropos server, or an older"
+            " Afterwit wrote it"
         )
     if recipe.learner.get("lr") is None:
         raise NotRepeatable("its step size was not kept")

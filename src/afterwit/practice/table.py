@@ -284,7 +284,7 @@ def restrict(store: Store, number: int, scope: str | None, *, now: float) -> Non
     ends. Raises SettingError for another client."""
     said = dict.fromkeys(said.scope for said in store.lesson(number).said)
     if scope is not None and scope not in said:
-        raise SettingError(f"lesson {number} was not said to {scope}, but to {', '.join(said)}")
+        raise SettingError(f"lesson {number} was not given to {scope}, but to {', '.join(said)}")
     _change(store, number, now=now, scope=scope)
 
 

@@ -171,5 +171,5 @@ def _learning(found: Overview, ago: Callable[[float], str]) -> str:
     if not found.enabled:
         return "off (learner.enabled = false)"
     if found.serving and any(status.stage == "learn" for status in found.stages):
-        return "no learner runs here now; the line `learn` says why"
+        return "no learner runs here now; the line `learn` has the reason"
     return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"

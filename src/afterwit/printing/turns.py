@@ -44,7 +44,7 @@ NEW_SEGMENT = (
     "goes on in its session without a parent: after a compaction, as another choice, or in the place of a"
     " turn that began it"
 )
-ASIDE = "is beside a conversation (a title, a summary, a review){}: it is served and never trained on"
+ASIDE = "is an auxiliary request (a title, a summary, a review){}: it is served and never trained on"
 SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
 BY_REASON = {
     Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"

@@ -130,7 +130,7 @@ class Gate:
         if turns:
             self._store.withdraw(sorted(turns))
             were = "response is" if len(turns) == 1 else "responses are"
-            words = "promotion: %d approved %s no longer asked for: their source now asks for something else"
+            words = "promotion: %d approved %s no longer tested: their source now wants something else"
             log.info(words, len(turns), were)
 
     def backed_off(

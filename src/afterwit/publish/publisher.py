@@ -178,7 +178,7 @@ class Publisher:
             await self._engine.discard()
             raise
         if alike := [name for name, share in seen.shares.items() if not share.distinguishes]:
-            log.info("%s: the probe does not tell version %d from %s", STAGE, number, " and ".join(alike))
+            log.info("%s: the probe cannot tell version %d from %s", STAGE, number, " and ".join(alike))
         await self._engine.promote()
         self._earlier[SERVED] = seen.logprobs
         self._unrecorded = number

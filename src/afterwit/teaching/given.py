@@ -38,9 +38,9 @@ def fault_in_words(feedback: Feedback, redaction: Redaction) -> tuple[str, str] 
         if len(hint) > MOST_HINT:
             return "hint", f"hint is limited to {MOST_HINT} characters, not {len(hint)}: send one thought."
         if not long_enough(hint):
-            return "hint", f"hint needs {MIN_CHARS} characters or more: say what the answer should have done."
+            return "hint", f"hint needs {MIN_CHARS} characters or more: describe a better answer."
         if speaks_of_hints(hint):
-            return "hint", "hint speaks of hints, which the model would learn to do: say only what to do."
+            return "hint", "hint mentions hints, which the model would learn to do: write only what to do."
     if correction is not None and len(correction) > MOST_CORRECTION:
         return "correction", f"correction is limited to {MOST_CORRECTION} characters, not {len(correction)}."
     for name, words in (("hint", hint), ("correction", correction)):
@@ -56,8 +56,8 @@ def fault_for_turn(feedback: Feedback, turn: RecordedTurn) -> tuple[str, str] | 
         return "correction", "correction is the answer itself: change it, or send thumb up."
     asked = view_of(turn.conversation, turn.message, NextState(feedback=feedback))
     if hint is not None and teachable(hint, asked) != hint:
-        why = "a name, a date or a number that the model had not read, so it would learn to guess it"
-        return "hint", f"hint holds {why}: say how to answer, or send a correction."
+        why = "a name, a date or a number that the model had not read, so it would learn to guess"
+        return "hint", f"hint holds {why}: describe how to answer, or send a correction."
     return None
 
 

@@ -100,7 +100,7 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
     assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"
     off = Status(stage="learn", ok=True, message="switched off", at=0.0)
-    assert "the line `learn` says why" in seen(learning=False, stages=(off,))["learning"]
+    assert "the line `learn` has the reason" in seen(learning=False, stages=(off,))["learning"]
     assert seen(newest=None)["last update"] == "none yet"
     assert dict(lines(later))["last update"] == "version 2, 3 hours ago: went back to version 1"
     assert dict(lines(later))["serving"] == "version 1; version 2 is not served yet"

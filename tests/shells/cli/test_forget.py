@@ -90,7 +90,7 @@ def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: P
     manifest = versions_of(lived, model).place(1) / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"recipe": None}))
     words = forget(lived, "talk")
-    assert "its manifest does not say how" in words
+    assert "its manifest does not hold its settings" in words
     assert "nothing was changed. `afterwit forget talk --no-replay`" in words
     with store_of_home(lived) as store:
         assert store.forget_orders() == []

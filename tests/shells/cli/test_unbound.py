@@ -22,7 +22,7 @@ WHY = {
     "astray": "goes on equally well from turns of several sessions",
     "branch": "shares its parent with another request",
     "title": "which one is not known",
-    "review": "is beside a conversation",
+    "review": "is an auxiliary request",
     "retried": "was asked again before its answer had arrived",
     "left": "was left by its client",
 }

@@ -345,8 +345,8 @@ def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
     tasks, place = load_tasks(_dataset(config, name)), Path(name).expanduser()
     if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
         raise SettingError(
-            f"the data set {name} lies in {folder}, which commands in a box can read, hidden tests and all: "
-            "put it elsewhere (HF_HOME says where data sets of the hub are kept)"
+            f"the data set {name} is in {folder}, which commands in a box can read, hidden tests included: "
+            "put it elsewhere (HF_HOME names the folder for data sets of the hub)"
         )
     return tasks
 

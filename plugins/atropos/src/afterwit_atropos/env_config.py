@@ -49,7 +49,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
 
     opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
     distill_topk: int = Field(
-        default=50, description="Ids in a teacher's row, or as many as the engine tells."
+        default=50, description="Ids in a teacher's row; fewer if the engine returns fewer."
     )
     prm_votes: int = Field(default=3, description="Votes of the judge on each hint (judge.votes).")
     hint_max_next_state_chars: int = Field(
@@ -118,9 +118,9 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     group_size: int = Field(default=4, description="Rollouts of one task.")
     total_steps: int = Field(default=500, description="Batches after which the environment stops.")
     steps_per_eval: int = Field(default=50, description="Batches between two evaluations.")
-    wandb_name: str | None = Field(default="agentic-opd", description="Its name; the server wants one.")
+    wandb_name: str | None = Field(default="agentic-opd", description="Its name, which the server requires.")
     tokenizer_name: str = Field(
-        default="", description='The model\'s folder or hub id. "": what --openai.model_name says.'
+        default="", description='The model\'s folder or hub id. "": as --openai.model_name.'
     )
     ensure_scores_are_not_same: bool = Field(
         default=False,
@@ -153,7 +153,7 @@ def hindsight_settings(config: AgenticOPDConfig) -> HindsightSettings:
 def _server(server: APIServerConfig) -> dict[str, Any]:
     if server.server_type not in ("vllm", "sglang"):
         raise SettingError(
-            f'--openai.server_type "{server.server_type}" tells no token ids: it must be vllm or sglang, or '
+            f'--openai.server_type "{server.server_type}" returns no token ids: choose vllm or sglang, or '
             "take --env.engine embedded"
         )
     if not server.base_url:

@@ -49,7 +49,7 @@ REMEDIES = {
     Reason.RENDER_MISMATCH: "prompts must be rendered by the model's own template, from the messages, "
     "tools and arguments that their turns hold, and judge.placement must be one that it takes",
     Reason.TOO_LONG: "raise engine.context_length, or shorten the rollouts",
-    Reason.TEACHER_FAILED: "see the log for what the engine said",
+    Reason.TEACHER_FAILED: "the log has the engine's error",
     Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
 }
 
@@ -190,7 +190,7 @@ def _width(engine: Engine, settings: HindsightSettings) -> int:
         )
     if can.scored_ids < settings.top_k:
         log.warning(
-            "hindsight: rows of the teacher have %d ids, not %d: the engine tells no more",
+            "hindsight: rows of the teacher have %d ids, not %d: the engine returns no more",
             can.scored_ids,
             settings.top_k,
         )
@@ -312,7 +312,7 @@ class Tally:
         reason, times = failures.most_common(1)[0]
         raise TooManyUnscored(
             f"{failed} of the last {seen} turns could not be scored, {times} of them because of {reason}: "
-            + REMEDIES.get(reason, "see what their turns say"),
+            + REMEDIES.get(reason, "look at the reasons of their turns"),
             reason=reason,
         )
 

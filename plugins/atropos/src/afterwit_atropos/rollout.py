@@ -32,7 +32,7 @@ class Rollout:
             if self.messages[at].role != "assistant":
                 raise ValueError(f"the turn at index {at} is a message of the {self.messages[at].role}")
             if self.messages[at] != turn.message:
-                raise ValueError(f"turn {turn.id} said something else than the message at its index {at}")
+                raise ValueError(f"turn {turn.id} differs from the message at its index {at}")
 
     @property
     def in_order(self) -> tuple[Turn, ...]:

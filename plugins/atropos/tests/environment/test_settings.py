@@ -157,7 +157,7 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
     config = AgenticOPDConfig(dataset_name=str(file))
     assert len(task_set_of(config).training) == 6
     monkeypatch.setattr(tasks, "seen_in", lambda place: "/usr" if place == file else None)
-    with pytest.raises(SettingError, match=r"tasks\.jsonl lies in /usr, which commands in a box can read"):
+    with pytest.raises(SettingError, match=r"tasks\.jsonl is in /usr, which commands in a box can read"):
         task_set_of(config)
     config = AgenticOPDConfig(dataset_name=str(file), unsafe_sandbox=True)
     assert len(task_set_of(config).training) == 6
