@@ -64,7 +64,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where turns are stored, and for how long."""
+    """The store of turns, and how long it keeps them."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

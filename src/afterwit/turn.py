@@ -31,7 +31,7 @@ class ToolCall:
         return {"id": self.id, "type": "function", "function": function}
 
     def named_arguments(self) -> dict[str, Any] | None:
-        """The arguments by name; None if their text is no JSON object."""
+        """The arguments by name; None if their text is not a JSON object."""
         try:
             found = json.loads(without_halves(self.arguments))
         except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ class Conversation:
     instructed: bool = False
     """The first message is the request's own instructions: a response that follows does not inherit it."""
     lessons: str = ""
-    """What the gateway adds to the instructions when it renders them; the messages are the client's."""
+    """The gateway's addition to the rendered instructions; the messages are the client's."""
 
     def __post_init__(self) -> None:
         if not self.messages:

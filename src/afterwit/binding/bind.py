@@ -187,7 +187,7 @@ def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Messa
         if message.role == "assistant":
             before = messages[index - 1].content if index > after else None
             said, empty = message.content or "", not message.tool_calls and not plain_text(message)
-            # a placeholder, of a reply without visible text, ends it only after something was said
+            # a placeholder, of a reply without visible text, ends it only after a reply with text
             placeholder = empty and not is_boilerplate(said, "")
             own = message.tool_calls or not (is_boilerplate(said, before or "") or placeholder)
             if own or (kept and placeholder):

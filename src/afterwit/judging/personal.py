@@ -1,9 +1,9 @@
 """The part of a person's words that may be a hint: not what only they could have known. Pure, linear time.
 
-"Keep it short" and "call me Ana" say how to answer. "The brush is Oscar's" says what the model could not have
-known: taught, it would guess owners. A sentence is left out if it holds a value (a name, a date, a number, an
-address) that was nowhere in the model's prompt or response, unless the value says how to answer. Names of
-lower case and facts without a name pass: no form shows them.
+"Keep it short" and "call me Ana" are about how to answer. "The brush is Oscar's" is a fact that the model
+could not have known: taught to state it, it would guess owners. A sentence is left out if it holds a value (a
+name, a date, a number, an address) that was nowhere in the model's prompt or response, unless the value is
+about how to answer. Names in lower case and facts without a name pass, because their form does not show them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _CALLED = re.compile(
     r"|using (?!\w+['\u2019]s\b)|prefer (?!\w+['\u2019]s\b))",
     re.IGNORECASE,
 )
-"""A name after these says how to answer."""
+"""A name after these is about how to answer."""
 _WORD = re.compile(r"[^\W\d_][^\W_]*(?:['\u2019-][^\W_]+)*")
 _POSSESSIVE = re.compile(r"\A[cdjlmnstCDJLMNST]['\u2019]|['\u2019]s\Z")
 _OPENERS = re.compile(
@@ -119,7 +119,7 @@ def holds_value(words: str) -> bool:
 
 
 def _shown(view: JudgeView) -> Iterable[str]:
-    """What the model had read when it answered, and what it answered."""
+    """The text that the model had read when it answered, and its answer."""
     yield view.request
     for tool in view.tools:
         yield str(tool)

@@ -51,7 +51,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One sort of texts of which some complain, and what a model is asked about each."""
+    """One sort of texts of which some complain, and the questions to the model about each."""
 
     name: str
     asks: tuple[Ask, ...]
@@ -111,7 +111,7 @@ REPLIES = Subject(
         ),
     ),
 )
-"""What people write after a response: complaints, thanks, and all else."""
+"""People's replies to a response: complaints, thanks, and all else."""
 ASKED = Subject(
     name="replies",
     asks=(
@@ -134,7 +134,7 @@ RESULTS = Subject(
     ),
     scored=False,
 )
-"""What tools return: failures as complaints, successes as thanks."""
+"""Tools' results: failures as complaints, successes as thanks."""
 
 
 @cache
@@ -155,7 +155,7 @@ class Reading:
     value: int | None
     """-1 a complaint, 1 thanks, 0 neither; None: unclear."""
     hint: bool
-    """Whether it may be a complaint, so that the teacher is shown it."""
+    """Whether it may be a complaint, which the teacher then reads."""
     words: str
     """How it was read, for people."""
 
@@ -190,7 +190,7 @@ class Border:
         return _dot(self.weights, _centred(reply, self.parts)) - self.at
 
     def described(self, kind: str) -> str:
-        """How far it holds, in words."""
+        """Its reliability, in words."""
         sure = wilson_interval(self.found, self.of)
         return (
             f"{self.found} of {self.of} {kind} ({sure.low:.0%} to {sure.high:.0%}) and takes {self.taken} of"

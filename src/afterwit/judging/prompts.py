@@ -79,7 +79,7 @@ def follow_question(hint: str, answer: str) -> tuple[Message, ...]:
 
 
 SHORTEST_CHARS = 64
-"""Characters of a text in a full prompt; less is no evidence."""
+"""Characters of a text in a full prompt; fewer are too little evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class Reader(Protocol):
 
     @property
     def subjects(self) -> Sequence[Subject]:
-        """What people reply, and, if it reads them, what tools return."""
+        """People's replies and, if it reads them, tools' results."""
 
     async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
         """For each text, the log-probs of the messages that the subject lists.
@@ -108,7 +108,7 @@ class EndpointReader:
 
         if not texts:
             return []
-        first = await read(texts[0])  # an endpoint without log-probs is asked once
+        first = await read(texts[0])  # an endpoint without log-probs gets one request
         return [first, *await asyncio.gather(*map(read, texts[1:]))]
 
 

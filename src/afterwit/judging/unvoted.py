@@ -71,7 +71,7 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
         reward, source = reading.value, Source.READ
     elif failed_call(next_state.messages):
         reward, source = -1, Source.TOOL
-    else:  # a tool's result alone is no praise: many calls that work are of no use
+    else:  # a tool's result alone is not praise: many calls that work are useless
         reward, source = min(0, reading.value or 0), Source.READ
     feedback = next_state.feedback.reward if next_state.feedback is not None else None
     complains = feedback == -1 or (feedback is None and reading.hint)
@@ -82,7 +82,7 @@ def with_own_words(
     verdict: Verdict, words: str, reading: Reading, view: JudgeView, *, teach: bool = True
 ) -> Verdict:
     """The verdict with a vote that records the reading of the words. With `teach` they are its hint, but for
-    what cannot be one. A complaint about nothing but what the model could not know is no reward either."""
+    what cannot be one. A complaint about facts that the model could not know gives no reward either."""
     if not words:
         return verdict
     hint, rejected = "", None

@@ -69,7 +69,7 @@ class Verdicts:
     ) -> Verdict:
         """The verdict. `verify` replaces the rules' own; without `hints` none are asked for.
 
-        A question that does not fit the judge's context is asked again with half of each text. Raises
+        A question that does not fit the judge's context is retried with half of each text. Raises
         JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
         """
         rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)

@@ -75,7 +75,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
-    """Save the memory of activations in passes of more than so many tokens by a second forward pass.
+    """Save the memory of activations in passes of more tokens than this by a second forward pass.
 
     Values and gradients stay the same.
     """

@@ -243,7 +243,7 @@ class Learn:
 
     def _commit(self, version: Version, gate: Gate, choice: NextBatch, progress: Progress) -> None:
         """Commit the version and report it: with an alarm if engine and learner disagree, and with how far
-        learning lags behind the turns that come."""
+        learning is slower than turns arrive."""
         self._claims.commit(version, keep=gate.keep())
         progress(Phase.COMMITTED)
         mismatch, alarm = version.metrics.get("mismatch_fresh", 0.0), self._settings.mismatch_alarm

@@ -31,7 +31,7 @@ def base_url(request: Request) -> str:
 
 
 class Chat:
-    """Asks for the key of a visit. Needs the scope `chat`, as every client does."""
+    """Answers with the key of a visit, which needs the scope `chat`, as every client's does."""
 
     def __init__(self, gateway: Gateway, access: Access) -> None:
         self._gateway, self._access = gateway, access

@@ -30,7 +30,7 @@ DONE = {
 
 
 def home(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """The verdict, and the lessons that were said last, of all keys or of one."""
+    """The verdict, and the lessons last given, of all keys or of one."""
     found, start = table.said_last_first(store), before(request) or 0
     sources, source = sorted({each.source for each in found}), request.query_params.get("source")
     found, end = [each for each in found if source in (None, each.source)], start + LESSONS

@@ -65,8 +65,8 @@ DAY_S = 86_400.0
 WINDOW = 8
 """The newest answers whose mean gap decides: two updates of `learner.batch`."""
 CLOSE = 1.0
-"""Nats an answer: a teacher this near would have answered alike. Such an answer is not trained on: an update
-has nothing to gain from it, and much to lose."""
+"""Nats an answer: a teacher this near would have given the same answer. Such an answer is not trained on: an
+update has nothing to gain from it, and much to lose."""
 SHARE = 0.15
 """Of the first gap: the rest is not worth an update."""
 FALLS = 0.95
@@ -89,7 +89,7 @@ _NEGATION = re.compile(r"(?:not?|never|without|don't|doesn't|avoid|stop|less|few
 
 
 class Progress(StrEnum):
-    """How far a lesson is learned."""
+    """The progress of a lesson."""
 
     PRACTISING = "practising"
     LEARNED = "learned"
@@ -104,7 +104,7 @@ class Progress(StrEnum):
 
 
 class Spoils(StrEnum):
-    """Whose approved turns a lesson contradicts."""
+    """The owners of the approved turns that a lesson contradicts."""
 
     OWN = "own"
     """Its own source's: it is practised on its own prompts alone."""
@@ -145,12 +145,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """Alike hints of one source, for one adapter."""
+    """Similar hints of one source, for one adapter."""
 
     number: int
     source: str
     words: str
-    """As it was said first, or as a person edited it."""
+    """The first wording, or a person's edit."""
     edited: bool = False
     general: bool | None = None
     """Whether a person accepted it for other prompts; None: its words decide."""
@@ -171,7 +171,7 @@ class Lesson:
 
     @property
     def newest(self) -> float:
-        """When it was said last."""
+        """When it was last given."""
         return self.said[-1].at
 
     def since(self, at: float) -> list[Answer]:
@@ -207,19 +207,19 @@ class Fresh(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How far a lesson is learned, from the gaps of its answers."""
+    """The progress of a lesson, from the gaps of its answers."""
 
     progress: Progress
     first: float | None
     """The mean gap of its first answers; None: none was measured."""
     gap: float | None
-    """The mean gap of the newest answers since it was last said."""
+    """The mean gap of the newest answers since it was last given."""
     version: int | None
     """The version that learned it, or that learned last."""
 
 
 def standing(lesson: Lesson) -> Standing:
-    """Where a lesson stands. It is practised again from the beginning whenever it is said again."""
+    """A lesson's progress. Practice begins again whenever the correction is repeated."""
     known = _known(lesson)
     gaps = [gap for _, gap in known]
     first = fmean(gaps[:WINDOW]) if gaps else None
@@ -330,7 +330,7 @@ def rests_all(events: Sequence[Event], *, now: float) -> str | None:
 
 
 def in_turn(lessons: Iterable[Lesson]) -> list[Lesson]:
-    """The lessons by need: those practised least since they were last said, the newest first among equals."""
+    """The lessons by need: those practised least since they were last given, then the newest."""
     return sorted(lessons, key=lambda each: (len(each.sampled_since(each.newest)), -each.newest, each.number))
 
 
@@ -352,5 +352,5 @@ def _content(words: str) -> frozenset[str]:
 
 
 def _strict(words: Collection[str]) -> frozenset[str]:
-    """The words in which alike hints must agree."""
+    """The words that similar hints must share."""
     return frozenset(word for word in words if _NEGATION.match(word) or any(map(str.isdigit, word)))

@@ -42,11 +42,11 @@ from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source
 from afterwit.verdict import Waiting
 
 PRACTISED_FOR_S = 30 * DAY_S
-"""Since a lesson was said last: an older one waits until it is said again."""
+"""Since a lesson was last given: an older one waits until it is given again."""
 LOOKED_AT, SPREAD_OVER = 512, 40
 """The newest turns among which prompts are looked for, and the prompts over which a lesson is spread."""
 PER_PROMPT = 8
-"""Answers to one prompt since the lesson was said last: more would learn it by heart. New conversations
+"""Answers to one prompt since the lesson was last given: more would learn it by heart. New conversations
 bring new prompts."""
 TESTED = 8
 """The newest approved turns of its kind, and as many of others, that a lesson is tested with: the engine
@@ -100,7 +100,7 @@ class Test:
     """Those that it was not tested with yet."""
 
     def whose(self, known: Known) -> Spoils | None:
-        """Whose approved turns the lesson contradicts, by these tests."""
+        """The owner of the approved turns that the lesson contradicts, by these tests."""
         return spoils(self.lesson, self.words, self.kind, self.items, known)
 
 
@@ -152,7 +152,7 @@ def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *,
 
 
 class _Rules(NamedTuple):
-    """What decides a round besides the store; see `next_round`."""
+    """The inputs of a round besides the store; see `next_round`."""
 
     settings: PracticeSettings
     learner: LearnerSettings
@@ -162,7 +162,7 @@ class _Rules(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the store holds for all lessons."""
+    """The store's facts about all lessons."""
 
     waiting: Sequence[Waiting]
     excluded: frozenset[str]
@@ -205,8 +205,8 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
 
 
 def untaught(store: Store, adapter: str, scope: str, rule: Rule, *, now: float) -> list[str]:
-    """The words of the lessons that an adapter has yet to learn and that may stand in a client's prompts, the
-    newest first: none that names a case, unless a person accepted it."""
+    """The words of an adapter's unlearned lessons that a client's prompts may contain, the newest first: none
+    that names a case, unless a person accepted it."""
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S, adapter=adapter)
     source = source_of(scope)
     own = [each for each in lessons if each.source == source and each.practised_on(scope)]
@@ -244,7 +244,7 @@ def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: C
 
 
 def _along(store: Store, test: Test, known: Known, count: int) -> tuple[Turn, ...]:
-    """So many approved turns whose prompts go along, those that went along least first."""
+    """`count` approved turns whose prompts go along, those that went along least first."""
     turns = companions(test.words, test.items, known)
     chosen = spread(turns, (answer.prompt for answer in test.lesson.along), count)
     records = (_stored(store, turn) for turn in chosen)
@@ -313,8 +313,8 @@ def _prompts(
 
 
 def _to_ask(turn: RecordedTurn) -> Turn:
-    """A turn whose prompt is asked again: of one that was recorded elsewhere nothing but its conversation is
-    known, so it is asked with the defaults."""
+    """A turn for sampling its prompt again; one that was recorded elsewhere holds only its conversation, so
+    it gets the default sampling."""
     if isinstance(turn, Turn):
         return turn
     known = {each.name: getattr(turn, each.name) for each in fields(RecordedTurn)}
@@ -354,8 +354,8 @@ def of_kind(item: SuiteItem, kind: str) -> bool:
 
 
 def spoils(lesson: Lesson, words: str, kind: str, items: Sequence[SuiteItem], known: Known) -> Spoils | None:
-    """Whose approved turns of this kind of action the lesson contradicts: those of others, of its own source,
-    or no one's."""
+    """The owner of the approved turns of this kind of action that the lesson contradicts: others, its own
+    source, or None."""
     alike = [
         (item.source == lesson.source, known[words, item.turn].spoiled)
         for item in items

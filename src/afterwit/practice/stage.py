@@ -250,7 +250,7 @@ class Practice:
 
 
 def told(lesson: Lesson, most: int) -> str:
-    """What is practised, in a sentence."""
+    """The practised lesson in a sentence."""
     words, gap = " ".join(lesson.words.split()), standing(lesson).gap
     words = words if len(words) <= WORDS_TOLD else words[: WORDS_TOLD - 1] + "…"
     near = "" if gap is None else f", gap {gap:.2g} nats"

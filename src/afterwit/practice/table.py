@@ -31,7 +31,7 @@ class LessonRow:
     number: int
     words: str
     source: str
-    """The key whose person said it."""
+    """The key of the person who gave it."""
     adapter: str
     progress: Progress
     corrections: tuple[Said, ...]
@@ -39,19 +39,19 @@ class LessonRow:
     learned: float | None
     """When it was learned first, or no longer got nearer; None: not yet."""
     said: int
-    """How often it was said."""
+    """How often it was given."""
     said_since_learned: int
     """Of that, after it had been learned."""
     requests: int
-    """What its source asked, of the kinds of task in which it was said, of the requests that are counted."""
+    """Its source's counted requests, of the kinds of task in which it was given."""
     requests_since_learned: int
     answers: int
     """Answers that practised it."""
     since: int
-    """Of them, those since it was said last."""
+    """Those since it was last given."""
     first_gap: float | None
     gap: float | None
-    """Before practice, and over the newest answers since it was said last; None: not measured."""
+    """Before practice, and over the newest answers since it was last given; None: not measured."""
     version: int | None
     """The version that learned it, or practised it last."""
     general: bool | None
@@ -59,7 +59,7 @@ class LessonRow:
     scope: str | None
     """The client to whose prompts a person restricted it."""
     spoils: Spoils | None
-    """Whose approved turns it contradicts; None: no one's."""
+    """The owner of the approved turns that it contradicts; None: it contradicts none."""
     edited: bool
     unlearning: str | None
     """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
@@ -72,12 +72,12 @@ class LessonRow:
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """The conversations in which it was said, oldest first."""
+        """The conversations in which it was given, oldest first."""
         return tuple(dict.fromkeys(said.session for said in self.corrections))
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """The clients to which it was said, by key and name."""
+        """The clients to which it was given, by key and name."""
         return tuple(dict.fromkeys(said.scope for said in self.corrections))
 
     @property
@@ -132,7 +132,7 @@ class LessonRow:
 
     @property
     def how_often(self) -> str:
-        """How often it had to be said, before it was learned and since."""
+        """How often it was given, before it was learned and since."""
         said, asked = self.said - self.said_since_learned, self.requests - self.requests_since_learned
         before = f"said {_times(said)} in {counted(max(said, asked), 'request')}"
         if self.learned is None:
@@ -155,7 +155,7 @@ def lessons(
     *,
     of: Sequence[Lesson] | None = None,
 ) -> list[LessonRow]:
-    """The rows of these lessons; without `of`, every lesson's, the one that was said last first.
+    """The rows of these lessons; without `of`, of every lesson, the last given first.
 
     `rule` decides what may teach; None: the defaults. `asked` are the requests that are counted.
     """
@@ -266,8 +266,8 @@ def edit(store: Store, number: int, words: str, redaction: Redaction, *, now: fl
 
 
 def drop(store: Store, number: int, *, now: float) -> None:
-    """Never practise a lesson again, however often it is said; what waits ends. Its corrections still teach
-    once."""
+    """Never practise a lesson again, however often it is given; waiting answers end. Its corrections still
+    teach once."""
     _change(store, number, now=now, dropped=now)
 
 
@@ -280,8 +280,8 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str | N
 
 
 def restrict(store: Store, number: int, scope: str | None, *, now: float) -> None:
-    """Practise a lesson on prompts of one client alone, to which it was said; None: of each again. What waits
-    ends. Raises SettingError for another client."""
+    """Practise a lesson on the prompts of one client to which it was given; None: of each again. Waiting
+    answers end. Raises SettingError for another client."""
     said = dict.fromkeys(said.scope for said in store.lesson(number).said)
     if scope is not None and scope not in said:
         raise SettingError(f"lesson {number} was not given to {scope}, but to {', '.join(said)}")

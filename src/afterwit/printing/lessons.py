@@ -28,7 +28,7 @@ NONE_YET = "no lesson yet: correct an answer in words, and it appears here"
 
 
 def print_lessons(home: Path | None, *, json: bool) -> None:
-    """`afterwit lessons`: those said last first."""
+    """`afterwit lessons`: the last given first."""
     learner = load(home=home).learner
     with store_of_home(home) as store:
         asked = requests_asked(store)

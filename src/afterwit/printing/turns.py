@@ -176,7 +176,7 @@ def why_unbound(record: Record) -> str | None:
 
 
 def print_turn(home: Path | None, turn: str, *, advantages: bool, config: Path | None) -> None:
-    """`afterwit show`: a turn, and what became of it.
+    """`afterwit show`: a turn and its outcome.
 
     With `advantages`, load the models and print what an update computes for each token.
     """

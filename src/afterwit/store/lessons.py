@@ -20,7 +20,7 @@ from afterwit.turn import Message, RecordedTurn, Turn, adapter_of, source_of
 from afterwit.verdict import Source
 
 HELD = "lessons"
-"""Held while lessons are added, so that two alike ones are not added at once."""
+"""Held while lessons are added, so that no similar two are added at once."""
 
 TAUGHT = """
     k.*, t.id AS turn, t.session, t.scope, t.state, t.reason, v.flags, v.review
@@ -49,8 +49,8 @@ class Lessons(Recording, Reading):
     """Written in the judge's transaction, by practice and by people."""
 
     def teach(self, turn: RecordedTurn, words: str, *, now: float) -> int:
-        """The turn carries a lesson in these words: one that is alike, if its source has one, else a new one.
-        Returns the lesson's number. A lesson that it carried before is left."""
+        """The turn carries a lesson in these words: its source's similar one, else a new one. Returns the
+        lesson's number. A lesson that it carried before is left."""
         with self._db.transaction():
             self._db.hold(HELD)
             seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
@@ -82,7 +82,7 @@ class Lessons(Recording, Reading):
                 self._db.execute(UNSAID)
 
     def lessons(self, *, said_since: float = 0.0, adapter: str | None = None) -> list[Lesson]:
-        """The lessons that were said last since then, oldest first, of all adapters or of one."""
+        """The lessons last given since then, oldest first, of all adapters or of one."""
         only, named = ("", ()) if adapter is None else (" AND l.adapter = ?", (adapter,))
         rows = self._db.rows(
             f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number", (said_since, *named)
@@ -196,7 +196,7 @@ class Lessons(Recording, Reading):
 
 
 def _seen(lesson: Lesson) -> tuple[Any, ...]:
-    """What practice must not have missed when it stores its answers."""
+    """The state that must not change between sampling and storing practised answers."""
     return lesson.words, lesson.dropped, lesson.newest, len(lesson.answers), len(lesson.along)
 
 

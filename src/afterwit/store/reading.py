@@ -379,7 +379,7 @@ class Reading(Part):
         limit: int,
         most: int = SEARCHED,
     ) -> Found:
-        """The newest main turns with all these words in what their person said, in the answer or in feedback,
+        """The newest main turns with all these words in the person's text, the answer or the feedback,
         whatever their case. It reads at most `most` turns, the newest, or those `before`."""
         wanted, clauses = words.casefold().split(), _clauses(Filter(scope=scope))
         place, read_, size = ALL if before is None else before, list[float](), 0

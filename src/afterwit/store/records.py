@@ -96,7 +96,7 @@ class Hit:
 
     line: TurnLine
     text: str
-    """What a person or the model said around the first of the words, in one line."""
+    """The text of the person or the model around the first of the words, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Found:
     since: float | None
     """When the oldest of these was asked; None: there was none to read."""
     before: int | None
-    """Where the search goes on; None: all were read."""
+    """The place at which the search continues; None: all were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

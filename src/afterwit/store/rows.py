@@ -147,7 +147,7 @@ _SAID = re.compile(rb'\{"role":"(\w+)","content":(?:null|("[^"\\]*(?:\\.[^"\\]*)
 
 
 def last_said(conversation: bytes) -> list[str]:
-    """What users said after the last answer in a stored conversation, of which the end is enough: a delta.
+    """The users' words after the last answer in a stored conversation; its last delta suffices.
 
     Only texts are read as JSON, so that it takes time in proportion to the bytes.
     """

@@ -244,13 +244,13 @@ LESSONS = (
     "CREATE INDEX taught_by_lesson ON taught (lesson, seq)",
     "CREATE INDEX taught_by_prompt ON taught (prompt) WHERE prompt IS NOT NULL",
 )
-"""What is practised."""
+"""Lessons and their practice."""
 
 TEACHING = ("ALTER TABLE feedback ADD COLUMN hint TEXT", "ALTER TABLE feedback ADD COLUMN correction TEXT")
-"""What a person teaches by feedback."""
+"""Hints and corrections by feedback."""
 
 SPOILING = ("ALTER TABLE lessons ADD COLUMN spoils TEXT",)
-"""Whose approved turns a lesson contradicts."""
+"""The owner of the approved turns that a lesson contradicts."""
 
 RESTRICTING = ("ALTER TABLE lessons ADD COLUMN scope TEXT",)
 """The client to whose prompts a lesson is restricted."""

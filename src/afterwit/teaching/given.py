@@ -1,4 +1,4 @@
-"""What a person teaches in so many words: a hint, or a better answer. Pure, linear time.
+"""A person's own hints and better answers. Pure, linear time.
 
 Both become hints of the turn, in place of the judge's. A better answer stands in the teacher's prompt as a
 demonstration (SDFT, arXiv:2601.19897): the policy learns from what it sampled itself, never from these words.
@@ -32,7 +32,7 @@ def is_demonstration(hint: str) -> bool:
 
 
 def fault_in_words(feedback: Feedback, redaction: Redaction) -> tuple[str, str] | None:
-    """The field that cannot teach and a sentence that says why, as far as the words show; None: both can."""
+    """The field that cannot teach and the reason in a sentence, as far as the words show; None: both can."""
     hint, correction = feedback.hint, feedback.correction
     if hint is not None:
         if len(hint) > MOST_HINT:

@@ -159,7 +159,7 @@ def _mlflow(run: Run) -> Tracker:
     where = os.environ.get("MLFLOW_TRACKING_URI")
     if where is None:
         where = (run.folder / "mlflow").absolute().as_uri()
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow wants a database
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow requires a database
     client = MlflowClient(tracking_uri=where)
     experiment = client.get_experiment_by_name(run.project)
     number = client.create_experiment(run.project) if experiment is None else experiment.experiment_id

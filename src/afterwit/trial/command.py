@@ -182,7 +182,7 @@ class _Rules:
 
 
 def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
-    """What an earlier run of the same trial left in `out`, or a new one."""
+    """The earlier run of the same trial in `out`, or a new one."""
     path = out / STATE
     if not path.exists():
         if (out / "home" / "store.db").exists():

@@ -20,7 +20,7 @@ from afterwit.turn import ToolCall
 SHORT = 25
 """Words that the person with the preference `short` reads at most."""
 LIMIT = 3
-"""Results that the person with the preference `limit` wants from a search."""
+"""Results of a search that the person with the preference `limit` likes."""
 REPEATS = 4
 """An answer that has some four words more often goes round in circles."""
 SEARCH: Mapping[str, Any] = {
@@ -168,7 +168,7 @@ class Person:
 
     @property
     def hints(self) -> list[str]:
-        """What a competent judge makes of a complaint."""
+        """A competent judge's hints about it."""
         return list(self._words["hints"])
 
     @property
@@ -181,7 +181,7 @@ class Person:
         return self._shuffled()[: self.held_out]
 
     def questions(self, first: int, number: int) -> list[str]:
-        """What they ask in the conversations from `first` on; from the beginning again once all was asked."""
+        """Their questions in the conversations from `first` on; the list repeats once all were asked."""
         asked = self._shuffled()[self.held_out :]
         return [asked[at % len(asked)] for at in range(first, first + number)]
 

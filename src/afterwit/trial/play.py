@@ -40,7 +40,7 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """A preference, and how often the model keeps it by itself and when it is told."""
+    """A preference, and how often the model keeps it by itself and with the instruction in its prompt."""
 
     preference: str
     wants: str
@@ -81,8 +81,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """One conversation: the question, the first answer, what the person said to it, and the second answer if
-    they complained."""
+    """One conversation: the question, the first answer, the person's reply, and the second answer if they
+    complained."""
 
     number: int
     question: str
@@ -308,7 +308,7 @@ class Trial:
         return self._rest() and all(held)
 
     def _rest(self) -> bool:
-        """Wait until all that was said is judged, trained and served; whether that was so before the end."""
+        """Wait until every reply is judged, trained and served; whether that happened before the end."""
         batch = self.system.settings.learner.batch
         while time.monotonic() < self.until:
             states, versions = self.system.store(lambda store: (store.counts().states, store.versions()))
@@ -371,7 +371,7 @@ class Trial:
 
     def _moved(self) -> float | None:
         """KL(model as it came || served model), nats a token: an unbiased mean over fixed texts of the first,
-        free of the noise of sampling anew."""
+        free of the noise of new samples."""
         texts = self.played.texts
         if not texts:
             return None

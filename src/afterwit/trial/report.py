@@ -25,7 +25,7 @@ SHOWN = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """What learning took, read from the versions and the process."""
+    """The cost of learning, read from the versions and the process."""
 
     versions: int
     seconds: float
@@ -35,7 +35,7 @@ class Learning:
     memory_mib: float | None
     """The most that the learner held; None: unknown."""
     troubles: Sequence[str] = ()
-    """What the stages report that is not well."""
+    """The faults that the stages report."""
     way: float | None = None
     """The mean share of the way to its teacher that an update went."""
 
