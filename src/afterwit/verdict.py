@@ -46,7 +46,7 @@ class Feedback:
     text: str | None = None
     """Words about the response, as a reply would say them."""
     hint: str | None = None
-    """What the response should have done."""
+    """The better behaviour, in words."""
     correction: str | None = None
 
     def __post_init__(self) -> None:
@@ -248,7 +248,7 @@ def terms_of(
     cut_off: bool = False,
     evidence: bool = False,
 ) -> Carried:
-    """The terms of a turn with this reward, so many hint candidates, and a sampling temperature `tau`.
+    """The terms of a turn with this reward, number of hints, and sampling temperature `tau`.
 
     `truncated`: sampled with top-p, top-k or min-p; `processed`: its log-probs are those after temperature
     and truncation; `penalised`: sampled with penalties or a logit bias; `cut_off`: its end is missing;

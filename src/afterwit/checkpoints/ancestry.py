@@ -1,6 +1,6 @@
-"""Which updates and turns the weights of a version hold, and how to free them of some turns. Pure.
+"""The updates and turns that the weights of a version hold, and how to free them of some turns. Pure.
 
-Where a function takes `versions`, they are those of one adapter, unless it says otherwise.
+Arguments `versions` are those of one adapter, unless a docstring names others.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ keys_app = typer.Typer(
     cls=Group,
 )
 store_app = typer.Typer(
-    help="Where turns are stored: in a file of the home, or in PostgreSQL.", no_args_is_help=True, cls=Group
+    help="The store of turns: a file of the home, or PostgreSQL.", no_args_is_help=True, cls=Group
 )
 
 SHOWN = 20
@@ -160,7 +160,7 @@ def _version(home: Path | None, version: int | None) -> tuple[Versions, int]:
 
 @store_app.callback()
 def store() -> None:
-    """Where turns are stored: in a file of the home, or in PostgreSQL."""
+    """The store of turns: a file of the home, or PostgreSQL."""
 
 
 @store_app.command(cls=Command)

@@ -396,7 +396,7 @@ def _flags(
     *,
     record_only: bool,
 ) -> dict[str, Any]:
-    """The settings that the flags of `init`, `serve` and `up` stand for; None: not given."""
+    """The settings that the flags of `init`, `serve` and `up` give; None: not given."""
     off = False if record_only else None
     return {
         "model": model,

@@ -55,7 +55,7 @@ def review(
 ) -> None:
     """List the turns that wait for your review, and why; accept or refuse them.
 
-    Which turns wait is `learner.review`: off, flagged (those with something doubtful) or all.
+    `learner.review` chooses the turns that wait: off, flagged (doubtful ones) or all.
 
         afterwit review
         afterwit review TURN --accept

@@ -107,7 +107,7 @@ def _learned(system: LiveSystem, played: Run) -> dict[str, Any]:
 
 
 def _played(chosen: Chosen, played: Run) -> dict[str, Any]:
-    """The part of the report that says what was played, and how well."""
+    """The report's part on the game and its results."""
     world, settings = played.world, chosen.settings
     return {
         "world": world.name,

@@ -134,7 +134,8 @@ class ModelRequest:
     echoed: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the response repeats. Only the dialect's own encoder reads this."""
     unserved_tool: str | None = None
-    """The type of the first tool that the model is not offered, because it is no function; None: none."""
+    """The type of the first tool that is not a function, so that the model does not get it; None: there is
+    none."""
 
 
 def parse_sampling(

@@ -144,7 +144,7 @@ RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""
 
 LISTED_TOOLS = "mcp_list_tools"
-"""The type of an item that the model has no need of."""
+"""The type of an item that the model does not need."""
 
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
@@ -249,8 +249,8 @@ def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
     """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
 
-    `quoted`: earlier responses that items may refer to, by turn. Thoughts without text and lists of
-    tools are left out. A note stands for other items that cannot be read, such as compactions.
+    `quoted`: earlier responses that items may refer to, by turn. Thoughts without text and lists of tools are
+    left out. A note replaces other items that cannot be read, such as compactions.
     """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]

@@ -19,7 +19,7 @@ from afterwit.home.model import model_folder
 from afterwit.printing.terminal import working
 
 STEPS, QUICK = 7, 4
-"""Of `findings_of`, and those of them that load no model."""
+"""The steps of `findings_of`, and those that load no model."""
 
 
 def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:

@@ -43,14 +43,14 @@ LONGEST_SHOWN = 120
 """Characters of a client's path in the log and in errors."""
 
 MOST_LINES, PERIOD_S = 20, 10.0
-"""Log lines of one route and status that refuses, within so many seconds; then the number of the others."""
+"""Log lines of one route and refusing status in a period of seconds; then the number of the others."""
 
 
 class GatewayApp:
     """The gateway as an ASGI application. Without `roll_back` the page has no buttons.
 
-    It checks Host, Origin and key, answers errors in JSON, and logs a line for each request: nothing that was
-    said, and a path only if no route has it, cut and escaped.
+    It checks Host, Origin and key, answers errors in JSON, and logs a line for each request, without its
+    text, and with its path, cut and escaped, only if no route has it.
     """
 
     def __init__(self, gateway: Gateway, roll_back: RollBack | None = None) -> None:

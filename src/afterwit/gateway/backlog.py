@@ -192,7 +192,7 @@ class Backlog:
             await asyncio.wait({self._recording})
 
     async def close(self, within_s: float) -> None:
-        """Give the store so many seconds to come back, then log what becomes of the turns."""
+        """Give the store these seconds to come back, then log what happens to the turns."""
         if self._recording is None:
             return
         log.warning("the store has %g seconds to come back: %s", within_s, self)

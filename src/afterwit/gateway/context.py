@@ -64,7 +64,7 @@ class Fault(NamedTuple):
 
 
 class Lessons(Protocol):
-    """What was asked for at a client that an adapter has yet to learn, as prompts show it; empty: nothing."""
+    """The unlearned lessons of a client's adapter as text for prompts; empty: none."""
 
     def __call__(self, store: Store, *, adapter: str, scope: str, now: float) -> str: ...
 

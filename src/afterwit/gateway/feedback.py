@@ -27,7 +27,7 @@ T = TypeVar("T")
 MOST_BYTES = 2**20
 
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
-"""Also for a response of another key, so that no one learns of it."""
+"""Also for a response of another key, so that its existence stays hidden."""
 
 UNRECORDED = "Turns wait to be recorded at the moment; send it again later. /readyz shows why."
 
@@ -125,7 +125,7 @@ async def record_outcome(gateway: Gateway, caller: Caller, session: str, feedbac
 
 
 async def _in_store(gateway: Gateway, work: Callable[[Store], T]) -> T:
-    """What the store returns, its errors as a client reads them."""
+    """The store's result, its errors in words for clients."""
     try:
         result = await gateway.read(work, within_s=STORE_WITHIN_S)
     except TurnNotFound as error:

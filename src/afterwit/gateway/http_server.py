@@ -23,7 +23,7 @@ from afterwit.gateway.limits import InFlight
 log = logging.getLogger("afterwit.gateway")
 
 LOOPBACK = ["127.0.0.1", "::1"]
-"""The proxies whose word on the client's address and scheme is taken, whatever the environment says."""
+"""The proxies that may set the client's address and scheme, whatever the environment names."""
 
 CLOSE_S = 1
 """Seconds that connections get to close after the drain."""

@@ -245,8 +245,8 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, own: Collection[str]
     """Bind a request to what the store holds, apart from its `own` turns.
 
     A session's turns are looked up only if the request is known to go on in it. Recent conversations are
-    looked up only if the request has no parent, or one that seemed to be beside a conversation: it may be
-    about one, or go on from its end.
+    looked up only if the request has no parent or an auxiliary one: it may be about a conversation, or
+    continue it.
     """
     scope, session = incoming.scope, incoming.client_session_hash
 
@@ -268,7 +268,7 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, own: Collection[str]
 
 def session_lessons(store: Store, bound: Bound, now_known: Callable[[Store], str]) -> str:
     """The lessons in the prompt of a bound request: those of the turn that it follows or repeats, else those
-    that are known now. So a session's prompts begin alike, and its prefix stays cached."""
+    that are known now. So a session's prompts share their beginning, and its prefix stays cached."""
     earlier = bound.binding.parent or bound.binding.retry_of
     if earlier is None:
         return now_known(store)

@@ -98,7 +98,7 @@ class RunningResponse:
         gateway, asked, prompt = self._gateway, self._request.asked, self._request.prompt
         sampling = prompt.sampling
         if sampling.seed is not None and index:
-            seed = (sampling.seed + index + 2**63) % 2**64 - 2**63  # wraps in 64 bits, as every engine wants
+            seed = (sampling.seed + index + 2**63) % 2**64 - 2**63  # wraps in 64 bits, as engines require
             sampling = replace(sampling, seed=seed)
         forced = gateway.settings.force_temperature
         if forced is not None and self._bound is not None and self._bound.kind is Kind.MAIN:
@@ -226,7 +226,7 @@ class RunningResponse:
         await gateway.backlog.add(unrecorded.line(), lambda: self.over)
 
     def _turn(self, choice: Choice, finish: Finish) -> Turn:
-        """Its session, parent and kind stand for nothing if the request is not bound."""
+        """Its session, parent and kind are placeholders if the request is not bound."""
         request, bound = self._request, self._bound
         return Turn(
             id=choice.turn,

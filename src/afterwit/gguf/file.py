@@ -26,9 +26,9 @@ SCALARS = ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "", "", "<Q", "<q", "
 
 
 INSTEAD = "name the model's Hugging Face folder or hub id"
-"""What to do with a file that is not read."""
+"""The remedy for a file that is not read."""
 CONVERT = "write a folder, and convert it with llama.cpp's convert_hf_to_gguf.py"
-"""What to do with a model that is not written."""
+"""The remedy for a model that is not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Head:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether this is a file to be read as GGUF: Ollama's have no ending of their own."""
+    """Whether this file is read as GGUF. Ollama's have no suffix."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -21,7 +21,7 @@ TEMPLATE = "tokenizer.chat_template"
 BYTES, PIECES = "gpt2", "llama"
 """The two kinds of vocabulary that are read: pairs over bytes, and pieces with scores (SentencePiece)."""
 NORMAL, UNKNOWN, CONTROL, OWN, UNUSED = 1, 2, 3, 4, 5
-"""Numbers of `token_type`; OWN tokens are found in a text before it is split, but are no control."""
+"""Numbers of `token_type`; OWN tokens are found in a text before it is split, but are not control tokens."""
 SPACE = "\u2581"
 
 ENDS = (
@@ -84,7 +84,7 @@ RULES: Mapping[str, Rule] = {
     "seed-coder": Rule((SEED,)),
     "deepseek-coder": Rule(CODER),
 }
-"""What llama.cpp's names of pre-tokenizers mean."""
+"""The rules of llama.cpp's pre-tokenizers by name."""
 
 
 def tokenizer_of(head: Head) -> dict[str, Any]:
@@ -255,9 +255,9 @@ def _beginning(token: str, index: int) -> dict[str, Any]:
 
 
 def fields_of(folder: Path, vocabulary: int) -> dict[str, Any]:
-    """The settings of a file that hold a folder's tokenizer and template, for weights of so many tokens.
+    """The settings of a file that hold a folder's tokenizer and template, for weights with this `vocabulary`.
 
-    SettingError if llama.cpp has no word for how it splits a text.
+    SettingError if llama.cpp has no name for its way of splitting a text.
     """
     data = read_json(folder / "tokenizer.json")
     model, added = data["model"], {each["id"]: each for each in data["added_tokens"]}
@@ -321,7 +321,7 @@ def _name_of(folder: Path, data: Mapping[str, Any]) -> str:
 
 
 def _splits(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """The expressions by which a step splits; a sign of its own for a step that llama.cpp has no word for."""
+    """The expressions by which a step splits; a mark for a step that llama.cpp lacks."""
     kind = step.get("type")
     if kind == "ByteLevel" and not step.get("add_prefix_space"):
         return (GPT2,) if step.get("use_regex", True) else ()

@@ -203,7 +203,7 @@ _OTHER_TALK = re.compile(
     re.IGNORECASE,
 )
 """The same in German, Spanish, Portuguese, Russian, Japanese and Korean. In French and Chinese the words mean
-other things in programs ("l'indice 0"): only where one is followed or says something."""
+other things in programs ("l'indice 0"): only where one is followed or makes a statement."""
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"

@@ -142,7 +142,7 @@ def _item(
 def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
     """Why a turn cannot train at all; None if it can.
 
-    One that another adapter sampled belongs to none of this one's versions, and is never too old.
+    A turn that another adapter sampled has no version of this one, and is never too old.
     """
     if (reason := untrainable(turn)) is not None:
         return reason

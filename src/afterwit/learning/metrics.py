@@ -210,7 +210,7 @@ def _mean(values_T: Tensor, mask_T: Tensor) -> float:
 
 def way_to_teacher(state: UpdateState) -> float | None:
     """The share of the way to the teacher that the update went, on the items that `effects` read again; None
-    if none of them was taught, or no teacher wanted a change.
+    if no item was taught, or no teacher differed.
 
     With d = log pi - log pi_old and the teacher's gap g of the sampled tokens, it is sum(d g) / sum(g^2) of
     the items' means: the least-squares factor of the teacher's changes that the policy made, to which changes

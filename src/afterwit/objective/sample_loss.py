@@ -108,7 +108,7 @@ class Candidates:
     student_old_TK: Tensor
     student_teacher_HTK: Tensor
     asked: bool = True
-    """Whether the teachers scored the student's ids; else NaN stands for each id that they did not score."""
+    """Whether the teachers scored the student's ids; else each id that they did not score is NaN."""
     native_ids_HTK: Tensor
     """Each teacher's own top-K, the likeliest first."""
     native_teacher_HTK: Tensor

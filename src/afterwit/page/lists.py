@@ -116,8 +116,8 @@ def _clients(request: Request, store: Store) -> dict[str, Any]:
 
 
 def session(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """A session as a conversation: the newest turns, or those up to one, oldest first, each with what was
-    said before it."""
+    """A session as a conversation: the newest turns, or those up to one, oldest first, each with the messages
+    before it."""
     name, start, wanted = request.path_params["session"], before(request), request.query_params.get("turn")
     said = Filter(session=name, practised=False)
     found = store.turn_lines(said, before=start, limit=SESSION_TURNS + 1)

@@ -231,7 +231,7 @@ def line(points: Sequence[Point], *, title: str, share: bool = False, band: Band
     if len(finite) < 2:
         return Markup("")
     low, high = (0.0, 1.0) if share else (min(y for _, y in finite), max(y for _, y in finite))
-    if low == high:  # a flat curve lies in the middle
+    if low == high:  # a flat curve is in the middle
         low, high = low - (abs(low) or 1.0), high + (abs(high) or 1.0)
     (start, first), (end, last) = finite[0], finite[-1]
 

@@ -246,7 +246,7 @@ class Runtime:
             build.teacher_server(settings, folder)
         if "learn" in self.stages:
             refuse_torchrun()
-            if find_spec("torch") is None:  # or the learner's process would die of it again and again
+            if find_spec("torch") is None:  # or the learner's process would die of it at each restart
                 raise ModuleNotFoundError("there is no module torch", name="torch")
         make_home(home)
         for stage in self.stages:  # two processes over one home would overwrite each other's status

@@ -166,7 +166,7 @@ class Lessons(Recording, Reading):
         return True
 
     def _practise(self, lesson: int, words: str, answer: Fresh, *, now: float) -> None:
-        """No hash finds it: it is no one's parent."""
+        """No hash finds it, so it is never a parent."""
         turn, prompt, reason, gap, along, reward = answer
         words = "" if along else words
         columns = first_columns(turn, waits=State.JUDGED, reason=reason, now=now)

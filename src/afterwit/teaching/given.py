@@ -1,7 +1,8 @@
 """A person's own hints and better answers. Pure, linear time.
 
-Both become hints of the turn, in place of the judge's. A better answer stands in the teacher's prompt as a
-demonstration (SDFT, arXiv:2601.19897): the policy learns from what it sampled itself, never from these words.
+Both become hints of the turn, in place of the judge's. A better answer becomes part of the teacher's prompt
+as a demonstration (SDFT, arXiv:2601.19897): the policy learns from what it sampled itself, never from these
+words.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from afterwit.trial.people import Person, Said, got_worse, is_bad, words
 from afterwit.turn import Conversation, Message, Sampling, ToolCall
 
 AT_ONCE = 16
-"""Conversations, and answers of a measurement, at one time."""
+"""Concurrent conversations, and answers of a measurement."""
 TEMPERATURE = 0.7
 ROOM = 100
 """Tokens of an answer at most."""
@@ -35,7 +35,7 @@ PROBES = 16
 Message_ = dict[str, Any]
 T = TypeVar("T")
 Step = Callable[[str, int, int], None]
-"""(what is done, how much of it is done, of how much)."""
+"""(name, amount done, total)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,7 +385,7 @@ def _question(text: str) -> list[Message_]:
 
 
 def satisfied_after(talks: Iterable[Talk], row: int = 3) -> int | None:
-    """The conversations until so many in a row had a first answer that the person liked; None: never."""
+    """The conversations until the person liked `row` first answers in succession; None: never."""
     liked = 0
     for talk in talks:
         liked = liked + 1 if talk.liked else 0

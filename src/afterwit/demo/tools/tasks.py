@@ -140,7 +140,7 @@ class Step:
 
     @classmethod
     def of(cls, call: ToolCall) -> Step:
-        """Arguments whose text is no JSON object count as none."""
+        """Arguments whose text is not a JSON object count as none."""
         return cls(name=call.name, arguments=call.named_arguments() or {})
 
     @property

@@ -28,7 +28,7 @@ LIMITS = LLParserLimits(
     max_grammar_size=200_000,
     verbose_errors=False,
 )
-"""Of one grammar and of one token. They count work, not time: a schema is refused alike on every machine.
+"""Of one grammar and of one token. They count work, not time: every machine refuses the same schemas.
 
 The first is also the memory of a pattern before its first token: four times as much allows 200 MB. A state of
 the lexer takes up to 2 kB."""

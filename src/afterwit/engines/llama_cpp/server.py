@@ -132,7 +132,7 @@ class LlamaCppServer(Server):
     async def _stream(
         self, request: SampleRequest, done: Sequence[int], tried: int
     ) -> AsyncGenerator[StreamChunk, None]:
-        """What one request adds to `done`, perhaps without an end."""
+        """The chunks that one request adds to `done`, perhaps without an end."""
         body, response = params_of(request, done, tried), Events(request, self._ids_of)
         try:
             async with aclosing(self._client(request.weights).events(COMPLETION, body)) as reads:
@@ -392,10 +392,10 @@ def command(
     lora_rank: int = 0,
     more: Sequence[str] = (),
 ) -> ServerCommand:
-    """The command line. SettingError if the model is no GGUF file's.
+    """The command line. SettingError if the model does not come from a GGUF file.
 
-    Each response has a context of its own: of a shared one, responses end when it is full. The server's own
-    cache of prompts is off, which ignores the adapter's scale, and takes 8 GiB.
+    Each response has its own context, because a full shared one would end responses. The server's cache of
+    prompts, which ignores the adapter's scale and takes 8 GiB, is off.
     """
     if not (file := folder / LINK).is_file():
         gone = f", whose file {file.readlink()} is gone" if file.is_symlink() else ""

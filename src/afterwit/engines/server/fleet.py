@@ -390,7 +390,7 @@ class Fleet:
             except Exception:  # a fault of our own must not end the watch: no server would come back
                 log.exception("watching the server at %s failed", replica.name)
             self._notify()
-            replica.reported.clear()  # what this round has met is tried again after a pause
+            replica.reported.clear()  # faults of this round are retried after a pause
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch_s):
                     await replica.reported.wait()

@@ -70,8 +70,8 @@ MAGIC = b"\x93NUMPY"
 ZEROS = f"{OURS}base-"
 """Begins the name of an adapter that is scaled to nothing, as which the base is requested.
 
-The CPU build of 0.32 computes the base with whatever adapter is in its last place. No server says what it
-runs on, so all get one.
+The CPU build of 0.32 computes the base with whatever adapter is in its last place. No server reports its
+device, so all get one.
 """
 
 Next = Callable[[Sequence[int], dict[str, Any]], Awaitable[list[tuple[int, float]]]]

@@ -1,4 +1,4 @@
-"""What a vLLM worker runs for Afterwit: `--worker-extension-cls afterwit_vllm.Reload`.
+"""Runs in a vLLM worker: `--worker-extension-cls afterwit_vllm.Reload`.
 
 The server's own Python imports it before the model is built, if this folder is in PYTHONPATH. It needs
 nothing of Afterwit there.
