@@ -11,7 +11,7 @@ ROWS = {
     ("tools", "preference"): "keeps the owner's house rules",
     ("tools", "task_success"): "does the task",
     ("chat", "preference"): "answers as this person likes it",
-    ("chat", "task_success"): "tells every fact asked for",
+    ("chat", "task_success"): "gives every fact asked for",
 }
 
 
