@@ -217,7 +217,7 @@ async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway
         answer = await give(gateway, response_id=response, text="No. " * 2000)
     assert caplog.text.count("feedback was not recorded") == 1
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
-    assert "the log say why" in answer.json()["error"]["message"]
+    assert "the log have the reason" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0
     await gateway.store.call(lambda store: store._db.execute("PRAGMA max_page_count = 100000"))
     assert (await give(gateway, response_id=response, text="No. " * 2000)).status_code == 200

@@ -48,7 +48,7 @@ def _tool_calls(folder: Path, name: str) -> str:
     renderer = Renderer.load(folder, tool_call_parser=name)
     if renderer.convention is NO_CALLS and name == AUTO:
         return unknown_template(renderer.template_source)
-    how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser says"
+    how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser sets"
     return f"are read as {how}: {renderer.convention.name}"
 
 
