@@ -74,7 +74,7 @@ def test_a_row_tells_how_often_it_was_said_and_how_far_it_is_learned(store: Stor
     assert (row.answers, row.since, row.sessions) == (2 * WINDOW, 2 * WINDOW, ("moon", "sun"))
     assert (row.learned, row.said_since_learned) == (4.0, 0)
     assert row.how_far == "learned since version 2: it answers as a model that reads it"
-    assert row.how_often == "said twice in 2 requests before it was learned; no such request since"
+    assert row.how_often == "given twice in 2 requests before it was learned; no such request since"
     assert (row.request, row.before) == ("Explain moon.", "A long talk about moon.")
     assert row.after == f"Short {2 * WINDOW - 1}."
 
@@ -93,7 +93,7 @@ def test_requests_of_its_source_and_kinds_are_counted_before_and_after_it_was_le
     ]
     (row,) = lessons(store, asked=asked)
     assert (row.requests, row.requests_since_learned) == (4, 2)
-    assert row.how_often == "said once in 2 requests before it was learned, never in 2 requests since"
+    assert row.how_often == "given once in 2 requests before it was learned, never in 2 requests since"
 
 
 def test_an_example_is_of_a_practised_prompt(store: Store) -> None:

@@ -135,7 +135,7 @@ def test_the_page_shows_answers_as_text_and_the_teacher_as_a_line(tmp_path: Path
     assert "&lt;b&gt;16&lt;/b&gt; 0" in page
     assert "<b>16</b>" not in page
     assert "Answer in &lt;one&gt; sentence" in page
-    assert "learned since version 3: it answers as a model that reads it; said twice in 9 requests" in page
+    assert "learned since version 3: it answers as a model that reads it; given twice in 9 requests" in page
     assert page.count("<polyline") == 2
     facts = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert facts["learned"]

@@ -87,9 +87,7 @@ class LessonRow:
             return f"practised for {self.scope} alone"
         if self.general:
             return "accepted for other prompts"
-        return "it goes against what was approved, so it keeps to its own prompts" * (
-            self.spoils is Spoils.OWN
-        )
+        return "it contradicts approved answers, so it keeps to its own prompts" * (self.spoils is Spoils.OWN)
 
     @property
     def how_far(self) -> str:
@@ -105,7 +103,7 @@ class LessonRow:
             case Progress.SETTLED:
                 return f"settled{since}: {near}, and more practice brings it no nearer"
             case Progress.WAITING if self.spoils is Spoils.OTHERS:
-                return "waiting: it is against what others approved; accept it or drop it"
+                return "waiting: it contradicts what others approved; accept or drop it"
             case Progress.WAITING:
                 return "waiting: its answers wait for your review, or were taken back"
             case Progress.DROPPED:
@@ -134,7 +132,7 @@ class LessonRow:
     def how_often(self) -> str:
         """How often it was given, before it was learned and since."""
         said, asked = self.said - self.said_since_learned, self.requests - self.requests_since_learned
-        before = f"said {_times(said)} in {counted(max(said, asked), 'request')}"
+        before = f"given {_times(said)} in {counted(max(said, asked), 'request')}"
         if self.learned is None:
             return before
         again = self.said_since_learned

@@ -50,7 +50,7 @@ def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
     first, last = row.corrections[0], row.corrections[-1]
     again = f", {counted(row.said - 1, 'time')} since, last {moment(last.at)}" if row.said > 1 else ""
     yield f"\n{row.number:>3}  {row.words}", "bold"
-    yield f"     first said by {first.scope}, {moment(first.at)}{again}", ""
+    yield f"     first given by {first.scope}, {moment(first.at)}{again}", ""
     yield f"     {row.how_far}", COLOUR[row.progress]
     yield f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}", ""
     for name, words in (("asked", row.request), ("before", row.before), ("now", row.after)):

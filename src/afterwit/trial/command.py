@@ -141,7 +141,7 @@ def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None)
     person = trial.choose()
     for lesson in trial.played.lessons:
         console.say(
-            f"{lesson.wants}: by itself {lesson.alone} of {lesson.of}, told in its prompt {lesson.told}"
+            f"{lesson.wants}: by itself {lesson.alone} of {lesson.of}, with the instruction {lesson.told}"
             f"{'; taught now' if lesson.preference == trial.played.preference else ''}"
         )
     if person is None:
@@ -149,8 +149,8 @@ def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None)
     if judging is not None:
         judging.person = person
     trial.begin(person)
-    told = trial.played.ceiling or 0
-    console.say(f"told in its prompt it reaches {told / len(person.measured):.2f} of the held-out questions")
+    share = (trial.played.ceiling or 0) / len(person.measured)
+    console.say(f"with the instruction in its prompt it reaches {share:.2f} of the held-out questions")
     _print(trial.played.points[-1], console)
     while len(trial.played.talks) < asked.conversations and time.monotonic() < trial.until:
         began = time.monotonic()

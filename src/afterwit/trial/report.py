@@ -60,7 +60,7 @@ def conclusion(played: Played, person: Person | None, learning: Learning) -> Con
         )
     first, last = played.points[0], played.points[-1]
     share = f"{last.kept / last.of:.2f} of held-out answers in place of {first.kept / first.of:.2f}"
-    told = f"told in its prompt it reaches {(played.ceiling or 0) / first.of:.2f}"
+    told = f"with the instruction in its prompt {(played.ceiling or 0) / first.of:.2f}"
     after = f"after {counted(last.conversations, 'conversation')}"
     if difference_interval((first.kept, first.of), (last.kept, last.of)).low > 0:
         sentence = f"It learned: {after} it gives {person.wants} in {share} ({told})."
@@ -139,7 +139,7 @@ def _picture(facts: Mapping[str, Any]) -> str:
     kept = [(each["conversations"], each["kept"] / each["of"]) for each in points]
     told = [(each["conversations"], facts["ceiling"] / each["of"]) for each in (points[0], points[-1])]
     label = f"share of held-out answers with {facts['wants']}, over {kept[-1][0]} conversations"
-    curves = [("by itself", "preference", kept), ("told in its prompt", "success", told)]
+    curves = [("by itself", "preference", kept), ("with the instruction in its prompt", "success", told)]
     return chart(curves, width=560, height=230, label=label)
 
 

@@ -66,7 +66,7 @@ def test_quick_checks_load_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("template", "named", "words"),
     [
         (None, "auto", "are read as the chat template teaches: hermes"),
-        pytest.param(None, "glm", "are read as gateway.tool_call_parser says: glm", marks=pytest.mark.slow),
+        pytest.param(None, "glm", "are read as gateway.tool_call_parser sets: glm", marks=pytest.mark.slow),
         ("{{ messages[-1].content }}", "auto", "does not offer tools to the model: calls stay text"),
         ("{{ tools }}{{ messages[-1].content }}", "auto", "in no convention that is known here"),
         pytest.param("{{ tools }}{{ messages[-1].content }}", "none", "says: none", marks=pytest.mark.slow),
