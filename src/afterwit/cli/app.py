@@ -51,7 +51,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         *(steer.pause, steer.resume, steer.review, steer.exclude),
         *(steer.rollback, steer.requeue, steer.forget),
     ),
-    "Keep house": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
+    "Maintain": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
 }
 """The commands as `--help` groups them."""
 
@@ -60,8 +60,8 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(command)
 app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
-app.add_typer(keep.keys_app, name="keys", rich_help_panel="Keep house")
-app.add_typer(keep.store_app, name="store", rich_help_panel="Keep house")
+app.add_typer(keep.keys_app, name="keys", rich_help_panel="Maintain")
+app.add_typer(keep.store_app, name="store", rich_help_panel="Maintain")
 for name, part in plugins.installed(plugins.COMMANDS).items():
     app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
 

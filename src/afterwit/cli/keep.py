@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from afterwit.store import Filter, Store
 
 keys_app = typer.Typer(
-    help="API keys: who may call, and for what. Without any key only this machine may call.",
+    help="Manage API keys and their scopes. Without a key only this machine may call.",
     no_args_is_help=True,
     cls=Group,
 )
@@ -67,7 +67,7 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", help="Use its config.toml without asking.")] = False,
     home: Home = None,
 ) -> None:
-    """Make a home from a backup. A home that is in use, or holds anything, is refused.
+    """Make a home from a backup. Refuses a home that is in use or not empty.
 
     afterwit restore afterwit.tar --home restored
     """
@@ -121,7 +121,7 @@ def du(json_: Json = False, home: Home = None) -> None:
 def merge(
     out: Annotated[Path, typer.Argument(help="The folder to make; with --gguf, the file.")],
     version: Annotated[
-        int | None, typer.Option(help="Which version. Default: the one that is served.")
+        int | None, typer.Option(help="A version's number. Default: the served version.")
     ] = None,
     gguf: Annotated[
         str | None,
@@ -197,11 +197,11 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be imported, and store nothing.")
     ] = False,
-    judge: Annotated[bool, typer.Option(help="Have `serve` judge what has a next state.")] = True,
+    judge: Annotated[bool, typer.Option(help="Let `serve` judge the turns with a next state.")] = True,
     practise: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY", help="Practise what was corrected, as lessons of this key (without keys: `local`)."
+            metavar="KEY", help="Practise the corrections, as lessons of this key (without keys: `local`)."
         ),
     ] = None,
     home: Home = None,
@@ -289,7 +289,7 @@ def export(
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Write turns as JSON lines: all that is known of each, or training data for another program.
+    """Write turns as JSON lines: everything stored, or training data for another program.
 
     It prints how many rows it wrote, and how many turns it left out for each reason. The adapter is that of
     --version, or of the version that is served.
@@ -376,7 +376,7 @@ def _write(
 
 @keys_app.command(cls=Command)
 def add(
-    name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
+    name: Annotated[str, typer.Argument(help="The key's name, by which you recognise it.")],
     scope: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,14 +11,16 @@ from afterwit.cli.help import Command, Group
 from afterwit.cli.options import Config, Home, Json, loaded, store_of
 
 lessons_app = typer.Typer(
-    help="What corrections ask for, and how far it is learned.", cls=Group, invoke_without_command=True
+    help="Show lessons: what your corrections ask for, and how far each is learned.",
+    cls=Group,
+    invoke_without_command=True,
 )
 Number = Annotated[int, typer.Argument(help="A lesson's number.")]
 
 
 @lessons_app.callback()
 def lessons(context: typer.Context, json_: Json = False, home: Home = None) -> None:
-    """List the lessons: what was asked for in words, how often, and how far each is learned.
+    """List the lessons: your corrections, how often you gave each, and how far it is learned.
 
     afterwit lessons
     afterwit lessons drop 3 --undo
@@ -36,7 +38,7 @@ def drop(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Never practise a lesson again. What was corrected in its words still teaches once.
+    """Never practise a lesson again. Its corrections still teach once.
 
     afterwit lessons drop 3
     afterwit lessons drop 3 --undo    # the weights forget it too
@@ -75,7 +77,9 @@ def edit(
 @lessons_app.command(cls=Command)
 def restrict(
     number: Number,
-    client: Annotated[str, typer.Argument(help="Key and client, as the list has them; none: lift it.")] = "",
+    client: Annotated[
+        str, typer.Argument(help="Key and client, as listed; none: lift the restriction.")
+    ] = "",
     home: Home = None,
 ) -> None:
     """Practise a lesson on prompts of one client alone.
@@ -92,7 +96,7 @@ def restrict(
 
 @lessons_app.command(cls=Command)
 def accept(number: Number, home: Home = None) -> None:
-    """Practise a lesson on other prompts too, where its words would keep it to its own.
+    """Practise a lesson on other prompts too, or at all if it waits for you.
 
     afterwit lessons accept 3
     """

@@ -31,12 +31,12 @@ def turns(
     session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
     version: LearnedIn = None,
     limit: Annotated[
-        int, typer.Option(min=0, help="How many, the newest first; 0: all, the oldest first.")
+        int, typer.Option(min=0, help="Number of turns, newest first; 0: all, oldest first.")
     ] = 20,
     json_: Json = False,
     home: Home = None,
 ) -> None:
-    """List turns: the state of each, the reason, and why those without a parent have none.
+    """List turns with state and reason, and why some lack a parent.
 
     afterwit turns
     afterwit turns --state SKIPPED --limit 50
@@ -64,7 +64,7 @@ def show(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour.
+    """Show one turn: the end of its prompt, response, next state, votes, hints, and advantages in colour.
 
     afterwit show last
     afterwit show last --no-advantages    # at once: loads no model
@@ -105,7 +105,7 @@ def ledger(
         int | None, typer.Argument(help="A weight version. Default: the newest that learned something.")
     ] = None,
     session: Annotated[
-        str | None, typer.Option(help="What became of this conversation, in place of one version.")
+        str | None, typer.Option(help="The learning from this conversation, in place of one version.")
     ] = None,
     answers: Annotated[
         bool, typer.Option("--answers", help="Sample greedy answers before and after (loads both versions).")
@@ -114,7 +114,7 @@ def ledger(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Show what a version learned: its turns, what followed them, votes, hints, and the effect of the update.
+    """Show what a version learned: its turns, next states, votes, hints, and the effect of the update.
 
     With `--session`, all turns of a conversation, and the versions that learned from each.
 
@@ -133,7 +133,7 @@ def progress(
     json_: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
     home: Home = None,
 ) -> None:
-    """Am I correcting it less? Complaints a session over time, for each source and kind of task.
+    """Show whether you correct it less: complaints per session over time, by source and kind of task.
 
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
 
@@ -146,7 +146,7 @@ def progress(
 
 
 def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) -> None:
-    """List the weight versions: what each came from and learned from, and which one is served (*).
+    """List the versions with their parents and turns; * marks the served one.
 
     Below them the newest updates that were held back, and alarms that took versions back.
 

@@ -48,7 +48,7 @@ Set = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(help="Which engine samples: embedded, vllm, sglang or llama_cpp. Default: embedded."),
+    typer.Option(help="The engine that samples: embedded, vllm, sglang or llama_cpp. Default: embedded."),
 ]
 EngineUrl = Annotated[
     list[str] | None,

@@ -41,7 +41,7 @@ def init(
     record_only: RecordOnly = False,
     home: Home = None,
 ) -> None:
-    """Set up a home: ask what is needed, write config.toml, make a key, then test all with `doctor`.
+    """Set up a home: ask for the model and more, write config.toml, make a key, then run `doctor`.
 
     It asks only on a terminal, and only without MODEL; otherwise it uses the flags.
 
@@ -100,13 +100,13 @@ def plan(
     gpu_memory: Annotated[
         str | None, typer.Option(help="Memory of a GPU, such as 80GB. Default: the GPUs of this machine.")
     ] = None,
-    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs of that size there are.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="Number of these GPUs.")] = 1,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Show each part's GPUs, the memory that it takes, and the lines that start it. Starts nothing.
+    """Show each part's GPUs, memory and command, without starting anything.
 
     Exit code 1, with the numbers, if something does not fit or does not go together.
 
@@ -146,7 +146,7 @@ def serve(
     host: Host = None,
     port: Port = None,
     stages: Annotated[
-        str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
+        str, typer.Option(help="The stages that run here, comma-separated: gateway, judge, learn.")
     ] = "gateway,judge,learn",
     record_only: RecordOnly = False,
     learner_processes: LearnerProcesses = None,
@@ -155,7 +155,7 @@ def serve(
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Serve MODEL to agents, and let it learn from what happens next.
+    """Serve MODEL to agents, and train it on what happens next.
 
     Point an agent at `http://127.0.0.1:8720/v1` with any API key and model name `afterwit`.
 
@@ -177,7 +177,7 @@ def up(
     model_option: ModelOption = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Which server to start: vllm, sglang or llama_cpp. Default: as set, or vllm."),
+        typer.Option(help="The server to start: vllm, sglang or llama_cpp. Default: as set, or vllm."),
     ] = None,
     engine_url: EngineUrl = None,
     host: Host = None,
@@ -191,8 +191,8 @@ def up(
 ) -> None:
     """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
 
-    With a section `placement`, all servers that have GPUs on this machine are started, each on its GPUs. A
-    server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+    With a section `placement`, it starts every server that has GPUs on this machine. It restarts a server
+    that dies, and stops all at the end. The log is HOME/engine.log.
 
         afterwit up Qwen/Qwen3-4B
         afterwit up Qwen/Qwen3-4B --engine sglang
@@ -217,23 +217,25 @@ def demo(
     objective: Annotated[
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
     ] = None,
-    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 48,
+    interactions: Annotated[int, typer.Option(help="Tasks that people give.")] = 48,
     seed: Annotated[int, typer.Option(help="Decides tasks, people and sampling.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where the report goes. Default: demo-report, in the chat world demo-report-chat."),
+        typer.Option(help="Folder of the report. Default: demo-report, in the chat world demo-report-chat."),
     ] = None,
     judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
+        typer.Option(
+            help="The engine that samples: vllm or sglang, started for the demo. Default: embedded."
+        ),
     ] = None,
     engine_url: Annotated[
-        str | None, typer.Option(help="A server of the demo's model that runs already: none is started.")
+        str | None, typer.Option(help="A running server of the demo's model, used instead of starting one.")
     ] = None,
     set_: Set = None,
 ) -> None:
-    """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
+    """Watch an agent learn from use: real gateway, real clients, a tiny model, a few minutes, no GPU.
 
     Leaves report.html, report.json and learning.svg in OUT.
 
@@ -262,10 +264,8 @@ def demo(
 def trial(
     model: Model = None,
     model_option: ModelOption = None,
-    minutes: Annotated[
-        float, typer.Option(help="When to stop; what was learned by then is reported.")
-    ] = 15.0,
-    conversations: Annotated[int, typer.Option(help="How many conversations to hold at most.")] = 96,
+    minutes: Annotated[float, typer.Option(help="Minutes after which the trial stops and reports.")] = 15.0,
+    conversations: Annotated[int, typer.Option(help="Conversations at most.")] = 96,
     preference: Annotated[
         str | None,
         typer.Option(
@@ -283,7 +283,7 @@ def trial(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides questions, wordings and sampling.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the report goes, and its home.")] = Path("trial-report"),
+    out: Annotated[Path, typer.Option(help="Folder of the report and its home.")] = Path("trial-report"),
     engine: Engine = None,
     engine_url: EngineUrl = None,
     recipe: Recipe = None,
@@ -292,8 +292,8 @@ def trial(
 ) -> None:
     """Find out whether MODEL learns here: people talk with it, it learns, held-out questions measure it.
 
-    Uses the settings of `serve`, in a home of its own. Stopped, it goes on where it was. Exit code 1 if the
-    model did not learn. Leaves report.html, report.json and learning.svg in OUT.
+    Uses the settings of `serve`, in a home of its own. After an interruption, the same command continues.
+    Exit code 1 if the model did not learn. Leaves report.html, report.json and learning.svg in OUT.
 
         afterwit trial Qwen/Qwen3-0.6B
         afterwit trial Qwen/Qwen3-4B --engine vllm --minutes 60
@@ -324,12 +324,12 @@ def train(
         ),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="With --from: where the batches are. Default: atropos.url.")
+        str | None, typer.Option(help="With --from: the address of the batches. Default: atropos.url.")
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="With --from: stop after this many updates.")
     ] = None,
-    follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    follow: Annotated[bool, typer.Option(help="Continue and wait for more turns until stopped.")] = False,
     learner_processes: LearnerProcesses = None,
     recipe: Recipe = None,
     home: Home = None,
@@ -365,7 +365,9 @@ def doctor(
     home: Home = None,
     config: Config = None,
     set_: Set = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only checks that load no model: seconds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the checks without a model, in seconds.")
+    ] = False,
 ) -> None:
     """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults.
 

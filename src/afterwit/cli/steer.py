@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pause(
-    reason: Annotated[str | None, typer.Argument(help="Why, for those who look at it later.")] = None,
+    reason: Annotated[str | None, typer.Argument(help="The reason, for later readers.")] = None,
     home: Home = None,
 ) -> None:
     """Learn nothing until `afterwit resume`: turns are served, recorded and judged, and wait.
@@ -34,7 +34,7 @@ def pause(
 
 
 def resume(home: Home = None) -> None:
-    """End a pause: the turns that waited are learned from.
+    """End a pause: waiting turns train.
 
     afterwit resume
     """
@@ -48,7 +48,7 @@ def review(
         list[str] | None, typer.Argument(help="Turn ids or their beginnings; `all`: every one that waits.")
     ] = None,
     accept: Annotated[
-        bool | None, typer.Option("--accept/--refuse", help="They may train; or they never do.")
+        bool | None, typer.Option("--accept/--refuse", help="Let them train, or never.")
     ] = None,
     json_: Json = False,
     home: Home = None,
@@ -102,9 +102,9 @@ def exclude(
     undo: Annotated[bool, typer.Option("--undo", help="Let its new turns train again.")] = False,
     home: Home = None,
 ) -> None:
-    """Learn nothing from a session: none of its turns trains, neither those that wait nor new ones.
+    """Learn nothing from a session: neither its waiting turns nor new ones train.
 
-    It is served and recorded as before. What was learned from it stays until `afterwit rollback`.
+    It is served and recorded as before. Earlier learning stays until `afterwit rollback`.
 
         afterwit exclude last
         afterwit exclude SESSION --undo
@@ -129,7 +129,7 @@ def exclude(
 
 
 def rollback(
-    version: Annotated[int, typer.Argument(help="The version to return to; 0 is the model as it came.")],
+    version: Annotated[int, typer.Argument(help="The version to return to; 0 is the original model.")],
     adapter: Annotated[
         str | None,
         typer.Option(help="Whose learning is taken back. Default: the version's; of version 0, `shared`."),
@@ -164,7 +164,7 @@ def requeue(
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
     home: Home = None,
 ) -> None:
-    """Put failed turns back where their step failed.
+    """Return failed turns to the step that failed.
 
     afterwit requeue
     afterwit requeue --reason learner_failed
@@ -192,7 +192,7 @@ def forget(
     home: Home = None,
     config: Config = None,
 ) -> None:
-    """Forget a conversation: delete its content, and make the weights as if it had not been trained on.
+    """Forget a conversation: delete it, and make the weights as if they had never trained on it.
 
     With `--adapter`, all conversations in which a personal adapter answered: it becomes the base again.
 
