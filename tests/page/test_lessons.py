@@ -74,7 +74,7 @@ async def test_the_home_has_the_verdict_and_each_lesson_as_the_command_prints_th
     words = " ".join(page.words.split())
     (row,) = await gateway.store.call(lessons)
     asked = await gateway.store.call(requests_asked)
-    assert f"Do you correct it less than the model as it came? {progress(asked).sentence}" in words
+    assert f"Do you correct it less than the original model? {progress(asked).sentence}" in words
     for told in (SHORT, row.how_far[1:], row.how_often[1:], "Explain moon.", "A long talk about moon."):
         assert told in words
     assert "now Short." in words

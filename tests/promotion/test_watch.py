@@ -252,7 +252,7 @@ def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):
     person.badly(4)
     (alarm,) = store.events()
     assert (alarm.kind, alarm.version) == (EventKind.ALARM, 1)
-    assert "the model as it came" in alarm.words
+    assert "the original model" in alarm.words
     assert "displeasure" in alarm.words
     assert store.episodes() == []
 

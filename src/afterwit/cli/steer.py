@@ -142,7 +142,7 @@ def rollback(
     the new version up within a second.
 
         afterwit rollback 3
-        afterwit rollback 0    # the model as it came
+        afterwit rollback 0    # the original model
     """
     from afterwit.build import versions_of
     from afterwit.checkpoints.rollback import roll_back

@@ -56,7 +56,7 @@ def _writing(versions: Versions, number: int, out: Path) -> Iterator[tuple[Path,
     """The folder of the version's weights, and a draft in which to write. What fails there is translated."""
     folder = versions.weights(number)
     if folder == versions.base:
-        raise SettingError(f"version {number} is the model as it came: {versions.base}")
+        raise SettingError(f"version {number} is the original model: {versions.base}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingError(f"{out} is not empty: name another place")
     versions.verify(number)

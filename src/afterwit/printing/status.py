@@ -141,7 +141,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
         if (way := newest.metrics.get("way_to_teacher")) is not None:
             last += f"; it went {way:.0%} of the way to the teacher"
         if (moved := newest.metrics.get("plain_kl")) is not None:
-            last += f"; plain answers are {moved:.2g} nats a token from the model as it came"
+            last += f"; plain answers are {moved:.2g} nats a token from the original model"
     yield "last update", last
     made = newest.number if newest is not None and newest.adapter == SHARED else 0
     newer = f"; version {made} is not served yet" if made and made != found.version else ""

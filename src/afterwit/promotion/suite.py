@@ -108,7 +108,7 @@ PRIOR = 3
 """Imagined requests, of which the set share ended badly, added to those before: few requests show little. If
 all of them ended badly, the share is the rule of three's: 95 % sure that no more did."""
 MOST = 2.0
-"""How many times the setting may end badly because as many did before, unless the model as it came did worse.
+"""How many times the setting may end badly because as many did before, unless the original model did worse.
 Else a ruin that was confirmed by chance would be the measure of the next."""
 ALL = 0.95
 """The share that counts as all: no evidence would exceed it."""
@@ -123,7 +123,7 @@ def may_end_badly(
     people who were often displeased before do not count against a version.
 
     `before`: how many of how many episodes ended badly under the version that an alarm would return to and
-    those that it was learned from; `base`: under the model as it came. `unasked`: complaints count though no
+    those that it was learned from; `base`: under the original model. `unasked`: complaints count though no
     hint was asked for. Learning is for them, so the setting does not fit: only more than before are evidence.
     """
     imagined = PRIOR if unasked else PRIOR * setting

@@ -124,7 +124,7 @@ def _alarm(
     newest = episodes[-TOLD:]
     ends = Counter(ENDS[each.bad] for each in newest if each.bad is not None)
     counted = ", ".join(f"{count} {end}" for end, count in ends.most_common())
-    where = f"version {safe}, the last confirmed one" if safe else "the model as it came"
+    where = f"version {safe}, the last confirmed one" if safe else "the original model"
     words = f"of the last {len(newest)} requests, these ended badly: {counted}; back to {where}"
     log.warning("promotion: %s", words)
     alarm, version = EventKind.ALARM, versions[-1].number

@@ -243,7 +243,7 @@ def _with_memory(learning: Learning) -> Learning:
 
 
 def _print(point: Point, console: Terminal) -> None:
-    moved = "" if point.kl is None else f"; {point.kl:.3f} nats a token from the model as it came"
+    moved = "" if point.kl is None else f"; {point.kl:.3f} nats a token from the original model"
     console.say(
         f"{point.seconds:6.0f} s  after {point.conversations:3d} conversations, version {point.version}: "
         f"{point.kept / point.of:.2f} of held-out answers as the person likes them{moved}"

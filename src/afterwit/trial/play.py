@@ -70,7 +70,7 @@ class Point:
     """Held-out questions answered as the person likes it."""
     of: int
     kl: float | None
-    """KL from the model as it came, nats a token, over its own answers to requests that no one taught; None:
+    """KL from the original model, nats a token, over its own answers to requests that no one taught; None:
     the engine cannot score."""
     worse: int
     """Answers to these requests that are worse than at first."""
@@ -104,7 +104,7 @@ class Played:
     ceiling: int | None = None
     """Held-out questions that the hinted model answers as the person likes it: the teacher's share."""
     texts: list[dict[str, Any]] = field(default_factory=list)
-    """Answers of the model as it came: prompt ids, ids and log-probs."""
+    """Answers of the original model: prompt ids, ids and log-probs."""
     untouched: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
     talks: list[Talk] = field(default_factory=list)
@@ -241,7 +241,7 @@ class Trial:
         return next((person for person in self.candidates if person.preference == played.preference), None)
 
     def begin(self, person: Person) -> None:
-        """Measure the model as it came, and what its teacher reaches; nothing if that is known."""
+        """Measure the original model, and what its teacher reaches; nothing if that is known."""
         if self.played.points:
             return
         self.step("measuring what it reaches with the hint in its prompt", 0, 0)
@@ -332,7 +332,7 @@ class Trial:
         return found
 
     def _sampled(self) -> list[dict[str, Any]]:
-        """Answers of the model as it came at temperature 1, with their log-probs; none if the engine cannot
+        """Answers of the original model at temperature 1, with their log-probs; none if the engine cannot
         score."""
         engine = self.system.runtime.engine
         assert engine is not None

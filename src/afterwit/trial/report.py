@@ -18,7 +18,7 @@ from afterwit.trial.people import Person
 from afterwit.trial.play import Played, Point, satisfied_after
 
 MOST_KL = 0.1
-"""Nats a token from the model as it came, above which other answers have changed much."""
+"""Nats a token from the original model, above which other answers have changed much."""
 SHOWN = 6
 """Questions whose answers are shown."""
 
@@ -77,7 +77,7 @@ def _harm(last: Point) -> list[str]:
     if last.worse:
         found.append(f"{counted(last.worse, 'answer')} to other requests became worse.")
     if last.kl is not None and last.kl > MOST_KL:
-        found.append(f"Other answers moved far from the model as it came ({last.kl:.2f} nats a token).")
+        found.append(f"Other answers moved far from the original model ({last.kl:.2f} nats a token).")
     return found
 
 

@@ -145,7 +145,7 @@ def test_what_is_not_written_is_said(home: Path, llama: Path, versions: Versions
     )
     adapter = ("export", "--format", "gguf-adapter")
     assert "writes a file: name it" in refused(*adapter)
-    assert "version 0 is the model as it came" in refused(*adapter, str(tmp_path / "a"), "--version", "0")
+    assert "version 0 is the original model" in refused(*adapter, str(tmp_path / "a"), "--version", "0")
     assert "is not empty: name another place" in refused(*adapter, str(llama / "config.json"))
     shutil.rmtree(home / "versions")
     trained(home, llama, lora_rank=0)

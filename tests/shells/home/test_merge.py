@@ -71,7 +71,7 @@ def test_what_cannot_be_merged_is_said(home: Path, model: Path, tmp_path: Path) 
     def refused(*words: str) -> str:
         return str(run.invoke(app, ["merge", *words, "--home", str(home)]).exception)
 
-    assert "version 0 is the model as it came" in refused(str(tmp_path / "m"), "--version", "0")
+    assert "version 0 is the original model" in refused(str(tmp_path / "m"), "--version", "0")
     assert "the weights of version 7 are not in" in refused(str(tmp_path / "m"), "--version", "7")
     assert "is not empty: name another place" in refused(str(model))
     assert "cannot be written" in refused(str(tmp_path / "no" / "folder"))
