@@ -578,7 +578,7 @@ def tracking(settings: Settings, home: Path) -> Iterator[Callable[[Store], None]
             trackers.committed(store)
             traces.trained(store)
         except StoreError as error:  # the version is committed: the learner goes on
-            log.warning("a version was not given to the trackers: %s", error)
+            log.warning("a version was not sent to the trackers: %s", error)
 
     try:
         yield committed

@@ -130,7 +130,7 @@ def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[st
             named = {entry["name"]: entry["template"] for entry in value}
     if "default" not in named:
         raise SettingError(
-            f"{folder} has no chat template: a base model cannot be talked to, take its chat version"
+            f"{folder} has no chat template: a base model cannot chat, so take its chat version"
         )
     return named
 

@@ -81,7 +81,7 @@ def _checked(versions: Versions, chain: Sequence[Version], target: int, after: i
         raise SettingError(f"version {target} is the newest already{whose}")
     gone = {turn for version in versions.of(None).history() for turn in version.without}
     if gone & turns_in(target, by_number):
-        raise SettingError(f"version {target} holds what was forgotten since")
+        raise SettingError(f"version {target} holds turns that were forgotten since")
     return by_number[target]
 
 

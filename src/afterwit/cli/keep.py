@@ -83,7 +83,7 @@ def restore(
     if not yes:
         _accept_settings(folder / CONFIG)
     if section_of_home(folder, "store").store.url is not None:
-        print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
+        print("its turns are in its store.db, but its config.toml names a store.url, which was not changed:")
         print("take that line out, or copy them with `afterwit store copy URL --from home`")
     model = remembered_model(folder)
     if model is not None and not Path(model).exists():
@@ -403,7 +403,7 @@ def add(
     print(key)
     if first:
         print(
-            "from now on every caller needs a key: agents that send none, or any word, get 401",
+            "from now on every caller needs a key: agents without a valid one get 401",
             file=sys.stderr,
         )
 

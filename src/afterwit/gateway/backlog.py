@@ -169,7 +169,7 @@ class Backlog:
             os.truncate(self._path, len(data) - len(cut))
         self._lines.extend((line + end, arrived) for line in whole.split(end) if line)
         self._bytes = len(whole)
-        log.warning("%s of the process before this one: recorded now", self)
+        log.warning("%s of an earlier process: recorded now", self)
         self._begin()
 
     async def add(self, line: bytes, delivered: Callable[[], bool]) -> None:

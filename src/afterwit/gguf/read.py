@@ -107,7 +107,7 @@ def _refuse_unreadable(head: Head, places: Mapping[str, Tensor]) -> None:
                 "it, such as Q4_K_M or Q8_0"
             ) from error
         if tensor.start + bytes_of(tensor) > size or tensor.shape[-1] % block:
-            raise SettingError(f"{head.path} is cut short: {name} lies beyond its end; download it again")
+            raise SettingError(f"{head.path} is cut short: {name} is beyond its end; download it again")
 
 
 def _stored(kind: Any) -> str:

@@ -102,7 +102,7 @@ def write_adapter(base: Path, folder: Path, out: Path, *, name: str) -> None:
     for place, factor in load_file(folder / TENSORS).items():
         module, _, end = place.removeprefix(PREFIX).removesuffix(".weight").rpartition(".lora_")
         if end not in ("A", "B"):
-            raise SettingError(f"{folder / TENSORS} has {place}, which is no factor of a layer")
+            raise SettingError(f"{folder / TENSORS} has {place}, which is not a factor of a layer")
         heads = heads_of(family, module, config) if end == "B" else None
         rows = factor if heads is None else turned(factor, heads)
         tensors[f"{names.of(f'{module}.weight')}.lora_{end.lower()}"] = rows.shape, partial(_same, rows)

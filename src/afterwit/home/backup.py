@@ -275,7 +275,7 @@ def copy_store(home: Path, configured: str | None, *, source: str | None, target
     here = store_url(home, configured if source is None else None if source == HOME else source)
     there = store_url(home, None if target == HOME else target)
     if here == there:
-        raise SettingError("the turns are there already: it is the store that is copied")
+        raise SettingError("source and target are the same store")
     if not store_exists(here):
         raise SettingError(f"there is no store to copy at {'store.url' if here == configured else here}")
     refuse_running(home, "its newest turns would be missing from the copy")

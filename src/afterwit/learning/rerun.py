@@ -98,7 +98,7 @@ def _repeat(
     digests = {} if version.recipe is None else version.recipe.digests
     for item in items:
         if item.turn is None or digests.get(item.turn) != digest(item):
-            raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
+            raise NotRepeatable(f"turn {item.turn} was judged again since")
     updated(policy, models, items, objective, settings, progress, trainer.ranks)
 
 

@@ -164,7 +164,7 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     stack.callback(examined.cancel)
     done, _ = await asyncio.wait({examined}, timeout=JUDGE_WITHIN_S)
     if not done:
-        console.print("judge: it is being tried on replies whose meaning is known; the result follows")
+        console.print("judge: testing it on replies of known meaning; the result follows")
         examined.add_done_callback(print_ability)
         return
     print_ability(examined)
@@ -392,7 +392,7 @@ async def _follow(versions: Versions) -> bool:
     except VersionsRefused:
         raise
     except VersionsUnavailable as error:
-        log.warning("publish: %s; what is on this disk serves", error)
+        log.warning("publish: %s; versions on this disk serve", error)
         return False
     return True
 

@@ -92,7 +92,7 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
         models = models_of(settings.model_copy(update={"model": str(folder)}), home)
         room = () if gpu is None else lone_flags(settings, models, gpu)
     except SettingError as error:
-        log.info("the server takes as much memory as it does by default: %s", error)
+        log.info("the server takes its default share of memory: %s", error)
     command = LAUNCHERS[engine.kind](
         folder.resolve(), engine, host=host, port=port, lora_rank=settings.learner.lora_rank, more=room
     )

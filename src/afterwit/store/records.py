@@ -158,7 +158,7 @@ class ReviewOutcome(StrEnum):
 
     ACCEPTED = "accepted", "accepted: it may train"
     REFUSED = "refused", "refused: it does not train"
-    IN_UPDATE = "in_update", "an update trains it at this moment: nothing changed"
+    IN_UPDATE = "in_update", "an update is training it: nothing changed"
     TRAINED = "trained", "it has trained already: nothing changed; `afterwit rollback` takes it back"
     NOT_WAITING = "not_waiting", "it has no verdict that could train: nothing changed"
 

@@ -85,7 +85,7 @@ def run(
         "asked": asked.preference,
     })  # fmt: skip
     if played.talks:
-        console.say(f"going on after {len(played.talks)} conversations of an earlier run in {out}")
+        console.say(f"continuing after {len(played.talks)} conversations of an earlier run in {out}")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "config.toml").write_text(config_text(settings), encoding="utf-8")
     server = None

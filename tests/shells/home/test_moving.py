@@ -75,7 +75,7 @@ def test_a_copy_into_a_store_that_holds_turns_is_refused(home: Path, tmp_path: P
 
 
 def test_what_is_not_there_or_there_already_is_not_copied(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="there already"):
+    with pytest.raises(SettingError, match="the same store"):
         copy_store(home, None, source=None, target="home")
     with pytest.raises(SettingError, match="no store to copy at"):
         copy_store(tmp_path / "nowhere", None, source=None, target="sqlite:/tmp/never")

@@ -230,4 +230,4 @@ def test_of_a_model_on_the_hub_the_configuration_is_enough(folder: Path, tmp_pat
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert ended.stdout.split() == ["256", "False"]
-    assert "there is no folder owner/away here, and the hub does not give it" in ended.stderr
+    assert "there is no folder owner/away here, and the hub did not return it" in ended.stderr
