@@ -108,10 +108,10 @@ def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = No
     from afterwit.checkpoints.remote import remote_of
     from afterwit.checkpoints.versions import Versions
 
-    if settings is None:
-        return Versions(root=home / VERSIONS, base=folder)
-    remote, every = remote_of(settings), settings.state_every
-    return Versions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
+    remote, every = (None, 1) if settings is None else (remote_of(settings), settings.state_every)
+    versions = Versions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
+    versions.rename_states()
+    return versions
 
 
 def worker_name(stage: str) -> str:

@@ -65,6 +65,9 @@ def parse(text: str, number: int) -> Version:
     if version.number != number:
         raise ValueError(f"its number is {version.number}, not {number}")
     _check(version)
+    if FORMER_STATE in version.files:
+        files = {STATE if name == FORMER_STATE else name: digest for name, digest in version.files.items()}
+        return replace(version, files=files)
     return version
 
 
@@ -127,6 +130,9 @@ MODEL = "model.safetensors"
 STATE = "learner.state"
 """The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher: a
 safetensors file with another suffix, because engines load every file with that one."""
+
+FORMER_STATE = "learner.safetensors"
+"""Its name in older manifests."""
 
 WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""

@@ -23,6 +23,8 @@ from pathlib import Path
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.ancestry import outdated, tainted, turns_in
 from afterwit.checkpoints.manifest import (
+    FORMER_STATE,
+    STATE,
     digest_of,
     draft,
     exclusive,
@@ -69,6 +71,12 @@ class Versions:
     def of(self, adapter: str | None) -> Versions:
         """The same folder, limited to an adapter; None: not limited."""
         return replace(self, adapter=adapter)
+
+    def rename_states(self) -> None:
+        """Give the states that an older Afterwit wrote the name that no engine loads."""
+        for path in self.root.glob(f"*/{FORMER_STATE}"):
+            with suppress(FileNotFoundError):  # another process does so too
+                path.rename(path.with_name(STATE))
 
     def chains(self) -> dict[str, list[int]]:
         """Of each adapter with a version of its own, the numbers of the base and its versions, ascending."""

@@ -203,9 +203,12 @@ def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, P
         )
     if recipe.learner.get("lr") is None:
         raise NotRepeatable("its step size was not kept")
+    learner = {name: value for name, value in recipe.learner.items() if name != "target_kl"}
+    if not learner.get("target_share"):  # once an update could aim at a share of its way
+        learner.pop("target_share", None)
     try:
         return (
-            _read(LearnerSettings, recipe.learner),
+            _read(LearnerSettings, learner),
             _read(ObjectiveSettings, recipe.objective),
             Placement(recipe.placement),
         )

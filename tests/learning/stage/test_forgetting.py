@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
@@ -131,6 +133,35 @@ def test_the_weights_are_to_the_bit_those_of_a_run_without_the_session(
         assert store.turn("turn0003").state is State.TRAINED
         assert store.counts().reasons == {Reason.FORGOTTEN: 2}
         assert store.forget_orders() == []
+
+
+def aged(place: Place) -> None:
+    """As an older Afterwit wrote it: another name of the state, and settings that are gone."""
+    for path in place.versions.root.glob("*/manifest.json"):
+        old = json.loads(path.read_text())
+        if STATE in old["files"]:
+            old["files"]["learner.safetensors"] = old["files"].pop(STATE)
+            (path.parent / STATE).rename(path.parent / "learner.safetensors")
+        if old["recipe"] is not None:
+            old["recipe"]["learner"] |= {"target_share": 0.0, "target_kl": 0.15, "checkpointing": False}
+        path.write_text(json.dumps(old))
+
+
+def test_a_home_of_an_older_afterwit_goes_on_from_its_states_and_can_forget(
+    place: Place, samples: Samples, lived: Callable[..., Place]
+) -> None:
+    place = lived(place, WAYS[1], four_batches)
+    young = {number: tensors(place, number) for number in (1, 2, 3, 4)}
+    aged(place)
+    assert {number: tensors(place, number) for number in young} == young
+    for number in young:
+        place.versions.verify(number)
+    learned(place, samples, (8, 9))
+    made = place.versions.get(5)
+    assert made is not None
+    assert made.recipe is not None
+    assert not made.recipe.fresh_optimizer
+    assert "4 updates run again without it" in forget(place)[0]
 
 
 def test_what_is_learned_behind_it_and_forgotten_again_leaves_the_first_session_out(
