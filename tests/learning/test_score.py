@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
 from afterwit.learning.models import load_model, recompute_activations
 from afterwit.learning.score import Row, probe, response_logits, stream_logits
-from tests.fakes.models import tiny_llama
+from tests.fakes.models import tiny_llama, tiny_starcoder2
 
 CPU = torch.device("cpu")
 
@@ -93,8 +93,22 @@ def test_passes_of_more_tokens_alone_recompute_and_only_for_a_gradient(base: Pat
         assert len(runs) == expected
 
 
-def test_training_mode_has_no_dropout(tmp_path: Path) -> None:
-    folder = tiny_llama(tmp_path, attention_dropout=0.5)
-    model = load_model(folder, dtype=torch.float64, device=CPU).train()
+def test_training_mode_has_no_dropout_of_any_name(tmp_path: Path) -> None:
+    drops = {f"{name}_dropout": 0.5 for name in ("attention", "residual", "embedding")}
+    model = load_model(tiny_starcoder2(tmp_path, **drops), dtype=torch.float64, device=CPU).train()
     first, second = (torch.cat(response_logits(model, rows())) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_a_long_pass_draws_none_of_the_noise_of_training(tmp_path: Path) -> None:
+    """What recomputes has the values of what does not, also of experts that train with noise."""
+    noisy = MixtralConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, num_local_experts=2, router_jitter_noise=0.5,
+    )  # fmt: skip
+    model = MixtralForCausalLM(noisy).eval()
+    row = [Row(prompt=(1, 2, 3), response=(4, 5))]
+    (plain,) = response_logits(model, row)
+    recompute_activations(model)
+    (recomputed,) = response_logits(model, row)
+    assert torch.equal(plain, recomputed)

@@ -85,8 +85,11 @@ def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     def choose(module: nn.Module, _: Any, given: Mapping[str, Any]) -> None:
-        """Layers recompute in training mode, which without dropout changes nothing else."""
-        module.train(torch.is_grad_enabled() and given["input_ids"].numel() > above)
+        """A layer in training mode recomputes. What is in it stays out of it: some experts draw noise."""
+        recomputes = torch.is_grad_enabled() and given["input_ids"].numel() > above
+        for layer in module.modules():
+            if getattr(layer, "gradient_checkpointing", False):
+                layer.training = recomputes
 
     model.register_forward_pre_hook(choose, with_kwargs=True)
 
@@ -112,8 +115,9 @@ def without_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - not every module declares it
+        for name in [name for name, value in vars(module).items() if isinstance(value, float)]:
+            if "dropout" in name:
+                setattr(module, name, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
