@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.toolbox import Ran, Workspace
+from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.world import Task
+from afterwit.turn import ToolCall
 
 
 def _place(folder: Path, task: Task) -> Workspace:
@@ -65,3 +68,10 @@ def test_every_other_command_is_not_found(argv: tuple[str, ...], tmp_path: Path)
     files = Workspace(tmp_path, {"odd.py": "print(1 + 1)\n"})
     assert files.run(argv).status == 127
     assert [path.name for path in tmp_path.iterdir()] == ["odd.py"]
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "\ud800", "a\0b"])
+def test_a_path_that_no_file_can_have_is_answered_in_words(path: str) -> None:
+    with ToolsWorld().start(tasks.draw("fresh", Random(0))) as state:
+        call = ToolCall(id="", name="write", arguments=json.dumps({"path": path, "text": ""}))
+        assert state.act(call).startswith("failed: ")

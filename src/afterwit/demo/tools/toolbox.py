@@ -132,7 +132,7 @@ class ToolsState:
         step = Step.of(call)
         try:
             replaces = step.name == "write" and self.workspace.exists(str(step.arguments.get("path", "")))
-        except OutsideWorkspace:
+        except (OSError, ValueError):  # no path of the workspace, as one that is too long
             replaces = False
         step = Step(name=step.name, arguments=step.arguments, replaces=replaces)
         self.wrong.extend(rule for rule in tasks.broken(step, self.steps) if rule not in self.wrong)
