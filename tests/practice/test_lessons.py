@@ -14,6 +14,7 @@ from afterwit.practice.lessons import (
     CLOSE,
     DAY_S,
     FEWEST_TO_SETTLE,
+    LEAST_STEP,
     WINDOW,
     Answer,
     Lesson,
@@ -28,6 +29,7 @@ from afterwit.practice.lessons import (
     rests_all,
     spread,
     standing,
+    step_of,
 )
 from afterwit.promotion.events import Event, EventKind
 from afterwit.ranges import in_hours, times_of_day
@@ -155,6 +157,18 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     assert rests(held, now=2.0, most=8) is not None
     said_again = lesson(held.answers[0], said=(said(), said(3.0)))
     assert rests(said_again, now=4.0, most=8) is None
+
+
+def test_a_step_of_practice_is_as_long_as_the_lesson_with_most_to_teach_has_left() -> None:
+    def practised(*newest: float) -> Lesson:
+        return lesson(*(answer(float(at), gap) for at, gap in enumerate((*[10.0] * 8, *newest), start=1)))
+
+    assert step_of([]) == step_of([lesson()]) == step_of([practised()]) == 1.0
+    assert step_of([practised(*[5.0] * 8)]) == pytest.approx(0.5)
+    assert step_of([practised(*[5.0] * 4)]) == pytest.approx(0.75)
+    assert step_of([practised(*[-1.0] * 8)]) == step_of([practised(*[0.1] * 8)]) == LEAST_STEP
+    assert step_of([practised(*[20.0] * 8)]) == 1.0
+    assert step_of([practised(*[4.0] * 8), practised(*[6.0] * 8)]) == pytest.approx(0.6)
 
 
 def event(kind: EventKind, at: float = 10.0) -> Event:

@@ -10,6 +10,7 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from shutil import disk_usage
@@ -32,6 +33,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.schedule import NOTHING, NextBatch, duration, next_update, note_of
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
+from afterwit.practice.lessons import step_of
 from afterwit.promotion.gate import Gate
 from afterwit.promotion.suite import Complaint, PromotionSettings, SuiteResult
 from afterwit.store import Pause, Record, Store
@@ -231,6 +233,7 @@ class Learn:
             return found
 
         settings, objective = gate.backed_off(self._settings, self._trainer.objective)
+        settings = replace(settings, lr=settings.rate * self._step_of(records))
         return self._trainer.train(
             new,
             replayed,
@@ -240,6 +243,16 @@ class Learn:
             settings=settings,
             examine=examine,
         )
+
+    def _step_of(self, records: Sequence[Record]) -> float:
+        """The share of the learning rate for these turns: less than 1 if all of them practise lessons that
+        have little left to teach."""
+        if not records or any(record.turn.kind is not Kind.PRACTICE for record in records):
+            return 1.0
+        numbers = {
+            number for number, _ in self._store.lessons_on([each.turn.id for each in records]).values()
+        }
+        return step_of([self._store.lesson(number) for number in numbers])
 
     def _commit(self, version: Version, gate: Gate, choice: NextBatch, progress: Progress) -> None:
         """Commit the version and report it: with an alarm if engine and learner disagree, and with how far

@@ -15,7 +15,8 @@ from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.practice.lessons import Fresh
+from afterwit.practice import lessons
+from afterwit.practice.lessons import Fresh, step_of
 from afterwit.promotion.events import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -260,6 +261,29 @@ def practised(place: Place, samples: Samples) -> None:
         assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)
         place.learn(store).run(lambda: False, follow=False)
     learned(place, samples, (3, 4))
+
+
+def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach(
+    place: Place, samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lessons, "WINDOW", 2)
+    learned(place, samples, (0, 2))
+    rate, shares = place.settings.rate, []
+    with place.store() as store:
+        number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
+        for at in range(3):
+            shares.append(step_of([store.lesson(number)]))
+            answers = [
+                Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), "turn0000")
+                for each in samples(8 + 2 * at, 9 + 2 * at)
+            ]
+            assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0 + at)
+            place.learn(store).run(lambda: False, follow=False)
+            recipe = place.versions.all()[-1].recipe
+            assert recipe is not None
+            assert recipe.learner["lr"] == pytest.approx(shares[-1] * rate)
+    assert shares[:2] == [1.0, 1.0]
+    assert shares[2] < 1
 
 
 @pytest.mark.parametrize(
