@@ -42,7 +42,7 @@ def moved(value: Any, device: torch.device) -> Any:
 
 def a_pass(**more: Any) -> Pass:
     usual = {"lengths": [40, 1, 60], "hints": [2, 1, 0], "taus": [0.6, 1.0, 1.3], "vocabulary": 3000}
-    return random_pass(3, EVERYTHING, **(usual | {"drift": 0.1, "bias": True, "rank": 2} | more))
+    return random_pass(3, EVERYTHING, **(usual | {"drift": 0.1, "bias": True} | more))
 
 
 def learned(made: Pass, device: torch.device, *, chunk: int | None = None) -> Outcome:
