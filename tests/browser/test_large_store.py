@@ -74,7 +74,7 @@ def test_no_view_reads_the_store_for_long(store: SqliteStore, renderer: Renderer
         renderer=renderer,
         engine=engine,
         in_flight=in_flight,
-        backlog=(),
+        backlog=SimpleNamespace(full=False),
         faults={},
         servers=dict,
         now=lambda: 1_900_000_000.0,
