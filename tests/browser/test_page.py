@@ -196,7 +196,7 @@ async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
     await page.goto(world.entrance)
     await page.goto(f"{world.url}/ui/overview")
     await page.get_by_text("Pause learning").click()
-    await page.get_by_label("Why").fill("guests")
+    await page.get_by_label("Reason").fill("guests")
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_text("No: learning is paused.").wait_for()
     await page.get_by_role("button", name="Resume learning").click()
