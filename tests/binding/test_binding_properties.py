@@ -214,3 +214,16 @@ def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data
     assert binding == bind(incoming, list(reversed(candidates)), recent), (
         "the order of candidates says nothing"
     )
+
+
+def test_a_stored_conversation_without_any_text_is_gone_on_with_by_nobody():
+    said = [Message(role=role, content="hm") for role in ("user", "user", "assistant", "user")]
+    incoming = read_request(
+        turn=turn_id(2.0, b"9876543210"),
+        scope="s",
+        conversation=talk(*said),
+        client=ClientSession(),
+        streamed=False,
+    )
+    silent = Recent(session="r", turn="r", asked=("", ""), texts=())
+    assert bind(incoming, [], [silent]).session == incoming.turn

@@ -443,7 +443,7 @@ def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
 
     The last one may have been wrapped: some clients add text to the current message only.
     """
-    if not asked or len(asked) != len(one.asked) or one.texts[-1] != reply:
+    if not asked or len(asked) != len(one.asked) or one.texts[-1:] != (reply,):
         return False
     if [text[:LONGEST_TEXT] for text in asked[:-1]] != list(one.asked[:-1]):
         return False
