@@ -66,21 +66,21 @@ def plan(world: str, case: Case, seed: int) -> Plan:
     )
 
 
-def told(world: str, seeds: Iterable[int], *, together: bool) -> list[float]:
+def named(world: str, seeds: Iterable[int], *, together: bool) -> list[float]:
     """The mean share of held-out tasks all of whose rules people have named, at each moment of `MEASURED`.
 
     `together`: a person names every rule of a task at once; else the first that is new.
     """
     shares: list[list[float]] = [[] for _ in MEASURED]
     for seed in seeds:
-        rng, named = Random(seed), set[str]()
+        rng, rules = Random(seed), set[str]()
         tasks = held_out(WORLDS[world], MEASURE, TASKS, SEED + seed)
         for number in range(MEASURED[-1] + 1):
             if number:
-                new = [rule for rule in WORLDS[world].task(PEOPLE, rng).rules if rule not in named]
-                named.update(new if together else new[:1])
+                new = [rule for rule in WORLDS[world].task(PEOPLE, rng).rules if rule not in rules]
+                rules.update(new if together else new[:1])
             if number in MEASURED:
-                known = fmean(named.issuperset(task.rules) for task in tasks)
+                known = fmean(rules.issuperset(task.rules) for task in tasks)
                 shares[MEASURED.index(number)].append(known)
     return [fmean(each) for each in shares]
 
@@ -102,7 +102,7 @@ def table(results: Sequence[RunResult]) -> str:
             least = min(point.task_success for each in points for point in each)
             seeds = ", ".join(str(seed) for seed in sorted(run.facts["seed"] for run in runs))
             rows.append([f"{world}, {case.name}", seeds, *cells, f"{least:.2f}"])
-    low, high = (told("tools", SEEDS, together=together) for together in (False, True))
+    low, high = (named("tools", SEEDS, together=together) for together in (False, True))
     known = [f"{one:.2f} to {other:.2f}" for one, other in zip(low, high, strict=True)]
     rows.append(["tools, every rule kept once it was named", ", ".join(map(str, SEEDS)), *known, ""])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

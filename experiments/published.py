@@ -2,7 +2,7 @@
 
 The person, their competent judge and the measurements are those of `afterwit trial`; with `--own-judge` the
 settings' own judge votes. With `--recorded 40 --conversations 1` the person first asks 40 questions and
-leaves without a word; one correction follows, and what practice makes of it is measured while it goes on.
+leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
 
 Finished runs are kept in DATA, a JSON line each, and are the table of PAGE.
 """
@@ -126,7 +126,16 @@ def shown(point: Point) -> dict[str, Any]:
 
 def table(runs: Iterable[Mapping[str, Any]]) -> str:
     """A row for each run: the share at each measurement, and in brackets the KL from the base."""
-    rows = [["run", "seed", "told", "share (KL), by conversations or updates", "empty or circling", "worse"]]
+    rows = [
+        [
+            "run",
+            "seed",
+            "with the hint",
+            "share (KL), by conversations or updates",
+            "empty or circling",
+            "worse",
+        ]
+    ]
     rows.append(["---"] * len(rows[0]))
     for run in sorted(runs, key=lambda run: (run["judge"], run["recorded"], _own(run), run["seed"])):
         by = "version" if run["recorded"] else "conversations"

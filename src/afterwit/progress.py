@@ -70,6 +70,7 @@ class Period:
 
     @property
     def per_session(self) -> float:
+        """Complaints a session."""
         return self.complaints / self.sessions
 
 

@@ -44,6 +44,7 @@ class TeacherScores:
     """A teacher's log-probs of one response of T ids, at temperature 1, over the whole vocabulary."""
 
     sampled: tuple[float, ...]
+    """Of the response's ids, [T]."""
     ids: tuple[Ids, ...]
     """Its own likeliest at each place, `[T][K]`: falling, of equals the lower id first."""
     logprobs: tuple[tuple[float, ...], ...]

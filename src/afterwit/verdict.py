@@ -211,8 +211,10 @@ class Waiting(NamedTuple):
     seq: int
     """The order of arrival, which names the turn in the store."""
     turn: str
+    """Its id."""
     session: str
     since: float
+    """When it was judged."""
     oldest_version: int
     """The version that sampled its oldest token."""
     ended: bool
@@ -223,9 +225,11 @@ class Waiting(NamedTuple):
     accepted: bool = False
     """Whether a person accepted its verdict."""
     rewarded: bool = True
+    """Whether it carries a reward term."""
     adapter: str = SHARED
     """The adapter that sampled it and learns from it."""
     practised: bool = False
+    """Whether it was sampled for practice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ class BackOff:
     base_s: float
     max_s: float
     random: Callable[[], float]
+    """Uniform in [0, 1)."""
 
     def after(self, failures: int) -> float:
         """Seconds: between half and the whole of base_s * 2 ** (failures - 1), at most max_s."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from afterwit.demo.people import MEASURE
-from experiments.practice import CASES, MEASURED, SEEDS, plan, table, told
+from experiments.practice import CASES, MEASURED, SEEDS, named, plan, table
 from experiments.simulation.plan import Point, RunResult
 
 
 def test_an_agent_that_keeps_what_it_was_told_gets_better_with_each_complaint() -> None:
-    first, every = (told("tools", SEEDS, together=together) for together in (False, True))
+    first, every = (named("tools", SEEDS, together=together) for together in (False, True))
     assert first[0] == every[0] == 0.0
     assert first == sorted(first)
     assert every == sorted(every)

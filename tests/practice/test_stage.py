@@ -230,7 +230,7 @@ class House:
             now=lambda: self.now,
         )
         self.votes: list[str | Exception] = []
-        """What the judge says of the answers, in order."""
+        """The judge's votes on the answers, in order."""
         self.judged: list[str] = []
 
     async def judges(self, messages: tuple[Message, ...], seed: int) -> Answer:

@@ -44,7 +44,9 @@ class Candidate:
     prompt_hash: bytes
     full_hash: bytes
     depth: int
+    """Segments of the prompt."""
     full_depth: int
+    """Segments of prompt and response."""
     delivered: bool
     kind: Kind
     created: float
@@ -127,6 +129,7 @@ class Relation:
     """The turn whose session shows the usual signature of requests."""
     answers: str | None = None
     after: int = 0
+    """Index of the first message that answers."""
     rest: tuple[Message, ...] = ()
     """The part of an earlier message that already answers."""
     retry_of: str | None = None

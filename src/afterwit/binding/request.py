@@ -42,6 +42,7 @@ MOST_HEADS = 8
 """The last places in a message where a client may have joined two."""
 
 LONGEST_JOINED = 16_384
+"""Characters of a message that is split."""
 
 PARAGRAPH = "\n\n"
 
@@ -188,6 +189,7 @@ class Head(NamedTuple):
     fingerprint: bytes
     """Fingerprint of the conversation up to its end."""
     message: int
+    """Index of the message."""
     rest: Message
 
 
@@ -237,6 +239,7 @@ class IncomingRequest:
 
     @property
     def depth(self) -> int:
+        """Segments of the prompt."""
         return len(self.segments)
 
     @property

@@ -77,6 +77,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _decoded(text: str) -> Any:
+    """The value of a JSON text; `...` if it is not JSON."""
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):

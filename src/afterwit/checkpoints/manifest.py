@@ -180,10 +180,12 @@ def sync(path: Path) -> None:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in the folder, as hex by file name."""
     return {path.name: digest_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def digest_of(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

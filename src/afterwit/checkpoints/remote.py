@@ -105,6 +105,7 @@ class Remote(ABC):
     """Its path or URL, for messages."""
 
     def numbers(self) -> list[int]:
+        """Every version that has a manifest there, ascending."""
         with self._translated():
             names = map(MANIFEST_NAME.fullmatch, self._list(MANIFESTS))
         return sorted(int(found[1]) for found in names if found)

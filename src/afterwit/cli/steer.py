@@ -120,7 +120,7 @@ def exclude(
         found = store.exclude(name, now=time.time())
     print(f"session {name} teaches nothing: {counted(found.ended, 'turn')} ended")
     if found.in_update:
-        print(f"an update is training {counted(found.in_update, 'turn')} of it")
+        print(f"an update is training {counted(found.in_update, 'turn')} of this session")
     if found.trained:
         print(
             f"versions {', '.join(map(str, found.trained))} trained on it before:"

@@ -259,6 +259,7 @@ def _known_name(choice: Item, tools: Sequence[Tool], *, nested: bool) -> str:
 
 
 def parse_top_logprobs(data: Mapping[str, Any]) -> int:
+    """The number of alternatives for each token. Raises RequestError 400."""
     return integer(data, "top_logprobs", low=0, high=MOST_ALTERNATIVES) or 0
 
 

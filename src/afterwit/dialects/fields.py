@@ -58,6 +58,7 @@ def as_object(value: Any, param: str) -> Mapping[str, Any]:
 
 
 def as_list(value: Any, param: str, *, most: int | None = None) -> list[Any]:
+    """A list of at most `most` items."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     if most is not None and len(value) > most:

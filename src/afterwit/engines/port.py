@@ -154,6 +154,7 @@ class Generate:
     """Return this many alternatives of each token, at most `Capabilities.top_logprobs`; None: return none."""
     weights: Weights = Weights.LIVE
     adapter: str = SHARED
+    """Selects the adapter if `weights` is LIVE."""
     background: bool = False
     """Yields to requests that are not in the background."""
     further: bool = False

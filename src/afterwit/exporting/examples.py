@@ -17,6 +17,7 @@ from afterwit.turn import Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import NextState, Verdict, untrainable
 
 AT_ONCE = 256
+"""Turns whose groups are looked up together."""
 
 NEVER = frozenset(
     {
@@ -160,6 +161,7 @@ def sampled(examples: Iterable[Example]) -> Iterator[Sampled | LeftOut]:
 
 
 Response = tuple[str, Message]
+"""The id of a turn, and its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

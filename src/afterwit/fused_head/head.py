@@ -23,6 +23,8 @@ Product = Callable[[Tensor, Tensor, Tensor, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradients:
+    """Buffers for the gradients of a head, in the precision of its logits; `None`: that part is frozen."""
+
     weight_VD: Tensor | None = None
     bias_V: Tensor | None = None
 
@@ -54,6 +56,7 @@ class Head:
         return self.weight_VD.device
 
     def buffer(self, rows: int) -> Tensor:
+        """An uninitialised [rows, V] to write logits into."""
         return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
 
     def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:

@@ -163,6 +163,7 @@ def collect_rows(
     at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
 
     def weights(term: str) -> Tensor:
+        """The weight of each row in a term; 0 for a sample without the term. Every sample has entropy."""
         each = [
             token_weights(sample, term, over, part.old_N) if term in terms else torch.zeros_like(part.old_N)
             for sample, part, terms in zip(samples, parts, carried, strict=True)
@@ -195,6 +196,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLoss:
+    """The rows' part of the batch's loss; parts add up."""
+
     loss: Tensor
     terms: dict[str, Tensor]
     grad_states_ND: Tensor

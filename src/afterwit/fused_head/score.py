@@ -31,6 +31,7 @@ class Softmax:
 
     tau_N1: Tensor
     peak_N1: Tensor
+    """The row's largest logit."""
     log_sum_N1: Tensor
     """log sum of exp((logit - peak) / tau)."""
 
@@ -137,7 +138,9 @@ class Scores:
     top_ids_NK: Tensor
     """Largest logit first, equal ones by the lower id."""
     top_NK: Tensor
+    """Log-probs of `top_ids_NK`."""
     at_NJ: Tensor
+    """Log-probs at the ids asked for."""
 
 
 @torch.no_grad()
@@ -228,6 +231,7 @@ class Rows:
         return len(self.at_N)
 
     def chunks(self, size: int) -> Iterator[Rows]:
+        """The rows in order, at most `size` at a time."""
         for start in range(0, len(self), size):
             yield select(self, slice(start, start + size))
 

@@ -22,6 +22,7 @@ from afterwit.store import Key
 KEY_PREFIX = "aw-"
 
 MOST_NAME = 64
+"""Characters of a key's name."""
 
 GROUP_HEADER = "x-session-group"
 

@@ -36,6 +36,7 @@ MOST_BYTES = 256 * 2**20
 REFUSED_S = 10.0
 """Seconds for which requests are refused when the file cannot be written. Then one finds out."""
 TRY_AGAIN_S = 0.25
+"""Seconds between two attempts to record a turn."""
 REMIND_S = 60.0
 """Seconds between two log lines about turns that wait."""
 
@@ -55,6 +56,7 @@ class UnrecordedTurn:
     follows: str | None
     binding: Binding | None
     now: float
+    """When it ended."""
 
     def line(self) -> bytes:
         return _adapter().dump_json(self) + b"\n"
@@ -257,6 +259,7 @@ class Backlog:
         self._begin()
 
     async def _clear(self) -> None:
+        """Remove the file, unless turns came meanwhile."""
         if self._lines:
             return
         self._bytes, self._fault = 0, None

@@ -97,6 +97,7 @@ class Gateway:
     entropy: Callable[[int], bytes] = os.urandom
     started: float = field(init=False)
     limits: RequestLimits = field(init=False)
+    """For the dialects' parsers."""
     keys: KeyCache = field(init=False)
     in_flight: InFlight = field(init=False)
     deliveries: Deliveries = field(init=False)

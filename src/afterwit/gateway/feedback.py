@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_BYTES = 2**20
+"""Bytes of one request with feedback."""
 
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
 """Also for a response of another key, so that its existence stays hidden."""

@@ -53,11 +53,13 @@ class Reply:
         self._ended: str | None = None
         self._calls = 0
         self._read = 0
+        """Characters detokenised."""
         self._cleared = 0
         """Characters that no stop string can take back."""
         self._tokens: list[tuple[int, TokenLogprob]] = []
         """Pending log-probs, each with the character at which its token ends."""
         self.completion = 0
+        """Tokens sampled."""
         self.reasoning = 0
         """Those of them in steps with reasoning."""
 

@@ -161,6 +161,7 @@ def short(value: float) -> float:
 
 
 def family_named(kind: str) -> Family:
+    """The family of transformers' `model_type`. SettingError if it is none that is written."""
     name = SAME.get(kind, kind)
     family = next((family for family in FAMILIES.values() if family.kind == name), None)
     if family is None:

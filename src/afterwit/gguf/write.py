@@ -136,6 +136,7 @@ def _write(
     kind: str,
     progress: Callable[[int, int], object],
 ) -> None:
+    """Write a file; one tensor at a time is in memory."""
     gguf = library()
     writer = gguf.GGUFWriter(out, family.name)
     for key, value in about.items():

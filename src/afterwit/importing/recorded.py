@@ -42,6 +42,7 @@ class BadLine:
     """A line that cannot be imported."""
 
     number: int
+    """Its number in the file, from 1 on."""
     reason: str
 
 

@@ -22,6 +22,7 @@ from afterwit.store import AsyncStore, Store
 
 NOTE = "judge_ability"
 SHORT = 256
+"""Tokens of an answer to a probe."""
 WELL = 0.9
 """Share of right votes from which on no reader can be better."""
 

@@ -14,6 +14,7 @@ from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 JUDGE_CHECKS = "judge_checks"
 NEWEST = 2000
+"""Judged turns that a check reads."""
 NOTE = "judge"
 """The store's note that holds the shares of the last check."""
 

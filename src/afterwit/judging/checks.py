@@ -39,6 +39,7 @@ class Judged:
     version: int
     """The version that sampled its oldest token; 0 for an imported turn."""
     at: float
+    """When it was judged."""
     feedback: int | None
     """The reward of the newest explicit feedback; None: there is none, or it has only words."""
     ended_well: bool | None

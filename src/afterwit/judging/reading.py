@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from afterwit.judging.http_judge import HttpJudge
 
 LONGEST_READ = 1000
+"""Characters of a text that are read."""
 AT_ONCE = 32
 """Texts in one call of the engine; calls at once of an endpoint."""
 

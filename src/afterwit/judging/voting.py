@@ -52,6 +52,7 @@ class VoteRules:
     """How votes are asked for, read and counted."""
 
     votes: int
+    """m: answers per question."""
     accept: Accept
     max_candidates: int
     quote_words: int

@@ -45,6 +45,7 @@ class Item:
     teachers: tuple[Row, ...]
     """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
     hints: tuple[str, ...]
+    """The hints of `teachers`."""
     teacher_rows: tuple[TeacherRow | None, ...] | None = None
     """The scores of each token by a teacher that ran elsewhere, None where it is not distilled."""
     reward: float | None
@@ -183,4 +184,5 @@ class Behaviour:
 
     @property
     def tau(self) -> float:
+        """The temperature of the response's log-probs."""
         return scoring_temperature(self.temperature)

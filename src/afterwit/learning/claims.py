@@ -149,6 +149,7 @@ class Claims:
         return left[:batch] if len(left) >= (1 if drain else batch) else []
 
     def pass_over(self, records: Sequence[Record]) -> None:
+        """The shared adapter could not learn from them: they are not tried again until the next start."""
         self._passed_over.update(_ids(records))
 
     def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
@@ -170,6 +171,7 @@ class Claims:
         self._versions.remove_forgotten(turns)
 
     def refuse(self, refused: Sequence[Refused]) -> None:
+        """End the turns that cannot train, each with its reason."""
         for reason in dict.fromkeys(each.reason for each in refused):
             ended = [each.turn for each in refused if each.reason is reason]
             self._store.skip(ended, reason, now=self._now(), owner=self._owner)

@@ -67,6 +67,7 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a version's file, by name. VersionDamaged if it cannot be read."""
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -85,7 +86,7 @@ def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     def choose(module: nn.Module, _: Any, given: Mapping[str, Any]) -> None:
-        """A layer in training mode recomputes. What is in it stays out of it: some experts draw noise."""
+        """Put a layer in training mode, so that it recomputes, but not its parts: experts may draw noise."""
         recomputes = torch.is_grad_enabled() and given["input_ids"].numel() > above
         for layer in module.modules():
             if getattr(layer, "gradient_checkpointing", False):
@@ -112,6 +113,7 @@ def device_of(name: str) -> torch.device:
 
 
 def without_dropout(model: nn.Module) -> None:
+    """Make the model compute in training as in evaluation."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

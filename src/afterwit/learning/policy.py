@@ -111,6 +111,7 @@ class FrozenModels:
         return self.load(self._base, device_of(self._settings.device))
 
     def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
+        """The model in a folder, loaded once per device."""
         key = (folder.resolve(), device)
         if key not in self._loaded:
             mesh, dtype = mesh_of(self._settings), getattr(torch, self._settings.dtype)

@@ -50,9 +50,11 @@ class NextBatch:
     ready: int
     """Turns that could train now, those of the update included."""
     held: int
+    """Turns that wait for more of their session."""
     oldest_s: float
     """How long the oldest ready turn has waited; 0 if there is none."""
     review: int = 0
+    """Turns that wait for a person's review."""
     lags: bool
     """Not all ready turns can train in time, so the newest go first."""
     adapter: str = SHARED
@@ -111,6 +113,7 @@ def next_of_all(
 
 
 def largest_batch(settings: LearnerSettings) -> int:
+    """Turns of one update at most."""
     return settings.batch * settings.batches_per_update
 
 

@@ -226,6 +226,8 @@ def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
+    """One pass: keyword arguments of the model, and the places whose states predict the responses."""
+
     inputs: Mapping[str, Any]
     at_row: Tensor
     at_token: Tensor

@@ -159,6 +159,7 @@ class Trainer:
 
     @property
     def context(self) -> int:
+        """Most tokens of prompt and response: the least of the setting and of either model's context."""
         served = self.frozen.served if self.objective.needs_teacher else None
         return self.policy().context(self.settings, served)
 
@@ -314,6 +315,7 @@ class Explained:
     exact: bool
     """Whether an update of this turn started, or would start, from these weights."""
     hints: tuple[str, ...]
+    """The hints whose teachers ran."""
     chosen: tuple[int, ...]
     """The hint of each token, as an index of `hints`; (): no OPD term."""
     terms: dict[str, list[Advantage]]

@@ -61,9 +61,11 @@ class UpdateState:
     """Whether the reference reads the first hint of a turn that has one."""
     items: Sequence[Item]
     samples: Sequence[Sample]
+    """Of the items, in order."""
     over: Denominators
     objective: ObjectiveSettings
     limit: int
+    """Tokens of a micro-batch."""
     packing: Packing
     passes: Sequence[MicroBatch]
     """Of the items, those that this rank runs."""
@@ -216,6 +218,7 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> Mapping[str, floa
 
 @torch.no_grad()
 def score(state: UpdateState) -> None:
+    """Fill all targets as the first epoch of an update does. Nothing is learned."""
     for micro_batch in state.passes:
         students = [state.items[index].student for index in micro_batch.chosen]
         if state.fused:
@@ -349,7 +352,7 @@ def teacher_outputs(
 
 
 def _unread(reference: PreTrainedModel, tokens: int) -> Tensor:
-    """States in the place of those of a turn that the KL does not count."""
+    """Placeholder states of a turn that the KL does not count."""
     weight_VD = head_of(reference).weight_VD
     return weight_VD.new_zeros((tokens, weight_VD.shape[1]))
 

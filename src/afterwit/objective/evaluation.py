@@ -180,6 +180,7 @@ def samples_named(arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> li
 
 
 def _refuse_unknown(what: str, given: Mapping[str, str], known: Sequence[str]) -> None:
+    """ValueError for a name that, as we call it, is not known."""
     for name, ours in given.items():
         if ours not in known:
             nearest = get_close_matches(ours, known, n=1, cutoff=0.0)

@@ -110,7 +110,9 @@ class TokenTargets:
     """The targets of tokens, without gradient."""
 
     ids_N: Tensor
+    """The sampled ids."""
     old_N: Tensor
+    """log pi_old of the sampled ids."""
     correction_N: Tensor
     """The off-policy correction min(pi_old / pi_b, is_cap) of sampled tokens; 1 without the engine's
     log-probs."""

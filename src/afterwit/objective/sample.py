@@ -31,6 +31,7 @@ class Sample:
     basis: Basis = "processed"
     """Whether `behaviour_T` is after temperature and truncation, or of the raw logits."""
     tau: float
+    """The temperature of every log-prob of this sample."""
     advantage: float | None
     """The RL advantage; `None`: no RL term."""
     hints: int
@@ -119,6 +120,7 @@ class TeacherRows:
     asked_ids_TJ: Tensor | None = None
     """Other ids that the teacher was asked about; None: it was not."""
     asked_TJ: Tensor | None = None
+    """Its log-probs of these."""
 
     def __post_init__(self) -> None:
         shapes = {tuple(each.shape) for each in (self.ids_TK, self.logprobs_TK, self._valid_TK)}

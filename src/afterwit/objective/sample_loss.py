@@ -106,13 +106,17 @@ class Candidates:
     student_ids_TK: Tensor
     """The likeliest first."""
     student_old_TK: Tensor
+    """log pi_old at the student's ids."""
     student_teacher_HTK: Tensor
+    """log pi_T^h at the student's ids."""
     asked: bool = True
     """Whether the teachers scored the student's ids; else each id that they did not score is NaN."""
     native_ids_HTK: Tensor
     """Each teacher's own top-K, the likeliest first."""
     native_teacher_HTK: Tensor
+    """log pi_T^h at the teacher's ids."""
     sampled_teacher_HT: Tensor
+    """log pi_T^h at the sampled ids."""
     old_at: Callable[[Tensor], Tensor]
     """log pi_old at any ids [T, K]."""
     native_valid_HTK: Tensor | None = None

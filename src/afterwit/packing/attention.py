@@ -114,6 +114,7 @@ def grouped(forward_op: Callable[..., Any], backward_op: Callable[..., Any]) -> 
 
 
 def precise(tensor: Tensor) -> torch.dtype:
+    """The precision of scores and sums."""
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 

@@ -24,6 +24,7 @@ UNFIT_KEY = "This key does not open the page. It takes a key with the scope read
 FORM_BYTES, FORM_FIELDS = 128 * 2**10, 32
 FORM_TYPE = "application/x-www-form-urlencoded"
 VISIT_S = 12 * 3600
+"""Seconds that a visit lasts."""
 MOST_VISITS = 256
 """Concurrent visits; one more ends the oldest."""
 LOCAL_VISIT = "local"

@@ -44,7 +44,9 @@ VIEWS: Mapping[str, tuple[str, View]] = {
 }
 
 PATIENCE_S = 5.0
+"""Seconds that the page waits for the store."""
 LONGEST_REASON = 200
+"""Characters of a reason for a pause."""
 TAUGHT = ("thumb", "hint", "correction")
 """Fields of the forms that teach a turn."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

@@ -19,6 +19,7 @@ from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 
 LESSONS = 12
+"""Lessons that are shown at once."""
 DONE = {
     "undo": "The lesson is dropped. What practised it, if anything did, is unlearned next.",
     "drop": "The lesson is not practised any more.",

@@ -42,6 +42,7 @@ SHOWN_EVENTS = 12
 LONGEST_SEARCH, MOST_CLIENTS = 200, 50
 """Characters of words that are searched for, and clients to choose from."""
 MOST_DIGITS = 15
+"""Digits of a number in an address."""
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 4, 6_000
 """Messages of the prompt that are shown first, and characters of each: its end. A link shows all."""
 SHOWN_TOKENS, TABLE_TOKENS = 2_000, 400

@@ -36,6 +36,7 @@ class ModelShape:
     head_width: int
     tied: bool
     context: int
+    """Tokens."""
     kept_per_token: int
     """Numbers of a token's keys and values."""
 
@@ -90,6 +91,7 @@ class ModelShape:
 
     @property
     def weights(self) -> int:
+        """How many, but for norms and biases."""
         return self.layers * self.layer + self.ends
 
     def adapter(self, rank: int) -> int:

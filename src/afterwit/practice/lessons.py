@@ -45,8 +45,8 @@ class PracticeSettings:
     """Share of an update's prompts whose answers people approved: there the base teaches, without a hint, and
     only where the policy has left it."""
     group: int = 1
-    """Answers to each prompt of an update. Above 1 the judge finds which follow the lesson; where they
-    differ, those that do get the reward 1 and the others -1."""
+    """Answers to each prompt of an update. Above 1, a judge that votes finds which of them follow the lesson;
+    where they differ, these get the reward 1 and the others -1."""
     at_once: bool = False
     """Whether new conversations of a key read its unlearned lessons in their instructions, the newest first,
     the same for a session. Their answers teach the model that does not read them."""

@@ -26,6 +26,7 @@ from afterwit.version import Origin
 
 WIDTH = 100
 MOST_TOKENS = 256
+"""Tokens of an answer at most."""
 EVENTS = 8
 """Holds and alarms that are listed with the versions."""
 

@@ -54,6 +54,7 @@ class Overview:
     """The newest version; None before the first."""
     turns: Mapping[State, int]
     in_update: int
+    """Turns that train at this moment."""
     next: NextBatch
     next_words: str
     """Why the next update has not begun."""

@@ -56,6 +56,7 @@ class Episode(PersonRequest):
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
     adapter: str = SHARED
     at: float = 0.0
+    """The time at which the store recorded it, in seconds since the epoch."""
 
     @property
     def unasked(self) -> bool:

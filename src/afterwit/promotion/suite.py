@@ -288,6 +288,7 @@ class SuiteResult:
     evidence: float
     """The mean e-value of the strata; 1 without items."""
     lost_turns: tuple[str, ...] = ()
+    """The items that were lost."""
     length: float | None = None
     """Expected tokens of its items as a share of those that were approved; None: not measured."""
 

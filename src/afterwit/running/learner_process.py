@@ -30,7 +30,9 @@ STEADY_S = 60.0
 LONGEST_PAUSE_REFUSED_S = 300.0
 """A learner that cannot start only takes memory and cores from serving: a person has to do something."""
 BEAT_S = 1.0
+"""The shortest time between two heartbeats."""
 LOOK_S = 5.0
+"""How often the parent reads heartbeats."""
 
 log = logging.getLogger(__name__)
 

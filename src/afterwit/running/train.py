@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 STAGE = "learn"
 LOCK_POLL_S = 1.0
+"""Seconds between two attempts to become the only learner."""
 
 
 class BatchSource(Protocol):

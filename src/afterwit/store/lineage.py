@@ -170,6 +170,7 @@ class Lineage(Orders):
         )
 
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
+        """The newest first."""
         rows = {row["number"]: row for row in self._db.rows("SELECT * FROM versions")}
         relatives = dict[int | None, set[int | None]]()
         for number, row in rows.items():

@@ -199,6 +199,7 @@ class Promotion(Reading):
             self._db.insert("events", {**columns_of(event), "episode": newest})
 
     def events(self, adapter: str | None = None) -> list[Event]:
+        """All events, oldest first."""
         only, named = _only(adapter)
         rows = self._db.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
         return [read(Event, row) for row in rows]

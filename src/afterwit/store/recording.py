@@ -59,6 +59,7 @@ MOST_REPLY_BYTES = 16 << 20
 """Of cached replies: every request of a session needs those of its earlier turns."""
 
 MOST_RECENT_BYTES = 16 << 20
+"""Of cached conversations."""
 
 TURNS_PER_SESSION = 8
 """Newest turns looked at for each conversation that is wanted: several may be of one conversation."""

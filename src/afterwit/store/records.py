@@ -25,6 +25,7 @@ class Record:
     reason: Reason | None
     """Why it was skipped; None in every other state."""
     delivered: bool
+    """Whether the client got the whole response."""
     superseded_by: str | None
     next_state: NextState | None
     revision: int
@@ -172,6 +173,7 @@ class Excluded:
     trained: tuple[int, ...]
     """Versions that trained on its turns before, oldest first."""
     in_update: int
+    """Turns that train at this moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,7 @@ class ForgetOrder:
     """Whether later updates are run again without it; else they are reverted."""
     at: float
     error: str | None
+    """Why it cannot be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,6 +201,7 @@ PACKED: Mapping[str, tuple[Callable[[Any], bytes], Convert]] = {
     "versions": (pack_runs, unpack_runs),
     "forced": (bytes, unpack_flags),
 }
+"""Columns that hold a value for each sampled token."""
 
 
 DELTAS = ("conversation", "prompt_ids")
@@ -260,6 +261,7 @@ def _bytes(base: tuple[Any, ...], written: _Written) -> int:
 
 
 def _common(one: bytes, other: bytes) -> int:
+    """Length of the longest common prefix."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

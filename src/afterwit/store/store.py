@@ -25,6 +25,7 @@ from afterwit.store.schema import TABLES
 from afterwit.store.upkeep import Upkeep
 
 PAGE = 256
+"""Numbers read at once."""
 
 SCHEMA_KEY = "schema"
 """Of `meta`: the database's own."""

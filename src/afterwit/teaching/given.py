@@ -17,6 +17,7 @@ from afterwit.turn import RecordedTurn
 from afterwit.verdict import Feedback, NextState, Question, Verdict, Vote
 
 MOST_HINT = 1000
+"""Characters of a hint."""
 MOST_CORRECTION = 8000
 """Characters of a better answer: the teacher reads it with the whole prompt."""
 _BEFORE, _AFTER = "Here is an example of a good answer:", "Now answer in your own words."

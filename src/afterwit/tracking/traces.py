@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 TIMEOUT_S = 10.0
+"""Seconds for one delivery to the collector."""
 
 _tracer: Any = None
 _turn: ContextVar[str] = ContextVar("turn")

@@ -52,6 +52,7 @@ class Storage(Cache):  # type: ignore[misc]  # transformers is untyped to the ch
         return sum(keys.nbytes + values.nbytes for keys, values in self._held.values())
 
     def layers_between(self, start: int, end: int, *, row: int = 0) -> dict[int, Layer]:
+        """Every layer's positions [start, end) of a row."""
         part = (slice(row, row + 1), slice(None), slice(start, end))
         return {index: (keys[part], values[part]) for index, (keys, values) in self._held.items()}
 
@@ -79,6 +80,7 @@ class Row(Storage):
     """
 
     def __init__(self, *, context_length: int, coming: int = 0) -> None:
+        """Storage is allocated for `coming` positions at once."""
         super().__init__(context_length=context_length)
         self.ids = array("i")
         self.coming = coming

@@ -172,6 +172,7 @@ log = logging.getLogger(__name__)
 def score_rows(
     module: PreTrainedModel, version: int, rows: Sequence[Score], *, top: int, limit: int = PASS_TOKENS
 ) -> list[Scored]:
+    """The log-probs of each row's response, in the order of the rows."""
     head = linear_head(module)
     found: dict[int, Scored] = {}
     for chosen in passes(module, rows, limit):

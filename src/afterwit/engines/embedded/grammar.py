@@ -65,6 +65,7 @@ class Grammars:
 
     @cached_property
     def all_but_ends_V(self) -> Tensor:
+        """The mask of the reasoning, [V]: all ids but those that end the response."""
         goes_on_V = torch.ones(self._facts.vocabulary, dtype=torch.bool)
         goes_on_V[self.end_ids] = False
         return goes_on_V

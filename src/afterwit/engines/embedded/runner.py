@@ -88,6 +88,7 @@ class PrefillBudget:
     """Positions of context whose attention costs as much as the rest of the forward, per token."""
 
     def work(self, tokens: int, context: int) -> float:
+        """The work of a forward that reads this many tokens after `context` positions."""
         spans = context / self.attention_span
         return tokens + (tokens + LEAST) * spans
 
@@ -294,6 +295,7 @@ class ModelRunner:
             self._read(sequence, size)
 
     def _read(self, sequence: ResponseSequence, size: int) -> None:
+        """Read a piece of a prompt. Once all is read, the sequence decodes, and its first id is drawn."""
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         try:
             with self._rows([sequence.served.factors]):
@@ -372,6 +374,7 @@ class ModelRunner:
             self._release(sequence)
 
     def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
+        """Free a sequence's slot, if it has one. A failed one is not cached."""
         if sequence in self._decoding:
             self._leave(sequence, failed=failed)
         elif sequence in self._reading:
@@ -413,6 +416,7 @@ class ModelRunner:
 
 
 def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
+    """Each row's next id, or an error if its log-prob is not finite."""
     return [
         drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
         for drawn in draw(logits_BV, draws)

@@ -49,6 +49,7 @@ class Drawn(NamedTuple):
     logprob: float
     """Not finite if the logits are not."""
     top: TopLogprobs | None
+    """None unless the row requests it."""
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
@@ -249,6 +250,7 @@ class ResponseSequence:
 
     @property
     def text(self) -> array[int]:
+        """The ids of its cached positions."""
         return (self.prompt + array("i", self.response_ids))[: self.cached]
 
     def extend_cache(self, tokens: int) -> None:

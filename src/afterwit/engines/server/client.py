@@ -87,11 +87,13 @@ class ServerClient:
         )
 
     async def get(self, path: str, *, within_s: float | None = None) -> Answer:
+        """The answer to a GET; `within_s` bounds the whole of it."""
         return _checked(path, await self._answer("GET", path, None, within_s))
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None = None, *, within_s: float | None = None
     ) -> Answer:
+        """The answer to a POST of JSON; `within_s` bounds the whole of it."""
         return _checked(path, await self._answer("POST", path, body, within_s))
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:

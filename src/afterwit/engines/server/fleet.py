@@ -353,6 +353,7 @@ class Fleet:
                 await staging.discard()
 
     async def _give_live(self, replica: Replica, adapter: str) -> None:
+        """The server must give the log-probs of the first one before it serves the weights."""
         live = self._live[adapter]
         try:
             await replica.stage(live.version, live.folder, adapter=adapter)

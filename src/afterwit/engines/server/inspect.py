@@ -121,6 +121,7 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
 
 
 def require_version(said: str, oldest: tuple[int, ...], *, url: str, label: str) -> None:
+    """SettingError if the server's version is older."""
     numbers = re.match(r"\d+(?:\.\d+)*", said)
     if numbers is None or tuple(map(int, numbers[0].split("."))) < oldest:
         wanted = ".".join(map(str, oldest))

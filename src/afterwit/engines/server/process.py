@@ -42,6 +42,7 @@ LAST_LINES, AFTER_CAUSE = 15, 3
 CAUSE_LINES = 4
 """Lines of a cause after its first."""
 LONGEST_LINE = 400
+"""Characters of a line."""
 LOG_PREFIX = re.compile(
     r"^(?:\([^)]*\bpid=\d+\) ?)?"  # vLLM: (EngineCore pid=7) ERROR 11-26 01:12:50 [core.py:1510]
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?: \[[^\]]*\])? ?)?"

@@ -201,6 +201,7 @@ class Replica(ABC):
         self._reasons.clear()
 
     def _lost(self, error: Exception) -> None:
+        """Serve nothing until the server is seen to be fit."""
         if self._closed:
             return
         if AWAY not in self._reasons:

@@ -54,7 +54,9 @@ class SampleRequest:
     """The adapter's name; None: the base."""
     background: bool
     schema: str | None = None
+    """A JSON schema that constrains the response from its first id on."""
     top: int | None = None
+    """Return this many alternatives of each id; None: return none."""
 
 
 def sampling_params(request: SampleRequest) -> dict[str, Any]:

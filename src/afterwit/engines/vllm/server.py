@@ -257,6 +257,7 @@ def params_of(request: SampleRequest) -> dict[str, Any]:
 
 
 def prompt_logprobs(token: int, row: Mapping[str, Any], top: int) -> TopLogprobs:
+    """A row of `prompt_logprobs`: the `top` most likely ids and the token itself."""
     return top_logprobs(token, ((int(name), _value(each["logprob"])) for name, each in row.items()), top)
 
 
@@ -294,6 +295,7 @@ def _is_usage(event: Mapping[str, Any]) -> bool:
 
 
 def _cached(event: Mapping[str, Any]) -> int | None:
+    """Prompt tokens that were in the prefix cache; None if the server does not count them."""
     details = event["usage"].get("prompt_tokens_details") or {}
     found: int | None = details.get("cached_tokens")
     return found
