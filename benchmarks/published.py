@@ -78,6 +78,7 @@ def _next_to_practice(asked: Asked, made: EmbeddedEngine, dtype: str) -> Row:
         values=ratios(timed, "practised", "floor"),
         target=at_most(1.2),
         floor="the engine without practice",
+        why="a step of the practised answers that is under way ends first",
         note=noted(f"{min(run['floor'] for run in timed) * 1000:.0f} ms alone", note),
     )
 
