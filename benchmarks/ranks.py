@@ -23,8 +23,8 @@ import torch
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import joined
-from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.metrics import measure
+from afterwit.learning.passes import ALONE, Ranks
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.score import Row
 from afterwit.learning.settings import LearnerSettings

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from afterwit.judging.stage import Judge
     from afterwit.judging.verdicts import JudgeClient, Verdicts
     from afterwit.judging.voting import Answer
-    from afterwit.learning.distributed.ranks import Ranks
+    from afterwit.learning.passes import Ranks
     from afterwit.learning.settings import LearnerSettings
     from afterwit.learning.stage import Learn
     from afterwit.learning.trainer import Trainer
@@ -288,7 +288,7 @@ def trainer_of(
     `ranks` are the learner's processes; None: there is one. `kind` replaces the learner's own trainer.
     """
     from afterwit.chat_format.render import Renderer
-    from afterwit.learning.distributed.ranks import ALONE
+    from afterwit.learning.passes import ALONE
     from afterwit.learning.trainer import Trainer
 
     versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
@@ -321,7 +321,7 @@ def learn_stage(
     committed: Callable[[Store], object] = lambda store: None,
 ) -> Learn:
     """The learn stage over a store. It calls `committed` after each commit of a version."""
-    from afterwit.learning.phase import Phase
+    from afterwit.learning.passes import Phase
     from afterwit.learning.stage import Learn
 
     def watch(phase: Phase) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import shares
-from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.metrics import FORWARD_AND_BACKWARD
+from afterwit.learning.passes import ALONE, Ranks
 from afterwit.learning.score import Packing, Row
 from afterwit.learning.update import own_passes
 

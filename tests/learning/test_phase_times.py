@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.learning.phase import Phase, PhaseTimes
+from afterwit.learning.passes import Phase, PhaseTimes
 
 
 def test_each_second_of_an_update_belongs_to_what_ended_it() -> None:

@@ -15,7 +15,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.learning.batch import Item, Refused
 from afterwit.learning.models import device_of, load_model
-from afterwit.learning.phase import Phase, PhaseTimes
+from afterwit.learning.passes import Phase, PhaseTimes
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings, Precision

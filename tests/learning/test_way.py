@@ -12,8 +12,8 @@ from torch import Tensor
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.distributed.orders import updated
-from afterwit.learning.distributed.ranks import ALONE
 from afterwit.learning.metrics import _way
+from afterwit.learning.passes import ALONE
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.logprobs import TokenTargets

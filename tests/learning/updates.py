@@ -16,7 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.models import FullWeights, Masters, load_model
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update

@@ -13,7 +13,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event, EventKind

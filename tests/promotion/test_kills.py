@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.suite import PromotionSettings

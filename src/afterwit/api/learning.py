@@ -7,10 +7,9 @@ from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items
 from afterwit.learning.claims import Claims
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import Follower
-from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.models import copy_configuration, device_of, probe_of, without_dropout
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import Phase, Progress, Ranks
 from afterwit.learning.policy import Policy
 from afterwit.learning.samples import item_advantages, served_sample
 from afterwit.learning.score import Row

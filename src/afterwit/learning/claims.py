@@ -8,7 +8,7 @@ from typing import Final
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Refused
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.schedule import NOW, NextBatch, in_their_chains, is_stale, next_of_all, retry_in
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason

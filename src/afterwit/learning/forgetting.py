@@ -14,7 +14,7 @@ from afterwit.checkpoints.ancestry import Plan, Step, plan
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionTaken
 from afterwit.learning.claims import Claims, sample_of
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.rerun import settings_of
 from afterwit.learning.trainer import Trainer
 from afterwit.promotion.gate import Gate

@@ -17,8 +17,7 @@ from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.distributed.orders import load, probed, updated, write
-from afterwit.learning.distributed.ranks import Ranks
-from afterwit.learning.phase import Progress
+from afterwit.learning.passes import Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings

@@ -13,7 +13,7 @@ from torch import Tensor
 from afterwit.engines.teacher import given_ids
 from afterwit.fused_head.score import score_states
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import Ranks, streamed
+from afterwit.learning.passes import Ranks, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import NEVER, Row, stream_logits, stream_states
 from afterwit.objective.logprobs import top_k

@@ -28,7 +28,7 @@ from afterwit.learning.batch import Item
 from afterwit.learning.claims import STAGE, Claims, Stopped
 from afterwit.learning.forgetting import Forgetter
 from afterwit.learning.metrics import work
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.schedule import NOTHING, NextBatch, duration, next_update, note_of
 from afterwit.learning.trainer import Trainer

@@ -21,10 +21,9 @@ from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
-from afterwit.learning.distributed.ranks import ALONE, Ranks
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
-from afterwit.learning.phase import Phase, PhaseTimes, Progress
+from afterwit.learning.passes import ALONE, Phase, PhaseTimes, Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.score import Packing

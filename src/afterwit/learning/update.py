@@ -24,10 +24,9 @@ from afterwit.errors import UpdateRefused
 from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import ALONE, EMPTY_ROW, Ranks, Stream, streamed
 from afterwit.learning.metrics import figures, work
 from afterwit.learning.models import clip_gradients
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import ALONE, EMPTY_ROW, Phase, Progress, Ranks, Stream, streamed
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.samples import samples_of
 from afterwit.learning.score import (

@@ -19,8 +19,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.learning.claims import STAGE
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.group import joined, placed_settings
-from afterwit.learning.distributed.ranks import ALONE, Ranks
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import ALONE, Phase, Ranks
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.stage import Learn
 from afterwit.learning.trainer import Trainer

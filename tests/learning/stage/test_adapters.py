@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from afterwit.learning.claims import Claims
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.verdict import JudgedTurn
 from tests.learning.stage.learning import (

@@ -15,7 +15,7 @@ import torch
 
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.errors import EngineUnavailable, StoreError
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore

@@ -15,7 +15,7 @@ import pytest
 
 from afterwit.checkpoints.ancestry import tainted
 from afterwit.errors import TurnNotFound
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
 from afterwit.verdict import JudgedTurn

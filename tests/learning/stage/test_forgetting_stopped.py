@@ -8,7 +8,7 @@ from multiprocessing.context import ForkServerContext
 
 import pytest
 
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.learning.rerun import HALFWAY_FOLDER, KEPT_EVERY
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import a_sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.verdict import Feedback, JudgedTurn
 from tests.fakes.judged_samples import store_judged

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from afterwit.learning.claims import STAGE
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.learning.schedule import note_of, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import RankLost
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.verdict import JudgedTurn
 from tests.fakes.judged_samples import session, store_judged
 from tests.fakes.models import tiny_llama

@@ -21,7 +21,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import STATE
 from afterwit.checkpoints.remote import VersionsSettings
 from afterwit.checkpoints.versions import Versions
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import State
 from afterwit.verdict import JudgedTurn
 from tests.checkpoints.places import PLACES

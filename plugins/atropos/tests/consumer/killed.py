@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from plugins.atropos.tests.consumer.test_stage import Bench
 
 RESTS = 6000

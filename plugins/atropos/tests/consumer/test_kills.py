@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from plugins.atropos.tests.consumer.groups import plain_group, with_rows
 from plugins.atropos.tests.consumer.killed import consume_and_die
 from plugins.atropos.tests.consumer.test_stage import Bench

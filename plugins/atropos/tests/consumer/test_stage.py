@@ -13,7 +13,7 @@ import torch
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import UpdateRefused
-from afterwit.learning.phase import Phase
+from afterwit.learning.passes import Phase
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings

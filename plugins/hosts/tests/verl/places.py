@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.distributed.ranks import ALONE, Ranks
+from afterwit.learning.passes import ALONE, Ranks
 from afterwit.learning.trainer import Trainer
 from afterwit_hosts.verl.settings import Options, in_verl
 from tests.learning.stage.learning import Place

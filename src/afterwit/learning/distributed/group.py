@@ -23,10 +23,9 @@ from torch.distributed.tensor import DTensor
 from afterwit.errors import AfterwitError, RankFailed, RankLost, SettingError
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import OF_A_MACHINE
-from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import ShardedMasters, mesh_of
 from afterwit.learning.models import Masters, device_of, idle_threads
-from afterwit.learning.phase import Progress
+from afterwit.learning.passes import Progress, Ranks
 from afterwit.learning.settings import LearnerSettings
 
 T = TypeVar("T")

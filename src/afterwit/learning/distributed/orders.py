@@ -14,11 +14,10 @@ from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.ranks import Ranks
 from afterwit.learning.distributed.sharded import Sharded, write_state
 from afterwit.learning.metrics import item_reads, measure, way_to_teacher
 from afterwit.learning.models import Adapter, FullWeights
-from afterwit.learning.phase import Phase, Progress
+from afterwit.learning.passes import Phase, Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy, Trained
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings

@@ -1,24 +1,69 @@
-"""The processes of one learner, as an update uses them."""
+"""The passes of an update: the phases that it reports, and the processes that share its work.
+
+The learn stage renews its leases by the phases, and tests watch them.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from enum import StrEnum
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learning.models import Masters
-from afterwit.learning.phase import Phase, Progress
 from afterwit.learning.score import Packing, Row, response_states
+
+if TYPE_CHECKING:
+    from afterwit.learning.models import Masters
 
 T = TypeVar("T")
 
-Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
-EMPTY_ROW = Row(prompt=(0,), response=(0,))
-"""The row of an empty pass."""
+
+class Phase(StrEnum):
+    """In the order in which an update passes them; SCORING and STEPPED come once per pass and per epoch."""
+
+    CLAIMED = "claimed"
+    SCORING = "scoring"
+    STEPPED = "stepped"
+    WRITING = "writing"
+    """The weights are on disk, the optimiser's state and the manifest are not."""
+    WRITTEN = "written"
+    """The manifest is in place: the update has happened, the store does not know it yet."""
+    COMMITTED = "committed"
+
+
+Progress = Callable[[Phase], None]
+
+
+class PhaseTimes:
+    """A `Progress` that also adds up the seconds from each report to the next, by what was done meanwhile."""
+
+    DONE: Mapping[Phase, str] = {Phase.SCORING: "passes", Phase.STEPPED: "step"}
+
+    def __init__(self, progress: Progress, clock: Callable[[], float] = perf_counter) -> None:
+        self._progress, self._clock = progress, clock
+        self._last = clock()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def __call__(self, phase: Phase) -> None:
+        if phase in self.DONE:
+            self.done(self.DONE[phase])
+        self._progress(phase)
+
+    def done(self, what: str) -> None:
+        """The time since the last report went into this."""
+        now = self._clock()
+        self._seconds[what] += now - self._last
+        self._last = now
+
+    def metrics(self) -> dict[str, float]:
+        """`seconds_passes`, `seconds_step` and their like, for the manifest."""
+        return {f"seconds_{what}": seconds for what, seconds in self._seconds.items()}
 
 
 class Ranks:
@@ -81,6 +126,11 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
+EMPTY_ROW = Row(prompt=(0,), response=(0,))
+"""The row of an empty pass."""
 
 
 def streamed(
