@@ -11,11 +11,10 @@ from torch import Tensor
 
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
-from afterwit.learning.distributed.orders import updated
 from afterwit.learning.metrics import _way
-from afterwit.learning.passes import ALONE
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import updated
 from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import Target
@@ -45,7 +44,7 @@ def hinted(renderer: Renderer) -> list[Item]:
 def way_of(folder: Path, base: Path, items: list[Item], settings: LearnerSettings = EXACT) -> float | None:
     """As a version has it."""
     policy, models = policy_of(folder, settings), Given(read_only(base), settings)
-    found, _ = updated(policy, models, items, DISTILLED, settings, quiet, ALONE, measured=len(items))
+    found, _ = updated(policy, models, items, DISTILLED, settings, quiet, measured=len(items))
     return found.get("way_to_teacher")
 
 
@@ -62,7 +61,7 @@ def test_an_update_goes_as_far_as_whole_passes_of_the_models_show(
     items, policy = hinted(renderer), policy_of(student, EXACT)
     old = [logprobs(policy.model, item, item.student) for item in items]
     models = Given(read_only(base), EXACT)
-    found, _ = updated(policy, models, items, DISTILLED, EXACT, quiet, ALONE, measured=len(items))
+    found, _ = updated(policy, models, items, DISTILLED, EXACT, quiet, measured=len(items))
     along = wanted = 0.0
     for item, old_T in zip(items, old, strict=True):
         went_T = logprobs(policy.model, item, item.student) - old_T

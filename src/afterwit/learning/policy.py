@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import require_same_tokenizer
+from afterwit.checkpoints.manifest import STATE
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
@@ -30,10 +32,12 @@ from afterwit.learning.models import (
     device_of,
     load_model,
     moments,
+    read_tensors,
     recompute_activations,
     restore_moments,
     without_prefix,
 )
+from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.teacher import TeacherServer
@@ -114,7 +118,8 @@ class FrozenModels:
         """The model in a folder, loaded once per device."""
         key = (folder.resolve(), device)
         if key not in self._loaded:
-            mesh, dtype = mesh_of(self._settings), getattr(torch, self._settings.dtype)
+            mesh = mesh_of(self._settings) if self._settings.shards > 1 else None
+            dtype = getattr(torch, self._settings.dtype)
             place = device if mesh is None else torch.device("cpu")
             self._loaded[key] = load_model(folder, dtype=dtype, device=place).requires_grad_(False)
             if mesh is not None:
@@ -196,12 +201,12 @@ class Policy:
         folder = versions.weights(number, state=True)
         trained: Trained
         fused = None
-        if (mesh := mesh_of(settings)) is not None:
+        if settings.shards > 1 and (mesh := mesh_of(settings)) is not None:
             trained, state, fused = Sharded.load(folder, settings, mesh)
         elif settings.lora_rank:
-            trained, state = Adapter.load(folder, versions.base, settings, model=base), read_state(folder)
+            trained, state = Adapter.load(folder, versions.base, settings, model=base), _state(folder)
         else:
-            state = read_state(folder)
+            state = _state(folder)
             trained = FullWeights.load(folder, without_prefix(MASTER, state), settings)
         policy = cls.of(trained, state, versions.base, number, settings, fused=fused)
         policy.fresh_optimizer = not state and folder != versions.base
@@ -312,6 +317,18 @@ class Policy:
             tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
         tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
         return tensors
+
+    def write(self, folder: Path, base: Path, progress: Progress) -> None:
+        """Write the weights, which this process holds whole, into a version's folder, then the state."""
+        self.trained.write(folder, base)
+        progress(Phase.WRITING)
+        state = {name: tensor.contiguous() for name, tensor in self.state().items()}
+        save_file(state, folder / STATE)
+
+
+def _state(folder: Path) -> dict[str, Tensor]:
+    """The learner's state in a folder, which other processes may have written in shards; {} without one."""
+    return read_tensors(folder / STATE) if (folder / STATE).exists() else read_state(folder)
 
 
 def _kind(lora: Lora | None) -> str:

@@ -16,8 +16,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import NotRepeatable, VersionDamaged
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
-from afterwit.learning.distributed.orders import load, probed, updated, write
-from afterwit.learning.passes import Progress, Ranks
+from afterwit.learning.passes import Progress
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
@@ -45,29 +44,29 @@ def replay_updates(
 ) -> Policy:
     """The policy at `start` after the updates of the steps, run again as they were with these samples; steps
     that an earlier call kept are not run again. Raises NotRepeatable, with the update's number."""
-    versions, ranks, policy = trainer.versions, trainer.ranks, None
+    versions, policy = trainer.versions, None
     present, halfway = trainer.settings, Halfway(trainer.versions, start, steps)
     if halfway.done:
         present, _, _ = settings_of(steps[halfway.done - 1].version)
-        policy = load(halfway.kept, halfway.kept.newest(), present, ranks)
+        policy = trainer.load(halfway.kept, halfway.kept.newest(), present)
     for at, step in enumerate(steps[halfway.done :], start=halfway.done + 1):
         try:
             then, objective, placement = settings_of(step.version)
             judged = samples(at, step)
             if policy is None:
-                policy = load(versions, start, then, ranks)
+                policy = trainer.load(versions, start, then)
             elif not then.alike(present):
-                policy = _reloaded(policy, versions, then, ranks)
+                policy = _reloaded(trainer, policy, then)
             if step.version.recipe is not None and step.version.recipe.fresh_optimizer:
-                policy = _reloaded(policy, versions, then, ranks, state=False)
+                policy = _reloaded(trainer, policy, then, state=False)
             _repeat(trainer, policy, step.version, judged, placement, objective, then, progress)
-            if step.whole and probed(policy, ranks) != step.version.probe:
-                raise NotRepeatable(_differs(then.processes, ranks.size))
+            if step.whole and trainer.probe(policy) != step.version.probe:
+                raise NotRepeatable(_differs(then.processes, trainer.ranks.size))
         except NotRepeatable as error:
             raise NotRepeatable(f"version {step.version.number} cannot be run again: {error}") from error
         present = then
-        halfway.keep(policy, at, ranks)
-    return load(versions, start, trainer.settings, ranks) if policy is None else policy
+        halfway.keep(trainer, policy, at)
+    return trainer.load(versions, start, trainer.settings) if policy is None else policy
 
 
 def _repeat(
@@ -98,7 +97,7 @@ def _repeat(
     for item in items:
         if item.turn is None or digests.get(item.turn) != digest(item):
             raise NotRepeatable(f"turn {item.turn} was judged again since")
-    updated(policy, models, items, objective, settings, progress, trainer.ranks)
+    trainer.update(policy, items, objective, settings, progress, models=models)
 
 
 def _differs(processes: int, size: int) -> str:
@@ -110,20 +109,19 @@ def _differs(processes: int, size: int) -> str:
     )
 
 
-def _reloaded(
-    policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks, *, state: bool = True
-) -> Policy:
+def _reloaded(trainer: Trainer, policy: Policy, settings: LearnerSettings, *, state: bool = True) -> Policy:
     """The policy as a learner finds it after a restart: from files, with those of its state or without."""
-    with versions.scratch() as scratch:
-        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
+    with trainer.versions.scratch() as scratch:
+        probe = trainer.probe(policy)
+        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probe)
 
         def fill(place: Path) -> None:
-            write(policy, place, versions.base, lambda phase: None, ranks)
+            trainer.fill(place, policy, lambda phase: None)
             for path in () if state else [path for path in place.iterdir() if is_state(path.name)]:
                 path.unlink()
 
         scratch.write(version, fill)
-        return load(scratch, 1, settings, ranks)
+        return trainer.load(scratch, 1, settings)
 
 
 class Halfway:
@@ -143,7 +141,7 @@ class Halfway:
         if not self.done:
             drop_halfway(versions.root)
 
-    def keep(self, policy: Policy, done: int, ranks: Ranks) -> None:
+    def keep(self, trainer: Trainer, policy: Policy, done: int) -> None:
         """Keep the policy after every `KEPT_EVERY` steps, in place of the one before."""
         if done % KEPT_EVERY or done == len(self._names) - 1:
             return
@@ -154,12 +152,10 @@ class Halfway:
             origin=Origin.REPLAY,
             created=0.0,
             turns=tuple(self._names[: done + 1]),
-            probe=probed(policy, ranks),
+            probe=trainer.probe(policy),
         )
         with self.kept.writing():
-            self.kept.write(
-                version, lambda place: write(policy, place, self.kept.base, lambda phase: None, ranks)
-            )
+            self.kept.write(version, lambda place: trainer.fill(place, policy, lambda phase: None))
         shutil.rmtree(self.kept.place(older), ignore_errors=True)
 
 

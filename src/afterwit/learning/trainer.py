@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel
@@ -21,14 +21,15 @@ from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
+from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.passes import ALONE, Phase, PhaseTimes, Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
-from afterwit.learning.score import Packing
+from afterwit.learning.score import Packing, probe
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.update import Epoch, score, update_state
+from afterwit.learning.update import Epoch, score, update_state, updated
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
@@ -36,7 +37,7 @@ from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
 from afterwit.teacher import TeacherServer
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Effect, Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -130,12 +131,20 @@ class Trainer:
         if self._policy is None or self._policy.number != newest:
             base = None if self._policy is None else self._policy.base
             self.drop()
-            self._policy = self.load(newest, base)
+            self._policy = self.load(self.versions, newest, self.settings, base)
         return self._policy
 
-    def load(self, number: int, base: PreTrainedModel | None) -> Policy:
+    def load(
+        self,
+        versions: Versions,
+        number: int,
+        settings: LearnerSettings,
+        base: PreTrainedModel | None = None,
+    ) -> Policy:
         """The policy at a version, in all ranks; `base` is the frozen base of an earlier one."""
-        return orders.load(self.versions, number, self.settings, self.ranks, base=base)
+        if self.ranks.size > 1:
+            return orders.load(versions, number, settings, self.ranks, base)
+        return Policy.load(versions, number, settings, base=base)
 
     def drop(self) -> None:
         """Forget the policy in memory: the version on disk counts."""
@@ -185,13 +194,8 @@ class Trainer:
         items, objective, settings = [*new, *replayed], objective or self.objective, settings or self.settings
         measured = len(new) if self.settings.measure_effects else 0
         try:
-            found, effects = orders.updated(
-                policy, self.frozen, items, objective, settings, times, self.ranks, measured, self.epoch
-            )
-            if (base := self._base_at_hand(policy, objective)) is not None and (
-                rows := plain_rows(self.rendering)
-            ):
-                found["plain_kl"] = plain_kl(policy.model, base, rows)
+            found, effects = self.update(policy, items, objective, settings, times, measured=measured)
+            found |= self._side_effect(policy, objective)
             times.done("effects")
             suite = examine(policy)
             times.done("suite")
@@ -217,12 +221,35 @@ class Trainer:
         progress(Phase.WRITTEN)
         return written
 
-    def _base_at_hand(self, policy: Policy, objective: ObjectiveSettings) -> PreTrainedModel | None:
-        """The base if it is in memory anyway; None also if other ranks would have to run it."""
+    def update(
+        self,
+        policy: Policy,
+        items: Sequence[Item],
+        objective: ObjectiveSettings,
+        settings: LearnerSettings,
+        progress: Progress,
+        *,
+        models: FrozenModels | None = None,
+        measured: int = 0,
+    ) -> tuple[dict[str, float], tuple[Effect, ...]]:
+        """Move the policy in all ranks: the metrics, and the effects on the first `measured` items.
+
+        `models` replace the trainer's own. Raises what `learning.update.update` does.
+        """
+        batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
+        batch |= {"measured": measured, "epoch": self.epoch}
+        with self.ranks.leading(orders.run_update, **batch):
+            return updated(policy, models or self.frozen, progress=progress, ranks=self.ranks, **batch)
+
+    def _side_effect(self, policy: Policy, objective: ObjectiveSettings) -> dict[str, float]:
+        """How far the update moved answers that no turn teaches; {} unless the base is in memory anyway, and
+        no other rank would have to run it."""
         names = {"teacher": objective.needs_teacher, "reference": objective.beta > 0}
         is_read = any(used and getattr(self.settings, name) == "base" for name, used in names.items())
         at_hand = self.settings.measure_effects and (policy.base is not None or is_read)
-        return self.frozen.base(policy) if at_hand and not self.ranks.lockstep else None
+        if not at_hand or self.ranks.lockstep or not (rows := plain_rows(self.rendering)):
+            return {}
+        return {"plain_kl": plain_kl(policy.model, self.frozen.base(policy), rows)}
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.
@@ -231,16 +258,20 @@ class Trainer:
         """
         if not version.probe.is_finite:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
-
-        def fill(folder: Path) -> None:
-            orders.write(policy, folder, self.versions.base, progress, self.ranks)
-
         self.written_bytes = policy.size
         with self.versions.writing():
-            return self.versions.write(version, fill)
+            return self.versions.write(version, lambda folder: self.fill(folder, policy, progress))
+
+    def fill(self, folder: Path, policy: Policy, progress: Progress) -> None:
+        """Write the policy's files into a version's folder, from all ranks that hold a part of it."""
+        if isinstance(policy.trained, Sharded):
+            orders.write(policy, policy.trained, folder, self.versions.base, progress, self.ranks)
+        else:
+            policy.write(folder, self.versions.base, progress)
 
     def probe(self, policy: Policy) -> Probe:
-        return orders.probed(policy, self.ranks)
+        with self.ranks.leading(orders.score_probe), self.ranks.in_lockstep():
+            return probe(policy.model)
 
     def packs(self, policy: Policy) -> bool:
         """Whether it reads once what several rows begin with."""

@@ -24,7 +24,7 @@ from afterwit.errors import UpdateRefused
 from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.learning.batch import Item
-from afterwit.learning.metrics import figures, work
+from afterwit.learning.metrics import figures, measure, way_to_teacher, work
 from afterwit.learning.models import clip_gradients
 from afterwit.learning.passes import ALONE, EMPTY_ROW, Phase, Progress, Ranks, Stream, streamed
 from afterwit.learning.policy import FrozenModels, Policy
@@ -45,6 +45,7 @@ from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.sample_loss import Target, prepare, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.version import Effect
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +82,29 @@ class UpdateState:
 
 Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
+
+
+def updated(
+    policy: Policy,
+    models: FrozenModels,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    progress: Progress,
+    ranks: Ranks = ALONE,
+    measured: int = 0,
+    epoch: Epoch | None = None,
+) -> tuple[dict[str, float], tuple[Effect, ...]]:
+    """`update`, which all ranks call: its metrics, and its effects on the first `measured` items."""
+    effects, way = list[Effect](), dict[str, float]()
+
+    def ended(state: UpdateState) -> None:
+        effects.extend(measure(state, measured))
+        if (share := way_to_teacher(state)) is not None:
+            way["way_to_teacher"] = share
+
+    found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
+    return found | way, tuple(effects)
 
 
 def update(

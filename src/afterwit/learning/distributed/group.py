@@ -269,7 +269,8 @@ def joined(settings: LearnerSettings) -> Iterator[Group]:
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=settings.patience_s))
         group = Group(lockstep=settings.shards > 1)
-        mesh_of(settings)
+        if settings.shards > 1:
+            mesh_of(settings)
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"not all processes of the learner came together: {error}") from error
     try:

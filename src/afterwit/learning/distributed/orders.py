@@ -13,19 +13,16 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
-from afterwit.learning.batch import Item
 from afterwit.learning.distributed.sharded import Sharded, write_state
-from afterwit.learning.metrics import item_reads, measure, way_to_teacher
+from afterwit.learning.metrics import item_reads
 from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.passes import Phase, Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy, Trained
 from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import Epoch, UpdateState, update
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.learning.update import updated
 from afterwit.promotion.suite import SuiteItem
 from afterwit.teacher import TeacherServer
-from afterwit.version import Effect, Probe
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
@@ -90,14 +87,9 @@ def hold(
 
 
 def load(
-    versions: Versions,
-    number: int,
-    settings: LearnerSettings,
-    ranks: Ranks,
-    *,
-    base: PreTrainedModel | None = None,
+    versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks, base: PreTrainedModel | None
 ) -> Policy:
-    """`Policy.load`, in all ranks."""
+    """`Policy.load`, in all of several ranks."""
     with ranks.leading(
         hold, number=number, settings=settings, versions=versions, keeps_base=base is not None
     ):
@@ -117,9 +109,8 @@ def _loaded(
             return Policy.load(versions, number, settings, verified=True)
     if ranks.rank == 0:
         policy = Policy.load(versions, number, settings, base=base)
-        if ranks.size > 1:
-            ranks.spread(policy.masters.named)
-            ranks.spread(policy.state())
+        ranks.spread(policy.masters.named)
+        ranks.spread(policy.state())
         return policy
     trained: Trained
     if settings.lora_rank:
@@ -141,61 +132,27 @@ def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None
     updated(at.held(), models, settings=own, progress=at.watch, ranks=at.ranks, **batch)
 
 
-def updated(
-    policy: Policy,
-    models: FrozenModels,
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
-    progress: Progress,
-    ranks: Ranks,
-    measured: int = 0,
-    epoch: Epoch | None = None,
-) -> tuple[dict[str, float], tuple[Effect, ...]]:
-    """`update` in all ranks: its metrics, and its effects on the first `measured` items.
-
-    `epoch`, a function of a module, takes the optimiser's steps in the learner's place.
-    """
-    batch = {"objective": objective, "settings": settings, "measured": measured, "epoch": epoch}
-    leads = ranks.leading(run_update, items=items, **batch) if ranks.rank == 0 else nullcontext()
-    effects, way = list[Effect](), dict[str, float]()
-
-    def ended(state: UpdateState) -> None:
-        effects.extend(measure(state, measured))
-        if (share := way_to_teacher(state)) is not None:
-            way["way_to_teacher"] = share
-
-    with leads:
-        found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
-    return found | way, tuple(effects)
-
-
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
     item_reads(at.held(), items, at.own(settings), at.ranks)
 
 
 def score_probe(at: Follower) -> None:
-    with at.ranks.in_lockstep():
-        probe(at.held().model)
-
-
-def probed(policy: Policy, ranks: Ranks) -> Probe:
-    with ranks.leading(score_probe) if ranks.lockstep else nullcontext(), ranks.in_lockstep():
-        return probe(policy.model)
+    """A pass that rank 0 can run by itself, unless each rank holds a part of the model."""
+    if at.ranks.lockstep:
+        with at.ranks.in_lockstep():
+            probe(at.held().model)
 
 
 def write_shards(at: Follower, *, folder: Path, base: Path) -> None:
-    write(at.held(), folder, base, at.watch, at.ranks)
+    policy = at.held()
+    assert isinstance(policy.trained, Sharded)
+    write(policy, policy.trained, folder, base, at.watch, at.ranks)
 
 
-def write(policy: Policy, folder: Path, base: Path, progress: Progress, ranks: Ranks) -> None:
-    """Write weights, then the learner's state, into a version's folder: rank 0 alone, or each its shards."""
-    trained = policy.trained
-    if not isinstance(trained, Sharded):
-        trained.write(folder, base)
-        progress(Phase.WRITING)
-        write_state(policy.state(), folder)
-        return
+def write(
+    policy: Policy, trained: Sharded, folder: Path, base: Path, progress: Progress, ranks: Ranks
+) -> None:
+    """`Policy.write` of `trained`, the policy's weights in shards: each rank writes its part of the state."""
     leads = ranks.leading(write_shards, folder=folder, base=base) if ranks.rank == 0 else nullcontext()
     with leads:
         with ranks.in_lockstep():

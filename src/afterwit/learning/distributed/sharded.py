@@ -44,10 +44,7 @@ from afterwit.learning.settings import LearnerSettings
 
 
 def write_state(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Write the state. If DTensors are in it call it in all processes: each writes its rows of them."""
-    if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / STATE)
-        return
+    """Write the state in shards; call it in all processes: each writes its rows of the DTensors in it."""
     rank, mine, first_rows = dist.get_rank(), dict[str, Tensor](), dict[str, str]()
     for name, tensor in tensors.items():
         if not isinstance(tensor, DTensor):
@@ -232,9 +229,9 @@ class Sharded:
 def mesh_of(settings: LearnerSettings) -> DeviceMesh | None:
     """The mesh of this process's group: [copies, shards of each], or [shards] of the only copy.
 
-    None if the settings ask for no shards, or if this process is alone: a command that only reads.
+    None if this process is alone: a command that only reads.
     """
-    if settings.shards == 1 or not dist.is_initialized():
+    if not dist.is_initialized():
         return None
     copies = dist.get_world_size() // settings.shards
     return _mesh(torch.device(settings.device).type, copies, settings.shards)

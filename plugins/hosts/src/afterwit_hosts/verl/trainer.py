@@ -29,10 +29,16 @@ class VerlTrainer(Trainer):
         self.epoch = epoch
         self._options = options
 
-    def load(self, number: int, base: PreTrainedModel | None) -> Policy:
-        wanted = {"number": number, "settings": self.settings, "versions": self.versions}
+    def load(
+        self,
+        versions: Versions,
+        number: int,
+        settings: LearnerSettings,
+        base: PreTrainedModel | None = None,
+    ) -> Policy:
+        wanted = {"number": number, "settings": settings, "versions": versions}
         with self.ranks.leading(hold, **wanted, options=self._options):
-            return _loaded(self.versions, number, self.settings, self._options, self.ranks)
+            return _loaded(versions, number, settings, self._options, self.ranks)
 
     def rerun(self, *arguments: Any, **more: Any) -> Policy:
         """Raises NotRepeatable: updates are run again by the learner itself."""
