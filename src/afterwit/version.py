@@ -1,10 +1,14 @@
-"""Weight versions: growing integers, each with its ancestor and what it learned from."""
+"""Weight versions: growing integers, each with its ancestor and what it learned from. Pure.
+
+Below them is what the weights of a version hold: the updates and turns of all that it came from. There
+`versions` are those of one adapter, unless a docstring names others.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
@@ -141,3 +145,52 @@ class Version:
     """How much of what people had approved the update lost; None: not measured."""
     adapter: str = SHARED
     """Its adapter. All adapters share one sequence of numbers; the base is the first version of each."""
+
+
+def learned(number: int, versions: Mapping[int, Version]) -> frozenset[int]:
+    """The update versions whose steps are in the weights of `number`."""
+    found: set[int] = set()
+    for version in _back(number, versions):
+        if version.origin is Origin.UPDATE:
+            found.add(version.number)
+        found.update(version.replays)
+    return frozenset(found)
+
+
+def turns_in(number: int, versions: Mapping[int, Version]) -> frozenset[str]:
+    """The turns that the weights of `number` were trained on."""
+    steps = [versions[step] for step in learned(number, versions) if step in versions]
+    trained = {turn for step in steps for turn in (*step.turns, *step.replayed)}
+    return frozenset(trained.difference(*(version.without for version in _back(number, versions))))
+
+
+def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
+    """The version, and those that its weights came from, the newest first."""
+    at: int | None = number
+    while at is not None and at in versions:
+        version = versions[at]
+        yield version
+        source = {Origin.ROLLBACK: version.restores, Origin.REPLAY: version.begins}
+        at = source.get(version.origin, version.parent)
+
+
+def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    """The updates that a rollback to `target` reverts: in the newest weights, not in its own."""
+    by_number = {version.number: version for version in versions}
+    return tuple(sorted(learned(max(by_number), by_number) - learned(target, by_number)))
+
+
+def brought_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    """The updates that a rollback to `target` brings back: in its weights, not in the newest."""
+    by_number = {version.number: version for version in versions}
+    return tuple(sorted(learned(target, by_number) - learned(max(by_number), by_number)))
+
+
+def tainted(
+    versions: Sequence[Version], holds: Callable[[int], bool], turns: Collection[str] = ()
+) -> tuple[int, ...]:
+    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is staying.
+    `versions` may be of all adapters."""
+    by_number = {version.number: version for version in versions}
+    gone = {turn for version in versions for turn in version.without}.union(turns)
+    return tuple(n for n in by_number if gone and holds(n) and gone & turns_in(n, by_number))

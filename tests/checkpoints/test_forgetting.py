@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from afterwit.checkpoints.ancestry import learned, plan, tainted, turns_in
-from afterwit.version import Origin, Probe, Version
+from afterwit.learning.forgetting import plan
+from afterwit.version import Origin, Probe, Version, learned, tainted, turns_in
 
 PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))
 ALL = lambda number: True  # noqa: E731

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.ancestry import tainted
 from afterwit.checkpoints.manifest import MODEL, STATE
 from afterwit.checkpoints.remote import FolderRemote
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
+from afterwit.version import tainted
 from tests.checkpoints.places import PLACES, Place, opened
 from tests.checkpoints.test_versions import a_base, damage, fill, grow, version
 

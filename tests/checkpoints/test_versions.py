@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.ancestry import is_rung, learned, taken_back
 from afterwit.checkpoints.manifest import MODEL, STATE
 from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, is_rung
 from afterwit.errors import AlreadyRunning, SettingError, VersionDamaged, VersionTaken
-from afterwit.version import Effect, Origin, Probe, Recipe, Version
+from afterwit.version import Effect, Origin, Probe, Recipe, Version, learned, taken_back
 from tests.checkpoints.places import folder, opened
 
 PROBE = Probe(ids=(1, 2, 3), logprobs=(-0.5, -1.25))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.ancestry import tainted
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import TurnNotFound
 from afterwit.store.sqlite import SqliteStore
+from afterwit.version import tainted
 from tests.journey.test_kill import Server, free_port, talk
 
 KILLS = 3

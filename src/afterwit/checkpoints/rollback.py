@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.ancestry import brought_back, taken_back, turns_in
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, VersionTaken
 from afterwit.turn import SHARED
-from afterwit.version import Origin, Version
+from afterwit.version import Origin, Version, brought_back, taken_back, turns_in
 
 
 def roll_back(

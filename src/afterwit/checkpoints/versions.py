@@ -15,13 +15,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.ancestry import outdated, tainted, turns_in
 from afterwit.checkpoints.manifest import (
     FORMER_STATE,
     STATE,
@@ -44,7 +43,7 @@ from afterwit.errors import (
     VersionsUnavailable,
     VersionTaken,
 )
-from afterwit.version import Version
+from afterwit.version import Version, tainted, turns_in
 
 FOLDER = re.compile("[0-9]{6}")
 
@@ -446,3 +445,20 @@ class Versions:
             for path in sorted(files, key=lambda path: is_learned(path.name), reverse=True):
                 path.unlink()
         return tuple(old)
+
+
+def is_rung(number: int, *, newest: int) -> bool:
+    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
+    adapter's versions count from 1 here, whatever their numbers.
+
+    A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
+    versions stay, and from any distance d back to 3 d there is one, or the base.
+    """
+    return newest - number < 2 * (number & -number)
+
+
+def outdated(numbers: Sequence[int], *, keep: int, but: Collection[int]) -> list[int]:
+    """Of an adapter's ascending numbers, those neither among the newest `keep`, nor in `but`, nor a rung."""
+    own = [number for number in numbers if number > 0]
+    older = enumerate(own[: max(0, len(own) - keep)], start=1)
+    return [number for place, number in older if number not in but and not is_rung(place, newest=len(own))]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
@@ -22,11 +21,11 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.sharded import Sharded
+from afterwit.learning.forgetting import Samples, Step, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.passes import ALONE, Phase, PhaseTimes, Progress, Ranks
 from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.rerun import Samples, drop_halfway, recipe_of, replay_updates
 from afterwit.learning.score import Packing, probe
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, score, update_state, updated

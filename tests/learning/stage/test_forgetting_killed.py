@@ -13,12 +13,12 @@ from random import Random
 
 import pytest
 
-from afterwit.checkpoints.ancestry import tainted
 from afterwit.errors import TurnNotFound
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
 from afterwit.verdict import JudgedTurn
+from afterwit.version import tainted
 from tests.learning.stage.learning import Place, forget_and_die, forget_what_is_ordered
 from tests.learning.stage.test_forgetting import GONE, busy, learned, tensors, without
 

@@ -8,8 +8,8 @@ from multiprocessing.context import ForkServerContext
 
 import pytest
 
+from afterwit.learning.forgetting import HALFWAY_FOLDER, KEPT_EVERY
 from afterwit.learning.passes import Phase
-from afterwit.learning.rerun import HALFWAY_FOLDER, KEPT_EVERY
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
 from tests.learning.stage.learning import Place, forget_until

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.checkpoints.ancestry import Step
 from afterwit.checkpoints.manifest import MODEL
 from afterwit.checkpoints.rollback import roll_back
 from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError
 from afterwit.learning.claims import Claims
-from afterwit.learning.forgetting import Forgetter
+from afterwit.learning.forgetting import Forgetter, Step
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason, State

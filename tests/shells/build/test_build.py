@@ -24,7 +24,7 @@ BUILT = {
     "GatewayApp",
     "open_store",
 }
-OF_ITS_OWN = {"rerun.py": {"Versions"}}
+OF_ITS_OWN = {"forgetting.py": {"Versions"}}
 """Progress of forgetting is kept as a version in a folder of its own, which nothing else opens."""
 
 
