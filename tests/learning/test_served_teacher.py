@@ -12,9 +12,8 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.teacher import given_ids, require_servable
 from afterwit.errors import SettingError
-from afterwit.learning.batch import Item
+from afterwit.learning.batch import Item, log_mass, temperature_of
 from afterwit.learning.policy import FrozenModels
-from afterwit.learning.samples import log_mass, temperature_of
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update

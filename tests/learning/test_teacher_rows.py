@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.batch import Item
-from afterwit.learning.samples import teacher_rows
+from afterwit.learning.batch import Item, teacher_rows
 from afterwit.learning.score import response_logits
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.teacher import TeacherRow

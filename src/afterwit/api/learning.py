@@ -3,7 +3,7 @@
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import NotRepeatable, RankLost, UpdateRefused, VersionTaken
-from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items
+from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items, item_advantages, served_sample
 from afterwit.learning.claims import Claims
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import Follower
@@ -11,7 +11,6 @@ from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.models import copy_configuration, device_of, probe_of, without_dropout
 from afterwit.learning.passes import Phase, Progress, Ranks
 from afterwit.learning.policy import Policy
-from afterwit.learning.samples import item_advantages, served_sample
 from afterwit.learning.score import Row
 from afterwit.learning.stage import FailureKind, failure_kind
 from afterwit.learning.trainer import Trainer

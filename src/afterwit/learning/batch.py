@@ -1,21 +1,36 @@
-"""From judged samples to what one update scores: each is given its hinted prompts, or refused. Pure."""
+"""A batch: judged samples become items, which an update scores, and items become the objective's samples.
+
+Each judged sample is given its hinted prompts, or refused; that is pure. The scores of teachers that ran
+elsewhere (rows that came with a batch, or those of a server) join an item as it becomes a sample.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+import torch
+from torch import Tensor
+
+from afterwit.engines.teacher import given_ids
 from afterwit.errors import RequestError
+from afterwit.fused_head.score import score_states
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts, recites
-from afterwit.learning.score import Row
+from afterwit.learning.passes import Ranks, streamed
+from afterwit.learning.score import NEVER, Row, stream_logits, stream_states
 from afterwit.lifecycle import Reason
-from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import TeacherRow
+from afterwit.objective.logprobs import top_k
+from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
+from afterwit.objective.settings import ObjectiveSettings, Rewarded
+from afterwit.teacher import Ids, TeacherRow, TeacherScores, TeacherServer
 from afterwit.turn import SHARED, Basis, Turn, scoring_temperature
 from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between
+
+if TYPE_CHECKING:
+    from afterwit.learning.policy import Policy
 
 AS_SAMPLED = ("",)
 """No hint: the teacher reads the recorded prompt. It may have lessons that the student does not read; or the
@@ -186,3 +201,197 @@ class Behaviour:
     def tau(self) -> float:
         """The temperature of the response's log-probs."""
         return scoring_temperature(self.temperature)
+
+
+def samples_of(
+    items: Sequence[Item],
+    policy: Policy,
+    objective: ObjectiveSettings,
+    server: TeacherServer | None,
+    limit: int,
+    ranks: Ranks,
+) -> tuple[list[Sample], float]:
+    """The samples of a batch, and the running mean of rewards after it.
+
+    `server` scores the hints, if one does; `limit`: tokens of a pass.
+    """
+    scores = None if server is None else _server_scores(items, policy, objective, server, limit, ranks)
+    like = policy.model.get_input_embeddings().weight
+    rows = teacher_rows(items, scores, like, k=objective.ids_kept)
+    found = item_advantages(items, objective, mean=policy.reward_mean)
+    samples = [
+        sample_of(item, own, advantage, policy.model.device, served=scores is not None and bool(own))
+        for item, own, advantage in zip(items, rows, found.values, strict=True)
+    ]
+    return samples, found.mean
+
+
+def item_advantages(items: Sequence[Item], objective: ObjectiveSettings, *, mean: float = 0.0) -> Advantages:
+    """`advantages` of a whole batch of items."""
+    rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
+    return advantages(rewarded, objective, mean=mean)
+
+
+def served_sample(
+    item: Item, scores: Sequence[TeacherScores], advantage: float | None, like: Tensor, *, k: int
+) -> Sample:
+    """One item with a server's scores after each of its hints, where `like` lies. `k` ids are read."""
+    (rows,) = teacher_rows([item], [scores], like, k=k)
+    return sample_of(item, rows, advantage, like.device, served=bool(scores))
+
+
+def sample_of(
+    item: Item,
+    rows: tuple[TeacherRows, ...],
+    advantage: float | None,
+    device: torch.device,
+    *,
+    served: bool,
+) -> Sample:
+    """One item as the objective sees it. `served`: the rows are of a teacher on a server."""
+    behaviour = item.behaviour
+    return Sample.sampled_at(
+        behaviour.temperature,
+        tau=temperature_of(behaviour.temperature) if served else None,
+        ids_T=torch.tensor(item.student.response, device=device),
+        mask_T=~torch.tensor(behaviour.forced, device=device),
+        behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
+        basis=behaviour.basis.value,
+        advantage=advantage,
+        hints=0 if rows else len(item.teachers),
+        teacher_rows=rows,
+    )
+
+
+def _server_scores(
+    items: Sequence[Item],
+    policy: Policy,
+    objective: ObjectiveSettings,
+    server: TeacherServer,
+    limit: int,
+    ranks: Ranks,
+) -> list[Sequence[TeacherScores]]:
+    """The server's scores after each item's hints, at the student's likeliest ids too if they learn.
+
+    Each rank requests its share. EngineError if the server does not answer.
+    """
+    mine = ranks.share([sum(map(len, item.teachers)) for item in items])
+    hinted = [index for index in mine if items[index].teachers]
+    asked = [(row.prompt, row.response) for index in hinted for row in items[index].teachers]
+    wanted = None
+    if k := given_ids(objective):
+        ids = _likeliest(policy, [items[index].student for index in hinted], k, limit, ranks)
+        wanted = [each for index, each in zip(hinted, ids, strict=True) for _ in items[index].teachers]
+    scores = iter(server.score(asked, wanted) if asked else ())
+    found = ranks.gathered({index: [next(scores) for _ in items[index].teachers] for index in mine})
+    return [found[index] for index in range(len(items))]
+
+
+@torch.no_grad()
+def _likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> list[Sequence[Ids]]:
+    """The policy's `k` likeliest ids, or all, at each place of each response."""
+    wanted, found = min(k, policy.model.config.get_text_config().vocab_size), list[Sequence[Ids]]()
+    stream = stream_logits if policy.head is None else stream_states
+    outputs = streamed(stream, policy.model, rows, limit, NEVER, ranks)
+    for row, output in zip(rows, outputs, strict=True):
+        if policy.head is None:
+            ids_TK = top_k(output, wanted)
+        else:
+            ids_T1 = torch.tensor(row.response, device=output.device)[:, None]
+            tau_T = torch.ones(len(row.response), device=output.device)
+            ids_TK = score_states(policy.whole_head(), output, tau_T, ids_T1, k=wanted).top_ids_NK
+        found.append(tuple(map(tuple, ids_TK.tolist())))
+    return found
+
+
+def teacher_rows(
+    items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor, *, k: int
+) -> list[tuple[TeacherRows, ...]]:
+    """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
+
+    `scores` are those of a server: the rows have `k` of its ids, at the item's `temperature_of`. None: rows
+    came with the items, or there are none.
+    """
+    dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
+    if scores is None:
+        own = (row for item in items for row in item.teacher_rows or () if row is not None)
+        width = max((len(row.ids) for row in own), default=0)
+        return [_padded(item, width, like.device, dtype) for item in items]
+    found = []
+    for item, hints in zip(items, scores, strict=True):
+        tau = temperature_of(item.behaviour.temperature)
+        found.append(tuple(_rows(each, tau, k, like.device, dtype) for each in hints))
+    return found
+
+
+def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+    known_TK = torch.tensor(scores.logprobs, device=device, dtype=dtype)
+    mass_T = log_mass(known_TK, tau) if tau != 1.0 else torch.zeros_like(known_TK[:, 0])
+
+    def at_tau(values: tuple[object, ...]) -> Tensor:
+        logprobs = torch.tensor(values, device=device, dtype=dtype)
+        return logprobs / tau - (mass_T if logprobs.dim() == 1 else mass_T[:, None])
+
+    return TeacherRows(
+        sampled_T=at_tau(scores.sampled),
+        ids_TK=torch.tensor(scores.ids, device=device)[:, :k],
+        logprobs_TK=at_tau(scores.logprobs)[:, :k],
+        asked_ids_TJ=torch.tensor(scores.asked_ids, device=device) if scores.asked else None,
+        asked_TJ=at_tau(scores.asked) if scores.asked else None,
+    )
+
+
+def log_mass(logprobs_TK: Tensor, tau: float) -> Tensor:
+    """log of the sum of p^(1/tau) over the vocabulary, of distributions of which only the likeliest ids are
+    known.
+
+    Scores at temperature tau are log p / tau less this. `logprobs_TK` fall, and tau is 1 at most. The rest
+    of the mass, m, is taken to fall as a power of the rank: p_r = p_K (r/K)^-a, where m = K p_K / (a - 1)
+    gives a. At tau = 1 that is exact, as it is where all ids are known.
+    """
+    power, k = 1.0 / tau, logprobs_TK.shape[-1]
+    known_TK = logprobs_TK.double()
+    most_T, probs_TK = known_TK[:, 0], known_TK.exp()
+    rest_T, last_T = (1.0 - probs_TK.sum(dim=-1)).clamp(min=0.0), probs_TK[:, -1]
+    powers_TK = (power * (known_TK - most_T[:, None])).exp()
+    over_T = (power - 1.0) * rest_T + power * k * last_T
+    tail_T = torch.where(over_T > 0.0, k * powers_TK[:, -1] * rest_T / over_T, 0.0)
+    return (power * most_T + (powers_TK.sum(dim=-1) + tail_T).log()).to(logprobs_TK.dtype)
+
+
+def _padded(item: Item, width: int, device: torch.device, dtype: torch.dtype) -> tuple[TeacherRows, ...]:
+    """The item's own rows, padded to `width`; none if no token is distilled.
+
+    ValueError for a row of another token, or of one that does not train.
+    """
+    if item.teacher_rows is None or not any(row is not None for row in item.teacher_rows):
+        return ()
+    ids, logprobs, valid = [], [], []
+    for token, forced, row in zip(
+        item.student.response, item.behaviour.forced, item.teacher_rows, strict=True
+    ):
+        if row is not None and forced:
+            raise ValueError("a token that does not train has a teacher's row")
+        if row is not None and row.ids[0] != token:
+            raise ValueError("a teacher's row does not begin with the sampled id")
+        found = () if row is None else row.ids
+        room = width - len(found)
+        ids.append([*found, *[token] * room])
+        logprobs.append([*(() if row is None else row.logprobs), *[0.0] * room])
+        valid.append([True] * len(found) + [False] * room)
+    logprobs_TK = torch.tensor(logprobs, device=device, dtype=dtype)
+    rows = TeacherRows(
+        sampled_T=logprobs_TK[:, 0],
+        ids_TK=torch.tensor(ids, device=device),
+        logprobs_TK=logprobs_TK,
+        valid_TK=torch.tensor(valid, device=device),
+    )
+    return (rows,)
+
+
+def temperature_of(temperature: float) -> float:
+    """tau of a turn that a teacher on a server scores: what it was sampled at, but 1 at most.
+
+    Above 1 most of the mass would be of ids that the server does not tell.
+    """
+    return min(scoring_temperature(temperature), 1.0)

@@ -23,12 +23,11 @@ from transformers import PreTrainedModel
 from afterwit.errors import UpdateRefused
 from afterwit.fused_head.head import HeadGradients
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.learning.batch import Item
+from afterwit.learning.batch import Item, samples_of
 from afterwit.learning.metrics import figures, measure, way_to_teacher, work
 from afterwit.learning.models import clip_gradients
 from afterwit.learning.passes import ALONE, EMPTY_ROW, Phase, Progress, Ranks, Stream, streamed
 from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.samples import samples_of
 from afterwit.learning.score import (
     NEVER,
     MicroBatch,
