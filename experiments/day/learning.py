@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from afterwit.learning.schedule import SHARE_OF_BACKLOG, largest_batch
+from afterwit.learning.schedule import SHARE_OF_BACKLOG, largest_batch, largest_share
 from afterwit.learning.settings import LearnerSettings
-from afterwit.teaching.sources import largest_share
 from experiments.day.traffic import HOUR_S, HOURS, Day
 
 TRAINED = 3

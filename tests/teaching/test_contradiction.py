@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.teaching.sources import (
-    Votes,
-    contradicts,
-    largest_share,
-    previous,
-    several,
-    signature,
-    within_limit,
-)
+from afterwit.learning.schedule import largest_share, within_limit
+from afterwit.teaching.sources import Votes, contradicts, previous, several, signature
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Waiting
 

@@ -9,11 +9,18 @@ from typing import Final
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Refused
 from afterwit.learning.passes import Phase, Progress
-from afterwit.learning.schedule import NOW, NextBatch, in_their_chains, is_stale, next_of_all, retry_in
+from afterwit.learning.schedule import (
+    NOW,
+    NextBatch,
+    in_their_chains,
+    is_stale,
+    next_of_all,
+    retry_in,
+    within_limit,
+)
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
 from afterwit.store import Pause, Record, Store
-from afterwit.teaching.sources import within_limit
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Version
 

@@ -12,7 +12,6 @@ import orjson
 
 from afterwit.learning.settings import LearnerSettings
 from afterwit.teaching.review import Review
-from afterwit.teaching.sources import largest_share
 from afterwit.text import counted
 from afterwit.turn import SHARED
 from afterwit.verdict import Waiting
@@ -211,6 +210,27 @@ def _taken(groups: Sequence[Group], settings: LearnerSettings, least: int) -> li
         if len(taken) >= least:
             break
     return taken
+
+
+def largest_share(size: int, *, sources: int, share: float) -> int:
+    """The most turns of one source in an update of `size` turns, if `sources` sources have waiting turns.
+
+    `share` of the update, or an equal part if that is more: two sources fill it together, and one alone.
+    """
+    if size < 1 or sources < 1:
+        raise ValueError(f"an update of {size} turns of {sources} sources")
+    return max(math.ceil(size * share), math.ceil(size / sources))
+
+
+def within_limit(waiting: Sequence[Waiting], *, used: Mapping[str, int], limit: int) -> list[Waiting]:
+    """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
+    given: Counter[str] = Counter(used)
+    kept = []
+    for turn in waiting:
+        given[turn.source] += 1
+        if not limit or given[turn.source] <= limit:
+            kept.append(turn)
+    return kept
 
 
 def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from afterwit.errors import TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
-from afterwit.learning.schedule import NOW, next_of_all, with_note
+from afterwit.learning.schedule import NOW, largest_share, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import (
@@ -36,7 +36,6 @@ from afterwit.promotion.suite import TEXT, SuiteItem
 from afterwit.ranges import in_hours
 from afterwit.store import Record, Store
 from afterwit.teaching.review import Rule
-from afterwit.teaching.sources import largest_share
 from afterwit.text import counted
 from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source_of
 from afterwit.verdict import Waiting

@@ -7,13 +7,10 @@ there is nothing to compare it with.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.turn import Message
-from afterwit.verdict import Waiting
 
 OTHERS = 2
 """Other sources that must have voted the opposite on a kind of call."""
@@ -101,24 +98,3 @@ def blames_all(said: Mapping[str, Votes], *, source: str) -> bool:
 def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
     """Whether several sources voted the opposite, and much more often than the same."""
     return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)
-
-
-def within_limit(waiting: Sequence[Waiting], *, used: Mapping[str, int], limit: int) -> list[Waiting]:
-    """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
-    given: Counter[str] = Counter(used)
-    kept = []
-    for turn in waiting:
-        given[turn.source] += 1
-        if not limit or given[turn.source] <= limit:
-            kept.append(turn)
-    return kept
-
-
-def largest_share(size: int, *, sources: int, share: float) -> int:
-    """The most turns of one source in an update of `size` turns, if `sources` sources have waiting turns.
-
-    `share` of the update, or an equal part if that is more: two sources fill it together, and one alone.
-    """
-    if size < 1 or sources < 1:
-        raise ValueError(f"an update of {size} turns of {sources} sources")
-    return max(math.ceil(size * share), math.ceil(size / sources))
