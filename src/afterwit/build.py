@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from afterwit.chat_format.render import Renderer
     from afterwit.checkpoints.remote import VersionsSettings
     from afterwit.checkpoints.versions import Versions
-    from afterwit.engines.port import Engine
+    from afterwit.engines.port import Engine, TeacherServer
     from afterwit.gateway.app import GatewayApp
     from afterwit.gateway.context import Lessons
     from afterwit.judging.ability import Examination, Examiner
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from afterwit.practice.stage import Practice
     from afterwit.publish.publisher import OwnAdapters, Publisher
     from afterwit.store import AsyncStore, Store
-    from afterwit.teacher import TeacherServer
     from afterwit.turn import Message
     from afterwit.verdict import Reads
 

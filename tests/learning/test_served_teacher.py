@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
+from afterwit.engines.port import Ids, TeacherScores
 from afterwit.engines.teacher import given_ids, require_servable
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item, log_mass, temperature_of
@@ -19,7 +20,6 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.settings import OBJECTIVES, SUBSETS, ObjectiveSettings
-from afterwit.teacher import Ids, TeacherScores
 from afterwit.turn import Basis
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted

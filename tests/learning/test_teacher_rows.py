@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
+from afterwit.engines.port import TeacherRow
 from afterwit.learning.batch import Item, teacher_rows
 from afterwit.learning.score import response_logits
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import TeacherRow
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, furthest, items_of, moved, read_only

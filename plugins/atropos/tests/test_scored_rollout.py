@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.engines.port import TeacherRow
 from afterwit.lifecycle import Reason
-from afterwit.teacher import TeacherRow
 from tests.fakes.rollouts import a_scored_rollout, rows_of
 
 

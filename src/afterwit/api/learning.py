@@ -1,6 +1,7 @@
 """Batches, updates and versions, for packages that train in another way. Needs torch."""
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.engines.port import Ids, TeacherScores, TeacherServer
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import NotRepeatable, RankLost, UpdateRefused, VersionTaken
 from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items, item_advantages, served_sample
@@ -16,7 +17,6 @@ from afterwit.learning.stage import FailureKind, failure_kind
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import UpdateState, losses, require_finite
 from afterwit.running.train import BatchSource, run
-from afterwit.teacher import Ids, TeacherScores, TeacherServer
 
 __all__ = [
     "BatchSource",

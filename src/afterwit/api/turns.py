@@ -1,8 +1,8 @@
 """The nouns, for every package: turns, verdicts, versions and errors. Needs the standard library only."""
 
+from afterwit.engines.port import TeacherRow, is_logprob
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, RequestError, SettingError
 from afterwit.lifecycle import Reason, ReasonClass
-from afterwit.teacher import TeacherRow, is_logprob
 from afterwit.turn import (
     ENTROPY_BYTES,
     Conversation,

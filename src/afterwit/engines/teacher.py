@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from afterwit.engines.port import Ids, TeacherScores
 from afterwit.engines.server.client import ServerClient, answered, gathered, noticing_death
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.sglang import server as sglang
 from afterwit.engines.vllm import server as vllm
 from afterwit.errors import EngineError, SettingError
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import Ids, TeacherScores
 
 AT_ONCE = 8
 """Concurrent rows: a server that also serves people has other work."""

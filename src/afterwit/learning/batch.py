@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from afterwit.engines.port import Ids, TeacherRow, TeacherScores, TeacherServer
 from afterwit.engines.teacher import given_ids
 from afterwit.errors import RequestError
 from afterwit.fused_head.score import score_states
@@ -24,7 +25,6 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
 from afterwit.objective.settings import ObjectiveSettings, Rewarded
-from afterwit.teacher import Ids, TeacherRow, TeacherScores, TeacherServer
 from afterwit.turn import SHARED, Basis, Turn, scoring_temperature
 from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import require_same_tokenizer
 from afterwit.checkpoints.manifest import STATE
 from afterwit.checkpoints.versions import Versions
+from afterwit.engines.port import TeacherServer
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
 from afterwit.learning.distributed.sharded import Sharded, mesh_of, read_state, shard
@@ -40,7 +41,6 @@ from afterwit.learning.models import (
 from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.score import fused_head, head_of
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.teacher import TeacherServer
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of, twin
 

@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.engines.port import TeacherServer
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import SettingError, UpdateRefused
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
@@ -33,7 +34,6 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
-from afterwit.teacher import TeacherServer
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Effect, Origin, Probe, Version

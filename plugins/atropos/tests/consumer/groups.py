@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from afterwit.engines.port import TeacherRow
 from afterwit.learning.batch import Item
-from afterwit.teacher import TeacherRow
 from afterwit_atropos.group import GroupNotes, Profile, ScoredGroup, ScoredSequence
 from afterwit_atropos.wire import write
 

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from afterwit.engines.port import Ids, TeacherScores
 from afterwit.learning.score import Row
 from afterwit.objective.logprobs import top_k
-from afterwit.teacher import Ids, TeacherScores
 from afterwit_hosts.slime import data
 from afterwit_hosts.slime.lesson import Lesson
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from afterwit.config import Settings
+from afterwit.engines.port import TeacherServer
 from afterwit.engines.teacher import given_ids
 from afterwit.learning.batch import Item
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.teacher import TeacherServer
 from afterwit_hosts.slime.lesson import Lesson
 from afterwit_hosts.slime.scoring import lessons_of
 from tests.learning.test_served_teacher import SERVED, FromLogits

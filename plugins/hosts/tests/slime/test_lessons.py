@@ -12,12 +12,12 @@ import torch
 
 from afterwit.config import Settings
 from afterwit.engines.model_files import fingerprint
+from afterwit.engines.port import Ids, TeacherScores, TeacherServer
 from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
 from afterwit.learning.models import load_model
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
-from afterwit.teacher import Ids, TeacherScores, TeacherServer
 from afterwit_hosts.slime import commit, data
 from afterwit_hosts.slime.lesson import settings_of
 from afterwit_hosts.slime.lessons import Lessons

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
+from afterwit.engines.port import TeacherServer
 from afterwit.learning.distributed.sharded import Sharded, write_state
 from afterwit.learning.metrics import item_reads
 from afterwit.learning.models import Adapter, FullWeights
@@ -22,7 +23,6 @@ from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
 from afterwit.promotion.suite import SuiteItem
-from afterwit.teacher import TeacherServer
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
