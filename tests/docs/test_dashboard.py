@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterwit.chat_format.render import Renderer
-from afterwit.judging.check_stage import keep_shares
+from afterwit.judging.ability import keep_shares
 from afterwit.lifecycle import State
 from afterwit.store import Filter, Store
 from afterwit.turn import Message

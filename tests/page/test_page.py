@@ -9,7 +9,7 @@ from html import unescape
 import httpx
 import pytest
 
-from afterwit.judging.check_stage import keep_shares
+from afterwit.judging.ability import keep_shares
 from afterwit.page.access import FORM_TYPE
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Store

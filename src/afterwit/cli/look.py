@@ -84,7 +84,7 @@ def judges(json_: Json = False, home: Home = None) -> None:
     """
     from dataclasses import asdict
 
-    from afterwit.judging.check_stage import report_of
+    from afterwit.judging.ability import report_of
     from afterwit.judging.checks import findings, warnings
     from afterwit.printing.terminal import Terminal, write_json
 

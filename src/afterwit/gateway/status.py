@@ -15,7 +15,7 @@ from afterwit import __version__
 from afterwit.errors import RequestError, StoreError
 from afterwit.gateway.auth import Permission
 from afterwit.gateway.context import CALLER, Gateway
-from afterwit.judging.check_stage import judge_shares
+from afterwit.judging.ability import judge_shares
 from afterwit.store import Counts, Pause, Status
 from afterwit.text import counted
 from afterwit.tracking.values import Newest, newest

@@ -1,9 +1,10 @@
-"""Finds out what the judge can do before it judges, and keeps it."""
+"""Examines the judge: its ability before it judges, which is kept, and now and then what it has judged."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import orjson
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter
 from afterwit import __version__
 from afterwit.errors import JudgeRefused, RequestError
 from afterwit.judging import polarity
+from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better, sample
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts
@@ -19,8 +21,13 @@ from afterwit.judging.reading import Reader, measured
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
+from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
-NOTE = "judge_ability"
+NOTE, SHARES = "judge_ability", "judge"
+"""The store's notes that hold the ability, and the shares of the last check."""
+JUDGE_CHECKS = "judge_checks"
+NEWEST = 2000
+"""Judged turns that a check reads."""
 SHORT = 256
 """Tokens of an answer to a probe."""
 WELL = 0.9
@@ -177,3 +184,42 @@ def kept_words(store: Store) -> tuple[str | None, str | None]:
     """Of the judge that was examined last: its fault, and how it judges; None of what is not known."""
     note = orjson.loads(store.note(NOTE) or "{}")
     return note.get("fault"), note.get("how")
+
+
+async def keep_checking(store: AsyncStore, signals: Signals, report: Report, *, every_s: float) -> None:
+    """Wait, then check and report the judge's faults, until a stop signal."""
+
+    async def step() -> bool:
+        """Always False: the next check can wait."""
+        found = await store.call(report_of)
+        await store.call(lambda store: keep_shares(store, found.shares))
+        wrong = list(warnings(found))
+        await report(not wrong, "; ".join(wrong) or f"{found.turns} judged turns show nothing wrong")
+        return False
+
+    async def failed(ok: bool, message: str) -> None:
+        if not ok:
+            await report(ok, message)
+
+    await signals.rest(every_s)
+    if not signals.stop.is_set():
+        back_off = BackOff(base_s=every_s, max_s=10 * every_s, random=random.random)
+        health = StageHealth(JUDGE_CHECKS, failed)
+        await work(step, signals=signals, health=health, poll_s=every_s, back_off=back_off)
+
+
+def report_of(store: Store) -> JudgeReport:
+    """Over the newest judged turns."""
+    unable, how = kept_words(store)
+    return judge_report(store.judged_turns(limit=NEWEST), unable=unable, how=how)
+
+
+def keep_shares(store: Store, shares: Mapping[str, float]) -> None:
+    """Store the shares of a check over those of the one before."""
+    store.set_note(SHARES, orjson.dumps(shares).decode())
+
+
+def judge_shares(store: Store) -> Mapping[str, float]:
+    """The shares that the last check found, by check; empty before the first."""
+    note = store.note(SHARES)
+    return {} if note is None else orjson.loads(note)

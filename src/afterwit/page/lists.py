@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.feedback import effect
-from afterwit.judging.check_stage import report_of
+from afterwit.judging.ability import report_of
 from afterwit.judging.checks import findings, warnings
 from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings

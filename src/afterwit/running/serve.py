@@ -38,8 +38,7 @@ from afterwit.gateway.context import STORE_WITHIN_S
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
-from afterwit.judging.ability import Examiner
-from afterwit.judging.check_stage import JUDGE_CHECKS, keep_checking
+from afterwit.judging.ability import JUDGE_CHECKS, Examiner, keep_checking
 from afterwit.judging.exam import Ability
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.judging.check_stage import judge_shares, keep_checking, report_of
+from afterwit.judging.ability import judge_shares, keep_checking, report_of
 from afterwit.judging.checks import findings
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.store import AsyncStore, Store
