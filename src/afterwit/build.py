@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from afterwit.gateway.app import GatewayApp
     from afterwit.gateway.context import Lessons
     from afterwit.judging.ability import Examination, Examiner
-    from afterwit.judging.follow import Trial
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
-    from afterwit.judging.verdicts import JudgeClient, Verdicts
+    from afterwit.judging.verdicts import JudgeClient, Trial, Verdicts
     from afterwit.judging.voting import Answer
     from afterwit.learning.passes import Ranks
     from afterwit.learning.settings import LearnerSettings
@@ -228,7 +227,7 @@ def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -
     """Tries hints on the served model; None if there is none here, or none are to be tried."""
     from afterwit.engines.port import Weights
     from afterwit.judging.engine_judge import EngineJudge
-    from afterwit.judging.follow import Trial
+    from afterwit.judging.verdicts import Trial
 
     if engine is None or not settings.follow_tries:
         return None

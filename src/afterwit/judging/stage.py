@@ -15,12 +15,11 @@ from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, 
 from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_INVALID, agreement
 from afterwit.judging.exam import ABLE
-from afterwit.judging.follow import Trial
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import own_words, unvoted, with_own_words
-from afterwit.judging.verdicts import JudgeClient, Verdicts, case
+from afterwit.judging.verdicts import JudgeClient, Trial, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes

@@ -1,4 +1,5 @@
-"""The verdict of a turn: all questions are asked concurrently, and the answers counted."""
+"""The verdict of a turn: all questions are asked concurrently, and the answers counted; then its hints are
+tried, because nothing can be distilled from one that the model ignores."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong
-from afterwit.judging.prompts import halved, harm_question
+from afterwit.judging.hinted_prompts import splice
+from afterwit.judging.prompts import follow_question, halved, harm_question
 from afterwit.judging.questions import (
     JudgeCall,
     JudgeCase,
@@ -23,13 +25,23 @@ from afterwit.judging.questions import (
 )
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import without_answered_calls
-from afterwit.judging.voting import Answer, Verify, VoteRules, harm_found
-from afterwit.turn import Message, RecordedTurn
-from afterwit.verdict import NextState, Verdict
+from afterwit.judging.voting import Answer, Verify, VoteRules, evaluation_vote, harm_found
+from afterwit.turn import Message, RecordedTurn, Turn
+from afterwit.verdict import NextState, Question, Verdict, Vote
 from afterwit.worker import BackOff, retrying
+
+if TYPE_CHECKING:
+    from afterwit.judging.engine_judge import EngineJudge
 
 KEPT_TURNS = 256
 """Most waiting turns whose answers so far stay in memory. The judge answers again for others."""
+
+MOST_TOKENS = 512
+"""Of a trial's answer; and at most twice the tokens of the turn's response."""
+LEAST_TOKENS = 64
+
+Ask = Callable[[tuple[Message, ...], int], Awaitable[Answer]]
+"""Asks the judge a question with a seed. Raises JudgeUnavailable or JudgeRefused."""
 
 
 class JudgeClient(Protocol):
@@ -133,3 +145,41 @@ def case(turn: RecordedTurn, next_state: NextState) -> JudgeCase:
     """The case of a turn. May take a while: its schema is checked."""
     unanswered = without_answered_calls(turn.message, next_state.messages)
     return case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
+
+
+class Trial:
+    """Shows the model each hint of a verdict and lets the judge say whether its answer follows it."""
+
+    def __init__(self, model: EngineJudge, settings: JudgeSettings) -> None:
+        """`model` answers as the teacher: with the frozen weights if the engine has them."""
+        self._model, self._settings = model, settings
+
+    async def tried(self, turn: RecordedTurn, verdict: Verdict, ask: Ask) -> Verdict:
+        """The verdict without the hints that no answer followed, and with a vote for each hint.
+
+        A hint stays if this cannot be found out now.
+        """
+        if not isinstance(turn, Turn):
+            return verdict
+        votes = [await self._vote(turn, hint, ask) for hint in verdict.hints]
+        kept = tuple(vote.hint for vote in votes if vote.hint is not None)
+        return replace(verdict, hints=kept, votes=(*verdict.votes, *votes))
+
+    async def _vote(self, turn: Turn, hint: str, ask: Ask) -> Vote:
+        """Try until an answer follows the hint, or none of all tries did. The vote holds the last answer."""
+        vote = Vote(question=Question.FOLLOWS, words="", value=0, hint=hint)
+        length = max(LEAST_TOKENS, min(MOST_TOKENS, 2 * len(turn.sampled.ids)))
+        for at in range(self._settings.follow_tries):
+            seed = seed_of(f"{turn.id}/{hint}/{at}")
+            hinted = splice(turn.conversation, hint, self._settings.placement)
+            try:
+                given = await self._model.answer(
+                    hinted, temperature=turn.sampling.temperature, max_tokens=length, seed=seed
+                )
+                found = evaluation_vote(await ask(follow_question(hint, given.words), seed))
+            except (JudgeUnavailable, JudgeRefused):
+                return vote
+            vote = replace(vote, words=given.words, value=found.value or 0)
+            if vote.value != -1:
+                return vote
+        return replace(vote, hint=None, rejected=f"shown it, the model does not do it: {hint}")

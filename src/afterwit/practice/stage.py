@@ -20,11 +20,11 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.errors import JudgeRefused, JudgeUnavailable, RequestError, RequestRefused
 from afterwit.gateway.reply import respond
-from afterwit.judging.follow import Ask
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts, recites
 from afterwit.judging.prompts import follow_question
 from afterwit.judging.questions import seed_of
 from afterwit.judging.stage import AfterVerdict
+from afterwit.judging.verdicts import Ask
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State

@@ -9,9 +9,9 @@ import pytest
 
 from afterwit.errors import JudgeUnavailable
 from afterwit.judging.engine_judge import EngineJudge
-from afterwit.judging.follow import LEAST_TOKENS, MOST_TOKENS, Trial
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.verdicts import LEAST_TOKENS, MOST_TOKENS, Trial
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Conversation, Message
