@@ -17,10 +17,10 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
+from afterwit.judging.engine_judge import AT_ONCE, EngineReader
 from afterwit.judging.exam import EXAM
 from afterwit.judging.polarity import REPLIES, Border, borders
 from afterwit.judging.questions import JudgeView
-from afterwit.judging.reading import AT_ONCE, EngineReader
 from afterwit.judging.settings import judge_prompts
 from afterwit.judging.voting import evaluation_vote, hint_vote
 from afterwit.verdict import Question

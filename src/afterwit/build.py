@@ -166,13 +166,12 @@ def examination(
     settings: JudgeSettings, client: JudgeClient, engine: Engine | None, renderer: Renderer | None
 ) -> Examination:
     """How a judge is examined. The engine reads in its place, or the endpoint if it gives log-probs."""
-    from afterwit.judging.ability import Examination
-    from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.ability import Examination, Reader
+    from afterwit.judging.engine_judge import EngineJudge, EngineReader
     from afterwit.judging.http_judge import HttpJudge
-    from afterwit.judging.reading import EndpointReader, EngineReader, Reader
     from afterwit.judging.settings import judge_prompts
 
-    readers: list[Reader] = [EndpointReader(client)] if isinstance(client, HttpJudge) else []
+    readers: list[Reader] = [client] if isinstance(client, HttpJudge) else []
     if engine is not None and renderer is not None:
         readers.append(EngineReader(engine, renderer))
     asked = client.urgent if isinstance(client, EngineJudge) else client  # all turns wait for the answers

@@ -6,18 +6,18 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Protocol
 
 import orjson
 from pydantic import TypeAdapter
 
 from afterwit import __version__
-from afterwit.errors import JudgeRefused, RequestError
+from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeUnavailable, RequestError
 from afterwit.judging import polarity
 from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better, sample
-from afterwit.judging.polarity import UNREAD, Reading
+from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading, Subject, borders
 from afterwit.judging.questions import JudgePrompts
-from afterwit.judging.reading import Reader, measured
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
@@ -32,6 +32,21 @@ SHORT = 256
 """Tokens of an answer to a probe."""
 WELL = 0.9
 """Share of right votes from which on no reader can be better."""
+
+
+class Reader(Protocol):
+    """Reads texts of a few subjects."""
+
+    @property
+    def subjects(self) -> Sequence[Subject]:
+        """People's replies and, if it reads them, tools' results."""
+
+    async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
+        """For each text, the log-probs of the messages that the subject lists.
+
+        Raises EngineUnavailable or JudgeUnavailable if the model does not answer now, else EngineError,
+        JudgeRefused or RequestError if it cannot read this.
+        """
 
 
 class Examination:
@@ -104,6 +119,20 @@ class Examination:
             return await asked(whole)
         mark = await asked(SHORT)
         return await asked(whole) if mark.cut_thought else mark
+
+
+async def measured(reader: Reader, subject: Subject) -> Borders | None:
+    """The borders on the shipped texts; None if the model cannot read them.
+
+    Raises EngineUnavailable or JudgeUnavailable if it does not answer now.
+    """
+    try:
+        shipped = {kind: await reader.logprobs(texts, subject) for kind, texts in subject.texts.items()}
+    except (EngineUnavailable, JudgeUnavailable):
+        raise
+    except (EngineError, JudgeRefused, RequestError):
+        return None
+    return await asyncio.to_thread(borders, shipped, subject.parts)
 
 
 class Examiner:

@@ -1,16 +1,18 @@
-"""The engine that serves, as the judge."""
+"""The engine that serves, as the judge: it writes answers, or is read by its log-probs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from itertools import islice
+from math import fsum
 
 from afterwit.chat_format.encode import Detokenizer
 from afterwit.chat_format.families import THINK
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Engine, Generate, Weights
+from afterwit.engines.port import Engine, Generate, Score, Weights
 from afterwit.errors import (
     EngineError,
     JudgeRefused,
@@ -20,9 +22,12 @@ from afterwit.errors import (
     RequestRefused,
     SettingError,
 )
+from afterwit.judging.polarity import LONGEST_READ, REPLIES, RESULTS, LogProbs, Subject, alternating
 from afterwit.judging.voting import Answer
 from afterwit.turn import Conversation, Message, Sampling
 
+AT_ONCE = 32
+"""Texts that are read in one call of the engine."""
 LEAST_ROOM = 16
 """An answer needs room for this fraction of its most tokens: one that is cut is not a vote."""
 
@@ -102,3 +107,35 @@ class EngineJudge:
             return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
         except RequestError as error:
             raise JudgeRefused(f"the judge's prompt cannot be rendered: {error}") from error
+
+
+class EngineReader:
+    """Reads with the served model: its frozen weights if it has any."""
+
+    subjects = (REPLIES, RESULTS)
+
+    def __init__(self, engine: Engine, renderer: Renderer) -> None:
+        self._engine, self._renderer = engine, renderer
+        self._weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
+
+    async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
+        if not self._engine.capabilities.scored_ids:
+            raise EngineError("this engine does not score texts")
+        found: list[LogProbs] = []
+        for at in range(0, len(texts), AT_ONCE):
+            rows = [await asyncio.to_thread(self._rows, text, subject) for text in texts[at : at + AT_ONCE]]
+            flat = [row for each in rows for row in each]
+            scored = await self._engine.score(flat, top=1, weights=self._weights)
+            sums = iter([fsum(each.logprobs) for each in scored])
+            found += [tuple(islice(sums, len(each))) for each in rows]
+        return found
+
+    def _rows(self, text: str, subject: Subject) -> list[Score]:
+        rows = []
+        for before, said in subject.rows(text[:LONGEST_READ]):
+            conversation = Conversation(
+                messages=alternating(before), template_args={"enable_thinking": False}
+            )
+            prompt_ids = self._renderer.prompt_ids(conversation)
+            rows.append(Score(prompt_ids=prompt_ids, response_ids=self._renderer.encode(said)))
+        return rows

@@ -1,7 +1,8 @@
-"""An OpenAI-compatible endpoint, as the judge."""
+"""An OpenAI-compatible endpoint, as the judge: it writes answers, or is read by its log-probs."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import aiohttp
 import orjson
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
-from afterwit.judging.polarity import LogProbs
+from afterwit.judging.polarity import ASKED, LONGEST_READ, RESULTS, LogProbs, Subject, alternating
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.text import without_halves
@@ -23,6 +24,8 @@ _LENGTH = re.compile(
     rb"(?i)context[ _]?(?:length|size|window)|context_length|too (?:long|large|many tokens)|max_\w*tokens"
 )
 """In a refusal, the words of servers for a prompt that does not fit."""
+AT_ONCE = 32
+"""Calls at once that read texts."""
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
 PATH = "/chat/completions"
@@ -47,6 +50,9 @@ Read = TypeVar("Read")
 class HttpJudge:
     """A chat endpoint at `url`. Make it inside the event loop that uses it; `close` it there."""
 
+    subjects = (ASKED, RESULTS)
+    """What it reads, as it scores no text that it did not write."""
+
     def __init__(self, settings: JudgeSettings, environment: Mapping[str, str]) -> None:
         """SettingError if the key's environment variable is not set."""
         if settings.url is None or settings.model is None:
@@ -59,6 +65,7 @@ class HttpJudge:
                     f"judge.api_key_env names the environment variable {variable}, which is not set"
                 )
             headers["Authorization"] = f"Bearer {environment[variable]}"
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._session = aiohttp.ClientSession(
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
@@ -77,6 +84,22 @@ class HttpJudge:
         the least of theirs. JudgeRefused if the endpoint gives none."""
         fields = {"temperature": 0, "max_tokens": 1, "logprobs": True, "top_logprobs": TOP}
         return await self._asked(messages, lambda body: first_logprobs(body, answers), fields)
+
+    async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
+        """Of each text, by the first words of the answers about it."""
+
+        async def read(text: str) -> LogProbs:
+            async with self._room:
+                parts = [
+                    await self.first_words(alternating(ask.of(text[:LONGEST_READ])), ask.answers)
+                    for ask in subject.asks
+                ]
+            return tuple(value for part in parts for value in part)
+
+        if not texts:
+            return []
+        first = await read(texts[0])  # an endpoint without log-probs gets one request
+        return [first, *await asyncio.gather(*map(read, texts[1:]))]
 
     async def _asked(
         self, messages: Sequence[Message], read: Callable[[bytes], Read], fields: Mapping[str, Any]

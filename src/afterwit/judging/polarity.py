@@ -21,6 +21,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from afterwit.progress import wilson_interval
+from afterwit.turn import Message
 
 COMPLAINT, THANKS, NEUTRAL = "complaint", "thanks", "neutral"
 FALSE_ALARMS: Mapping[str, float] = {COMPLAINT: 0.05, THANKS: 0.02}
@@ -33,6 +34,8 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 """Of the pull of all weights to 0. The one that errs least on replies that it was not fitted on is used."""
 RULED_OUT = -1e4
 """Nats that a log-prob of -inf counts as."""
+LONGEST_READ = 1000
+"""Characters of a text that are read."""
 LogProbs = Sequence[float]
 """A model's log-probs for one text, in nats, in the order of `Subject.rows`."""
 
@@ -81,6 +84,13 @@ class Subject:
             if self.scored
         ]
         return (*written, *((ask.of(text), answer) for ask in self.asks for answer in ask.answers))
+
+
+def alternating(said: Sequence[str]) -> tuple[Message, ...]:
+    """The messages of a person and an assistant in turn."""
+    return tuple(
+        Message(role="assistant" if at % 2 else "user", content=words) for at, words in enumerate(said)
+    )
 
 
 REPLIES = Subject(

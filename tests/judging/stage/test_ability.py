@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.judging.ability import SHORT, Examination, Examiner, kept_words
+from afterwit.judging.ability import SHORT, Examination, Examiner, Reader, kept_words
 from afterwit.judging.exam import SAMPLED
 from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
-from afterwit.judging.reading import Reader
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.teaching.given import demonstration

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from afterwit import build
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
+from afterwit.judging.ability import measured
 from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.judging.polarity import ASKED, REPLIES
-from afterwit.judging.reading import EndpointReader, measured
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.turn import Message
@@ -334,7 +334,7 @@ async def test_an_endpoint_without_log_probs_is_asked_once_and_is_no_reader(endp
     choice = {"message": {"content": "Positive"}, "logprobs": logprobs}
     endpoint.answers(lambda: web.json_response({"choices": [choice]}))
     judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m"), {})
-    assert await measured(EndpointReader(judge), ASKED) is None
+    assert await measured(judge, ASKED) is None
     assert len(endpoint.bodies) == 1
     await judge.close()
 
@@ -359,6 +359,6 @@ async def test_an_endpoint_that_tells_complaints_apart_reads_in_place_of_votes(e
     assert (found.passed, found.reads, found.votes, found.fault("It")) == (False, True, False, None)
     assert found.replies is not None
     assert found.replies.complaint.found == len(REPLIES.texts["complaint"])
-    (reading,) = await EndpointReader(judge).logprobs(["Keep it short."], ASKED)
+    (reading,) = await judge.logprobs(["Keep it short."], ASKED)
     assert found.replies.read(reading).value == -1
     await judge.close()

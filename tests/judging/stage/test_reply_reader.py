@@ -8,8 +8,9 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import EngineError, EngineUnavailable
-from afterwit.judging.polarity import REPLIES
-from afterwit.judging.reading import AT_ONCE, LONGEST_READ, EngineReader, measured
+from afterwit.judging.ability import measured
+from afterwit.judging.engine_judge import AT_ONCE, EngineReader
+from afterwit.judging.polarity import LONGEST_READ, REPLIES
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 
