@@ -7,7 +7,7 @@ from dataclasses import replace
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import VoteRules
 from afterwit.practice.lessons import names_a_case
-from afterwit.teaching.given import demonstration, is_demonstration, with_given
+from afterwit.teaching.own_words import demonstration, is_demonstration, with_given
 from afterwit.verdict import Feedback, NextState, Question, Reads, Source, Verdict
 
 RULES = JudgeSettings().rules(Reads())

@@ -24,8 +24,8 @@ from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
-from afterwit.teaching.given import MOST_CORRECTION, demonstration, with_given
 from afterwit.teaching.hint_flags import hint_flags
+from afterwit.teaching.own_words import MOST_CORRECTION, demonstration, with_given
 from afterwit.teaching.redaction import Redaction
 from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
 from afterwit.tracking.traces import span

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from afterwit.judging.personal import teachable
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, JudgeView, reactions
+from afterwit.teaching.own_words import teachable
 from afterwit.turn import Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 

@@ -16,11 +16,10 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
-from afterwit.judging.personal import holds_value
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.events import Event, EventKind
 from afterwit.ranges import at_least, below, within
-from afterwit.teaching.given import is_demonstration
+from afterwit.teaching.own_words import holds_value, is_demonstration
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
 

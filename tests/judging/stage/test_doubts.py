@@ -10,7 +10,7 @@ import pytest
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
-from afterwit.teaching.given import demonstration
+from afterwit.teaching.own_words import demonstration
 from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Feedback, Flag
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint

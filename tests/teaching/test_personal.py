@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.judging.personal import teachable
 from afterwit.judging.polarity import REPLIES
 from afterwit.judging.questions import JudgeView
+from afterwit.teaching.own_words import teachable
 from afterwit.turn import Message, ToolCall
 
 VIEW = JudgeView(
