@@ -22,7 +22,7 @@ from afterwit import plugins
 from afterwit.config import Settings, StoreSettings, home_of, section_of_home
 from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
-from afterwit.store.open import open_store, store_exists
+from afterwit.store import open_store, store_exists
 from afterwit.turn import SHARED
 
 if TYPE_CHECKING:

@@ -186,7 +186,7 @@ asyncio.run(main())
 @pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_store_opens_by_its_scheme(run: Callable[[str], str]) -> None:
     code = """
-from afterwit.store.open import open_store, store_exists
+from afterwit.store import open_store, store_exists
 print(store_exists("shelf:notes"))
 open_store("shelf:notes", fingerprint="f", synchronous="NORMAL").close()
 print(store_exists("shelf:notes"))

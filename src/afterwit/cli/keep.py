@@ -222,7 +222,7 @@ def import_(
     from afterwit.errors import SettingError
     from afterwit.home.home import store_url
     from afterwit.importing.importing import counting, import_lines
-    from afterwit.store.open import store_exists
+    from afterwit.store import store_exists
 
     if practise is not None and not judge:
         raise SettingError("--practise needs the judge, which reads what was corrected: leave out --no-judge")

@@ -20,7 +20,7 @@ from afterwit.engines.model_files import shapes_of, weight_files
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
-from afterwit.store.open import store_exists
+from afterwit.store import store_exists
 
 BYTES_PER_WEIGHT = 4 + 8
 """A version has each weight that trains in fp32, and AdamW's two moments."""

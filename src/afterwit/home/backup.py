@@ -30,8 +30,7 @@ from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.drafts import draft_beside
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
 from afterwit.running.serve import STAGES
-from afterwit.store import Store
-from afterwit.store.open import store_exists
+from afterwit.store import Store, store_exists
 from afterwit.version import Version
 
 HEADER, FORMAT = "afterwit-backup.json", 1

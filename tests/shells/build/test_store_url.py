@@ -11,7 +11,7 @@ from afterwit.build import store_of_home
 from afterwit.cli.app import main
 from afterwit.errors import SettingError
 from afterwit.home.home import store_url
-from afterwit.store.open import open_store
+from afterwit.store import open_store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import add
 from tests.store.postgresql.server import Server, server
