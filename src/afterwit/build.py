@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterwit import plugins
 from afterwit.config import Settings, StoreSettings, home_of, section_of_home
-from afterwit.errors import SettingError, StoreError, StoreMismatch, VersionDamaged
+from afterwit.errors import SettingError, StoreError, StoreMismatch
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.store import open_store, store_exists
 from afterwit.turn import SHARED
@@ -463,26 +464,14 @@ def publishers_of(
 ) -> tuple[Publisher, OwnAdapters | None]:
     """The publish stage, which loads new versions into the engine and records what is served; and personal
     adapters, None if there are none."""
-    from afterwit.publish.publisher import OwnAdapters, check_capable
+    from afterwit.publish.publisher import OwnAdapters, check_capable, record_served
 
     learner, personal = settings.learner, settings.learner.adapters != "shared"
     if learner.enabled:
         dtypes = (engine.facts.dtype, learner.dtype)
         check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes, own_adapters=personal)
 
-    async def published(number: int) -> None:
-        """The store learns of the version from its manifest."""
-        version, now = versions.get(number), time.time()
-        if version is None:
-            raise VersionDamaged(f"version {number} is served, but its manifest is gone")
-
-        def record(store: Store) -> None:
-            store.commit_version(version, now=now)
-            store.published(number, now=now)
-
-        log.info("publish: serving version %d", number)
-        await store.call(record)
-
+    published = partial(record_served, store, versions)
     shared = _publisher(settings, engine, versions, published)
     if not personal:
         return shared, None

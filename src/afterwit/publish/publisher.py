@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -20,6 +21,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import Capabilities, Engine, Generate, Step, Weights
 from afterwit.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged, VersionsUnavailable
 from afterwit.ranges import above, at_least
+from afterwit.store import AsyncStore, Store
 from afterwit.turn import SHARED
 from afterwit.version import AMPLIFIED, Probe, Version
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
@@ -198,6 +200,20 @@ class Publisher:
             self._unrecorded = None
 
 
+async def record_served(store: AsyncStore, versions: Versions, number: int) -> None:
+    """The store learns from its manifest of a version that is served."""
+    version, now = versions.get(number), time.time()
+    if version is None:
+        raise VersionDamaged(f"version {number} is served, but its manifest is gone")
+
+    def record(store: Store) -> None:
+        store.commit_version(version, now=now)
+        store.published(number, now=now)
+
+    log.info("%s: serving version %d", STAGE, number)
+    await store.call(record)
+
+
 def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> list[Version]:
     """Versions above the served one that may be served instead, newest first.
 
@@ -275,13 +291,7 @@ def compared(
             raise ProbeMismatch(f"the engine did not answer for every id of the probe: {counts}")
     limit = most(*dtypes)
     if BASE in earlier and BASE in others:
-        noise = gap(others[BASE].logprobs, earlier[BASE])
-        if not noise <= limit:
-            raise ProbeMismatch(
-                f"the engine's log-probs of the base differ from the learner's by {noise:.2g} on average, "
-                f"and at most {limit:g} is right: they do not serve and train the same model"
-            )
-        limit = allowed(noise, *dtypes)
+        limit = _limit_by_base(others[BASE].logprobs, earlier[BASE], dtypes)
     apart = gap(probe.logprobs, logprobs)
     if not apart <= limit:
         raise ProbeMismatch(
@@ -305,6 +315,17 @@ def compared(
         if unchanged(logprobs, earlier[name], probe.logprobs, others[name].logprobs):
             raise ProbeMismatch(f"the engine answers to the bit as with the weights of {name}: it has those")
     return Agreement(logprobs=logprobs, apart=apart, shares=shares)
+
+
+def _limit_by_base(right: Sequence[float], answer: Sequence[float], dtypes: Sequence[str]) -> float:
+    """The largest gap, in nats, that these precisions explain, by how far apart they are on the base."""
+    noise, limit = gap(right, answer), most(*dtypes)
+    if not noise <= limit:
+        raise ProbeMismatch(
+            f"the engine's log-probs of the base differ from the learner's by {noise:.2g} on average, "
+            f"and at most {limit:g} is right: they do not serve and train the same model"
+        )
+    return allowed(noise, *dtypes)
 
 
 def check_capable(
