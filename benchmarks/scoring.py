@@ -12,7 +12,7 @@ import torch
 
 from afterwit.fused_head.head import sizes_on
 from afterwit.fused_head.score import score_states, two_stage_top_k
-from afterwit.objective.logprobs import top_k
+from afterwit.objective.terms import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work
 from benchmarks.measure import Row, at_most, interleaved, ratios

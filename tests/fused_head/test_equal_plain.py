@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
 from afterwit.objective.evaluation import settings_named
-from afterwit.objective.logprobs import Kept
 from afterwit.objective.sample_loss import Target
 from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
-from afterwit.objective.terms import kept_advantages
+from afterwit.objective.terms import Kept, kept_advantages
 from tests.objective import reference
 from tests.objective.batches import SUBSETS, batches
 from tests.objective.batches import settings as objective_settings

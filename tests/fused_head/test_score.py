@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import by_sorting, score_states, two_stage_top_k
-from afterwit.objective.logprobs import top_k
+from afterwit.objective.terms import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)
 

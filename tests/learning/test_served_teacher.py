@@ -18,8 +18,8 @@ from afterwit.learning.policy import FrozenModels
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
-from afterwit.objective.logprobs import top_k
 from afterwit.objective.settings import OBJECTIVES, SUBSETS, ObjectiveSettings
+from afterwit.objective.terms import top_k
 from afterwit.turn import Basis
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted

@@ -15,10 +15,10 @@ from afterwit.learning.metrics import _way
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
-from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import Target
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.terms import TokenTargets
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, Given, items_of, policy_of, quiet, read_only

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.logprobs import logprobs, top_k
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import Candidates, candidates
 from afterwit.objective.settings import HINT_RULES, HintRule
+from afterwit.objective.terms import logprobs, top_k
 
 OVERLAP_HT = torch.tensor([[4, 0, 0], [3, 2, 1], [0, 1, 4]])
 IDS = (5, 6, 7)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.logprobs import logprobs
 from afterwit.objective.sample import Sample, TeacherRows, denominators
 from afterwit.objective.sample_loss import SampleLoss, prepare, sample_loss
+from afterwit.objective.terms import logprobs
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOKENS, VOCABULARY = 4, 9

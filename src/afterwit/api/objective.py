@@ -1,10 +1,9 @@
 """The parts of the loss, for packages that add a hint rule or an objective, or compute one. Needs torch."""
 
-from afterwit.objective.logprobs import TokenTargets, full_precision, top_k
 from afterwit.objective.sample import Denominators, Sample, advantages, denominators
 from afterwit.objective.sample_loss import Candidates, SampleLoss, loss_at
 from afterwit.objective.settings import Objective
-from afterwit.objective.terms import Term, of_sampled
+from afterwit.objective.terms import Term, TokenTargets, full_precision, of_sampled, top_k
 
 __all__ = [
     "Candidates",

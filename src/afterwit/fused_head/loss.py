@@ -32,11 +32,10 @@ from afterwit.fused_head.score import (
     tiles,
     zeros,
 )
-from afterwit.objective.logprobs import TokenTargets
 from afterwit.objective.sample import Denominators, Sample
 from afterwit.objective.sample_loss import Candidates, Target, candidates_of_rows, target_of, token_weights
 from afterwit.objective.settings import TERMS, ObjectiveSettings
-from afterwit.objective.terms import term_loss
+from afterwit.objective.terms import TokenTargets, term_loss
 
 GATHERED = 1024
 """Rows of the head's weight gathered at a time: 16 MiB of fp32 if they are 4096 wide."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head, sizes_on
-from afterwit.objective.logprobs import TokenTargets, full_precision, top_k
+from afterwit.objective.terms import TokenTargets, full_precision, top_k
 
 LOG2_E = 1.4426950408889634
 """exp x = 2^(x log2 e). On a CPU torch's powers of 2 take a third of the time of its powers of e, and a

@@ -22,9 +22,9 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.passes import Ranks, streamed
 from afterwit.learning.score import NEVER, Row, stream_logits, stream_states
 from afterwit.lifecycle import Reason
-from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
 from afterwit.objective.settings import ObjectiveSettings, Rewarded
+from afterwit.objective.terms import top_k
 from afterwit.turn import SHARED, Basis, Turn, scoring_temperature
 from afterwit.verdict import Carried, JudgedTurn, confidence, untrainable
 from afterwit.version import versions_between

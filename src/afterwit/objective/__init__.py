@@ -4,7 +4,7 @@
     sample              a sample without its logits, its RL advantage, and what each term is divided by
     sample_loss         phase one, without gradient: old policy and teachers, reduced to K ids a position;
                         phase two, with gradient: a sample's part of the batch's loss
-    terms               the terms that read a few ids of each token, and their table
+    terms               the terms, their table, and the log-probs that they are made of
     evaluation          the loss of named arrays, by all of this
 
 Importing this package, or any of its tables, does not import torch.

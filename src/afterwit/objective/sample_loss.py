@@ -19,11 +19,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from afterwit.objective.logprobs import TokenTargets, at, entropy, logprobs, reference_kl, same_shape, top_k
-from afterwit.objective.logprobs import at as at_ids
 from afterwit.objective.sample import Denominators, Sample, TeacherRows
 from afterwit.objective.settings import TERMS, ObjectiveSettings
-from afterwit.objective.terms import keep, term_loss
+from afterwit.objective.terms import (
+    TokenTargets,
+    at,
+    entropy,
+    keep,
+    logprobs,
+    reference_kl,
+    same_shape,
+    term_loss,
+    top_k,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +235,7 @@ def sample_loss(
     if logits_reference_TV is not None:
         same_shape(logits_TV, "reference", logits_reference_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    now_TJ = at_ids(now_TV, target.tokens.read_NJ)
+    now_TJ = at(now_TV, target.tokens.read_NJ)
     names = settings.terms_of(sample.carried)
     losses = {name: term_loss(name, now_TJ, target.tokens, settings) for name in names}
     losses["entropy"] = entropy(now_TV if settings.entropy_coef else now_TV.detach())

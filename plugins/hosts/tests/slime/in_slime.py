@@ -13,7 +13,7 @@ from torch import Tensor
 
 from afterwit.engines.port import Ids, TeacherScores
 from afterwit.learning.score import Row
-from afterwit.objective.logprobs import top_k
+from afterwit.objective.terms import top_k
 from afterwit_hosts.slime import data
 from afterwit_hosts.slime.lesson import Lesson
 
