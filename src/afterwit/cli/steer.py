@@ -65,7 +65,6 @@ def review(
     from afterwit.learning.schedule import with_note
     from afterwit.printing.terminal import Terminal, write_json
     from afterwit.printing.turns import review_json, review_lines
-    from afterwit.teaching.review import waiting_for_review
     from afterwit.text import counted
 
     if bool(turns) is (accept is None):
@@ -78,7 +77,7 @@ def review(
     console = Terminal()
     with store_of(home) as store:
         rule = with_note(settings, store.note("learn")).teaching
-        found = waiting_for_review(store, rule, now=time.time())
+        found = store.withheld(rule, now=time.time())
         if turns and accept is not None:
             ids = [record.turn.id for record in found] if turns == [ALL] else [*map(store.resolve, turns)]
             for turn, outcome in store.review(ids, accept=accept, now=time.time()).items():

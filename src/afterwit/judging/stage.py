@@ -27,7 +27,7 @@ from afterwit.store import AsyncStore, Filter, Record, Store
 from afterwit.teaching.hint_flags import hint_flags
 from afterwit.teaching.own_words import MOST_CORRECTION, demonstration, with_given
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.sources import Votes, blames_all, contradicts, previous, several, signature
+from afterwit.teaching.review import Votes, blames_all, contradicts, previous, several, signature
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, Message, RecordedTurn, adapter_of
 from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged

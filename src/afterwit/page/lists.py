@@ -23,7 +23,6 @@ from afterwit.progress import by
 from afterwit.promotion.events import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
-from afterwit.teaching.review import waiting_for_review
 from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_response
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -175,7 +174,7 @@ def review(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The oldest turns that wait for a person, by the learner's rule."""
     outcome = chosen(request, "outcome", ReviewOutcome)
     rule = with_note(LearnerSettings(), store.note("learn")).teaching
-    found = waiting_for_review(store, rule, now=gateway.now(), limit=PAGE_ROWS + 1)
+    found = store.withheld(rule, now=gateway.now(), limit=PAGE_ROWS + 1)
     return {
         "records": found[:PAGE_ROWS],
         "more": len(found) > PAGE_ROWS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -14,8 +14,9 @@ from afterwit.store.moves import TurnState
 from afterwit.store.reading import ACCEPTED, Reading
 from afterwit.store.records import Record
 from afterwit.store.rows import columns_of, read
+from afterwit.teaching.review import Rule
 from afterwit.turn import source_of
-from afterwit.verdict import Flag, Verdict, Waiting
+from afterwit.verdict import Flag, Verdict, Vote, Waiting
 
 Stage = Literal["judge", "learn"]
 
@@ -150,10 +151,8 @@ class Leases(Reading):
             if current.outdated:
                 self._unlease(current, now)
                 return False
-            row = {
+            row = columns_of(verdict, but=("hints", "votes")) | {
                 "seq": current.seq,
-                "reward": verdict.reward,
-                "source": verdict.source,
                 "hints": orjson.dumps(verdict.hints),
                 "hinted": bool(verdict.hints),
                 "rl": rl,
@@ -165,12 +164,16 @@ class Leases(Reading):
                 "signature": signature,
                 "previous": previous,
             }
-            self._db.put("verdicts", row, key="seq")
-            self._db.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
-            for place, vote in enumerate(verdict.votes):
-                self._db.insert("votes", {"seq": current.seq, "place": place, **columns_of(vote)})
+            self._put_verdict(row, verdict.votes)
             self._move(current, State.JUDGED if reason is None else State.SKIPPED, now, reason)
         return True
+
+    def _put_verdict(self, row: Mapping[str, Any], votes: Sequence[Vote]) -> None:
+        """In place of an earlier one, and its votes."""
+        self._db.put("verdicts", row, key="seq")
+        self._db.execute("DELETE FROM votes WHERE seq = ?", (row["seq"],))
+        for place, vote in enumerate(votes):
+            self._db.insert("votes", {"seq": row["seq"], "place": place, **columns_of(vote)})
 
     def skip(
         self,
@@ -215,3 +218,12 @@ class Leases(Reading):
             read(Waiting, row, source=source_of(row["scope"]), accepted=row["review"] == ACCEPTED)
             for row in rows
         ]
+
+    def withheld(self, rule: Rule, *, now: float, limit: int | None = None) -> list[Record]:
+        """The waiting turns that must not train before a person accepts them, oldest first."""
+        found = [
+            turn.turn
+            for turn in self.waiting(now=now)
+            if rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+        ]
+        return [self.turn(turn) for turn in found[:limit]]

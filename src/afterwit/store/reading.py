@@ -29,7 +29,7 @@ from afterwit.store.records import (
     TurnLine,
 )
 from afterwit.store.rows import last_said, read, read_turn, unpack_message, whole_values
-from afterwit.teaching.sources import Votes
+from afterwit.teaching.review import Votes
 from afterwit.turn import SHARED, Message, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
 
