@@ -298,7 +298,8 @@ def source_of(scope: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """The conversation, the response and their place in a session: a Turn or an ImportedTurn."""
+    """The conversation, the response and their place in a session. Unless it is a `Turn`, it was recorded
+    elsewhere and imported: its text is known, its tokens are not."""
 
     id: str
     """Lower-case letters and digits, globally unique; response ids end with it."""
@@ -332,11 +333,6 @@ class Turn(RecordedTurn):
     sampled: Sampled
     adapter: str = SHARED
     """The adapter that sampled it and learns from it. Its versions are that adapter's, or the base."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTurn(RecordedTurn):
-    """A response that was recorded elsewhere: its text is known, its tokens are not."""
 
 
 def adapter_of(turn: RecordedTurn) -> str:

@@ -8,10 +8,10 @@ import pytest
 
 from afterwit.exporting.examples import LeftOut
 from afterwit.exporting.formats import FORMATS
-from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message
+from afterwit.turn import Conversation, Finish, Kind, Message, RecordedTurn
 from tests.exporting.examples import HINT, TOOL, an_example, asked, said
 
-IMPORTED = ImportedTurn(
+IMPORTED = RecordedTurn(
     id="i",
     scope="imported",
     session="s",

@@ -10,7 +10,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.importing.recorded import BadLine, read, steps_of
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
-from afterwit.turn import ImportedTurn, Message
+from afterwit.turn import Message, RecordedTurn
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterat
         advance(len(line))
 
 
-def _source(turn: ImportedTurn, practise: str | None) -> ImportedTurn:
+def _source(turn: RecordedTurn, practise: str | None) -> RecordedTurn:
     """The turn as one of this key, which teaches; without a key it teaches no one."""
     scope = turn.scope if practise is None else f"{practise}/{turn.scope}"
     return replace(turn, scope=scope, teaches=practise is not None)
@@ -75,7 +75,7 @@ def _is_known(store: Store | None, turn: str) -> bool:
         return False
 
 
-def _add(store: Store, turn: ImportedTurn, followed: tuple[Message, ...], *, judge: bool, now: float) -> None:
+def _add(store: Store, turn: RecordedTurn, followed: tuple[Message, ...], *, judge: bool, now: float) -> None:
     client, said = ClientSession(), turn.conversation
     request = read_request(turn=turn.id, scope=turn.scope, conversation=said, client=client, streamed=False)
     full_hash, full_depth = request.full(turn.message)

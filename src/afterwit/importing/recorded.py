@@ -22,7 +22,7 @@ from afterwit.dialects.chat import parse_functions, parse_messages
 from afterwit.dialects.fields import as_object, as_text, text, wrong_value
 from afterwit.dialects.request import RequestLimits
 from afterwit.errors import RequestError
-from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message, digest_id, observed
+from afterwit.turn import Conversation, Finish, Kind, Message, RecordedTurn, digest_id, observed
 
 MOST = sys.maxsize
 LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
@@ -152,18 +152,18 @@ def _recording(chain: Sequence[_Step]) -> Recording:
     return Recording(messages=tuple(messages), responses=tuple(len(step.before) for step in chain))
 
 
-def steps_of(recording: Recording, *, now: float) -> list[tuple[ImportedTurn, tuple[Message, ...]]]:
+def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tuple[Message, ...]]]:
     """The turns, each the parent of the next, and the next messages of people and tools after each; () if
     nothing followed. Equal recordings always have equal ids."""
-    steps = list[tuple[ImportedTurn, tuple[Message, ...]]]()
-    parent: ImportedTurn | None = None
+    steps = list[tuple[RecordedTurn, tuple[Message, ...]]]()
+    parent: RecordedTurn | None = None
     for at in recording.responses:
         before, response = recording.messages[:at], recording.messages[at]
         reaction = following(recording.messages, at)
         said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
         packed = json.dumps([*said, [dict(tool) for tool in recording.tools]], sort_keys=True).encode()
         id = digest_id(hashlib.sha256(packed).digest()[:16])
-        parent = ImportedTurn(
+        parent = RecordedTurn(
             id=id,
             scope=SCOPE,
             session=id if parent is None else parent.session,

@@ -19,7 +19,7 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.printing.ledger import became
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.store import Filter, Record, Store, summary
-from afterwit.turn import ImportedTurn, Kind, Message, Turn, one_line, turn_of_response
+from afterwit.turn import Kind, Message, Turn, one_line, turn_of_response
 from afterwit.verdict import JudgedTurn, Verdict
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 
 def _state(record: Record) -> Text:
     words = record.state.value
-    if isinstance(record.turn, ImportedTurn):
+    if not isinstance(record.turn, Turn):
         words = f"imported {words}"
     if record.turn.kind is not Kind.MAIN:
         words = f"{record.turn.kind.value} {words}"
@@ -159,7 +159,7 @@ def review_json(record: Record) -> dict[str, Any]:
 def why_unbound(record: Record) -> str | None:
     """Why a turn follows no other or is not counted where it does; None if it has its place."""
     turn = record.turn
-    if isinstance(turn, ImportedTurn):
+    if not isinstance(turn, Turn):
         return None
     if record.superseded_by is not None:
         return SUPERSEDED

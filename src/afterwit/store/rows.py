@@ -28,7 +28,6 @@ from afterwit.store.database import Database, Row, marks
 from afterwit.text import ByteCache, exact
 from afterwit.turn import (
     Conversation,
-    ImportedTurn,
     Message,
     RecordedTurn,
     Sampled,
@@ -125,7 +124,7 @@ def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
     """From a row of `turns` joined with `contents`, and the whole values of the delta columns."""
     conversation = Conversation.from_dict(orjson.loads(whole["conversation"]))
     if row["imported"]:
-        return read(ImportedTurn, row, conversation=conversation)
+        return read(RecordedTurn, row, conversation=conversation)
     known = orjson.loads(row["sampling"])
     known |= {name: tuple(known[name]) for name in ("stop", "stop_ids")}
     known["logit_bias"] = tuple((token, bias) for token, bias in known["logit_bias"])

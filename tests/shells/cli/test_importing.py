@@ -11,7 +11,7 @@ from afterwit.cli.app import main
 from afterwit.importing.importing import import_lines
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
-from afterwit.turn import ImportedTurn
+from afterwit.turn import Turn
 from tests.store.databases import store_in_memory
 
 CONVERSATION = {
@@ -34,7 +34,7 @@ def test_a_response_with_a_reply_waits_for_the_judge_and_the_last_one_ends() -> 
     store = store_in_memory()
     assert imported(store) == (2, 0)
     asked, last = store.turns()
-    assert isinstance(asked.turn, ImportedTurn)
+    assert not isinstance(asked.turn, Turn)
     assert (asked.state, last.state, last.reason) == (State.ANSWERED, State.SKIPPED, Reason.NO_NEXT_STATE)
     assert asked.next_state is not None
     assert [message.content for message in asked.next_state.messages] == ["The list."]

@@ -7,11 +7,11 @@ import pytest
 from afterwit.errors import IllegalMove
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
-from afterwit.turn import Conversation, Finish, ImportedTurn, Kind, Message
+from afterwit.turn import Conversation, Finish, Kind, Message, RecordedTurn
 from tests.store.databases import Database
 from tests.store.examples import HINTED, NO
 
-TURN = ImportedTurn(
+TURN = RecordedTurn(
     id="imported",
     scope="imported",
     session="imported",
