@@ -33,9 +33,11 @@ from afterwit.errors import (
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.claims import Claims, sample_of
+from afterwit.learning.distributed.orders import run_update
 from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.update import updated
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.gate import Gate
 from afterwit.store import ForgetOrder, Store
@@ -317,7 +319,9 @@ def _repeat(
     for item in items:
         if item.turn is None or digests.get(item.turn) != digest(item):
             raise NotRepeatable(f"turn {item.turn} was judged again since")
-    trainer.update(policy, items, objective, settings, progress, models=models)
+    batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
+    with trainer.ranks.leading(run_update, **batch):
+        updated(policy, models, progress=progress, ranks=trainer.ranks, **batch)
 
 
 def _differs(processes: int, size: int) -> str:

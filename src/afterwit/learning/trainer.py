@@ -36,7 +36,7 @@ from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Effect, Origin, Probe, Version
+from afterwit.version import Origin, Probe, Version
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -191,9 +191,11 @@ class Trainer:
         """
         number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
         items, objective, settings = [*new, *replayed], objective or self.objective, settings or self.settings
-        measured = len(new) if self.settings.measure_effects else 0
+        batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
+        batch |= {"measured": len(new) if self.settings.measure_effects else 0, "epoch": self.epoch}
         try:
-            found, effects = self.update(policy, items, objective, settings, times, measured=measured)
+            with self.ranks.leading(orders.run_update, **batch):
+                found, effects = updated(policy, self.frozen, progress=times, ranks=self.ranks, **batch)
             found |= self._side_effect(policy, objective)
             times.done("effects")
             suite = examine(policy)
@@ -216,29 +218,8 @@ class Trainer:
         except BaseException:
             self.drop()
             raise
-        policy.number, policy.fresh_optimizer = number, False
         progress(Phase.WRITTEN)
         return written
-
-    def update(
-        self,
-        policy: Policy,
-        items: Sequence[Item],
-        objective: ObjectiveSettings,
-        settings: LearnerSettings,
-        progress: Progress,
-        *,
-        models: FrozenModels | None = None,
-        measured: int = 0,
-    ) -> tuple[dict[str, float], tuple[Effect, ...]]:
-        """Move the policy in all ranks: the metrics, and the effects on the first `measured` items.
-
-        `models` replace the trainer's own. Raises what `learning.update.update` does.
-        """
-        batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
-        batch |= {"measured": measured, "epoch": self.epoch}
-        with self.ranks.leading(orders.run_update, **batch):
-            return updated(policy, models or self.frozen, progress=progress, ranks=self.ranks, **batch)
 
     def _side_effect(self, policy: Policy, objective: ObjectiveSettings) -> dict[str, float]:
         """How far the update moved answers that no turn teaches; {} unless the base is in memory anyway, and
@@ -259,7 +240,9 @@ class Trainer:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
         self.written_bytes = policy.size
         with self.versions.writing():
-            return self.versions.write(version, lambda folder: self.fill(folder, policy, progress))
+            written = self.versions.write(version, lambda folder: self.fill(folder, policy, progress))
+        policy.number, policy.fresh_optimizer = written.number, False
+        return written
 
     def fill(self, folder: Path, policy: Policy, progress: Progress) -> None:
         """Write the policy's files into a version's folder, from all ranks that hold a part of it."""
