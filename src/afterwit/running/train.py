@@ -101,30 +101,42 @@ def run(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stopping)
 
-    def on_batches(own: Settings, store: Store, trainer: Trainer, committed: Committed) -> None:
-        trainer.begin(now=time.time())
-        store.reconcile(trainer.versions.of(None).all(), now=time.time())
-        batches: BatchSource = plugins.load(plugins.BATCHES, source or "")
-
-        def commit(version: Version) -> None:
-            store.commit_version(version, now=time.time())
-            committed(store)
-
-        batches.run(
-            own,
-            trainer,
-            steps=steps,
-            stop=stop.is_set,
-            rest=stop.wait,
-            report=LearnHealth(store, time.time).report,
-            committed=commit,
-            paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
-        )
-
     if source is None:
         learn(settings, home, stop=stop.is_set, loaded=loaded, forever=forever, wait=False, kind=kind)
     else:
-        _lead(settings, home, on_batches, stop=stop.is_set, loaded=loaded, wait=False)
+        work = partial(_on_batches, source=source, steps=steps, stop=stop)
+        _lead(settings, home, work, stop=stop.is_set, loaded=loaded, wait=False)
+
+
+def _on_batches(
+    settings: Settings,
+    store: Store,
+    trainer: Trainer,
+    committed: Committed,
+    *,
+    source: str,
+    steps: int | None,
+    stop: threading.Event,
+) -> None:
+    """Train on the batches of an installed source, and commit each version to the store."""
+    trainer.begin(now=time.time())
+    store.reconcile(trainer.versions.of(None).all(), now=time.time())
+    batches: BatchSource = plugins.load(plugins.BATCHES, source)
+
+    def commit(version: Version) -> None:
+        store.commit_version(version, now=time.time())
+        committed(store)
+
+    batches.run(
+        settings,
+        trainer,
+        steps=steps,
+        stop=stop.is_set,
+        rest=stop.wait,
+        report=LearnHealth(store, time.time).report,
+        committed=commit,
+        paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
+    )
 
 
 def _rank(work: Callable[[], None]) -> None:
