@@ -35,7 +35,7 @@ from afterwit.learning.batch import Item, TurnLimits, build_items
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.distributed.orders import run_update
 from afterwit.learning.passes import Phase, Progress
-from afterwit.learning.policy import FrozenModels, Policy
+from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
 from afterwit.objective.settings import ObjectiveSettings
@@ -302,9 +302,7 @@ def _repeat(
     progress: Progress,
 ) -> None:
     """Update the policy as `version` was made. NotRepeatable if it would read something else than it did."""
-    models = trainer.frozen
-    if not settings.alike(trainer.settings):
-        models = FrozenModels(trainer.versions.base, settings, server=trainer.teacher)
+    models = trainer.frozen.under(settings)
     limits = TurnLimits(
         max_tokens=policy.context(settings, models.served if objective.needs_teacher else None),
         max_staleness=settings.max_staleness,

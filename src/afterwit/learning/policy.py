@@ -69,6 +69,12 @@ class FrozenModels:
         other._teacher = teacher
         return other
 
+    def under(self, settings: LearnerSettings) -> FrozenModels:
+        """These models, or others if an update under these settings reads others."""
+        if settings.alike(self._settings):
+            return self
+        return FrozenModels(self._base, settings, server=self._server)
+
     @property
     def served(self) -> TeacherServer | None:
         """The server that scores hints; None: the teacher is a model here. ValueError if it was not given."""

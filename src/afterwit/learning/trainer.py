@@ -73,7 +73,7 @@ class Trainer:
         self.versions = versions.of(versions.adapter or SHARED)
         self.settings = settings.settled(width_of(read_config(versions.base)))
         self.objective, self.rendering, self.placement = objective, rendering, placement
-        self.teacher, self.ranks = teacher, ranks
+        self.ranks = ranks
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
         self._policy: Policy | None = None
         self.written_bytes = 0
@@ -108,7 +108,6 @@ class Trainer:
             base=self.versions.base,
             settings=self.settings,
             frozen=self.frozen,
-            server=self.teacher,
             ranks=group,
             watch=watch,
         )

@@ -13,7 +13,6 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints.versions import Versions
-from afterwit.engines.port import TeacherServer
 from afterwit.learning.distributed.sharded import Sharded, write_state
 from afterwit.learning.metrics import item_reads
 from afterwit.learning.models import Adapter, FullWeights
@@ -38,7 +37,6 @@ class Follower:
     base: Path
     settings: LearnerSettings
     frozen: FrozenModels
-    server: TeacherServer | None
     ranks: Ranks
     watch: Progress
     """Rank 0 renews the leases and stops; this one only watches."""
@@ -126,10 +124,8 @@ def _loaded(
 
 
 def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None:
-    own, models = at.own(settings), at.frozen
-    if not own.alike(at.settings):
-        models = FrozenModels(at.base, own, server=at.server)
-    updated(at.held(), models, settings=own, progress=at.watch, ranks=at.ranks, **batch)
+    own = at.own(settings)
+    updated(at.held(), at.frozen.under(own), settings=own, progress=at.watch, ranks=at.ranks, **batch)
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:
