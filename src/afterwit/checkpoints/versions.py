@@ -447,6 +447,13 @@ class Versions:
         return tuple(old)
 
 
+def outdated(numbers: Sequence[int], *, keep: int, but: Collection[int]) -> list[int]:
+    """Of an adapter's ascending numbers, those neither among the newest `keep`, nor in `but`, nor a rung."""
+    own = [number for number in numbers if number > 0]
+    older = enumerate(own[: max(0, len(own) - keep)], start=1)
+    return [number for place, number in older if number not in but and not is_rung(place, newest=len(own))]
+
+
 def is_rung(number: int, *, newest: int) -> bool:
     """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
     adapter's versions count from 1 here, whatever their numbers.
@@ -455,10 +462,3 @@ def is_rung(number: int, *, newest: int) -> bool:
     versions stay, and from any distance d back to 3 d there is one, or the base.
     """
     return newest - number < 2 * (number & -number)
-
-
-def outdated(numbers: Sequence[int], *, keep: int, but: Collection[int]) -> list[int]:
-    """Of an adapter's ascending numbers, those neither among the newest `keep`, nor in `but`, nor a rung."""
-    own = [number for number in numbers if number > 0]
-    older = enumerate(own[: max(0, len(own) - keep)], start=1)
-    return [number for place, number in older if number not in but and not is_rung(place, newest=len(own))]

@@ -54,7 +54,7 @@ FIRST = (
     "CREATE INDEX turns_by_adapter ON turns (adapter) WHERE adapter <> 'shared'",
     "CREATE INDEX main_turns ON turns (scope, seq) WHERE kind = 'main'",
     "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
-    # `conversation` and `prompt_ids` hold what differs from the row `base`: see prefix_delta.py.
+    # `conversation` and `prompt_ids` hold what differs from the row `base`: see `rows.DeltaWriter`.
     # Short columns come first, because SQLite reads a row from its beginning.
     """
         CREATE TABLE contents (
