@@ -8,8 +8,7 @@ from torch import Tensor
 from afterwit.fused_head.head import Head, HeadGradients, sizes_on
 from afterwit.fused_head.loss import FusedLoss, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.fused_head.score import Rows
-from afterwit.objective.sample import Sample, denominators
-from afterwit.objective.sample_loss import Target, sample_loss
+from afterwit.objective.sample import Sample, Target, denominators, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 
 SETTINGS = ObjectiveSettings(beta=0.0)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.loss import FusedLoss, Reference, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.objective.sample import Denominators, Sample, denominators
-from afterwit.objective.sample_loss import Target, prepare, sample_loss
+from afterwit.objective.sample import Denominators, Sample, Target, denominators, prepare, sample_loss
 from afterwit.objective.settings import TERMS, ObjectiveSettings
 from afterwit.objective.terms import Kept, TokenTargets, with_tail
 

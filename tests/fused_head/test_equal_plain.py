@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
 from afterwit.objective.evaluation import settings_named
-from afterwit.objective.sample_loss import Target
+from afterwit.objective.sample import Target
 from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
 from afterwit.objective.terms import Kept, kept_advantages
 from tests.objective import reference

@@ -15,8 +15,7 @@ from afterwit.learning.metrics import _way
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import Target
+from afterwit.objective.sample import Sample, Target
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import TokenTargets
 from tests.fakes.judged_samples import a_sample

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import Candidates, candidates
+from afterwit.objective.sample import Candidates, Sample, candidates
 from afterwit.objective.settings import HINT_RULES, HintRule
 from afterwit.objective.terms import logprobs, top_k
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.sample import Sample, TeacherRows, denominators
-from afterwit.objective.sample_loss import SampleLoss, prepare, sample_loss
+from afterwit.objective.sample import Sample, SampleLoss, TeacherRows, denominators, prepare, sample_loss
 from afterwit.objective.terms import logprobs
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings, evaluate
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import prepare
+from afterwit.objective.sample import Sample, prepare
 
 from .batches import sample, toward
 

@@ -5,8 +5,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from afterwit.objective.sample import Sample, denominators
-from afterwit.objective.sample_loss import prepare, sample_loss
+from afterwit.objective.sample import Sample, denominators, prepare, sample_loss
 from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 
 WIDTH, VOCABULARY = 5, 11

@@ -1,7 +1,14 @@
 """The parts of the loss, for packages that add a hint rule or an objective, or compute one. Needs torch."""
 
-from afterwit.objective.sample import Denominators, Sample, advantages, denominators
-from afterwit.objective.sample_loss import Candidates, SampleLoss, loss_at
+from afterwit.objective.sample import (
+    Candidates,
+    Denominators,
+    Sample,
+    SampleLoss,
+    advantages,
+    denominators,
+    loss_at,
+)
 from afterwit.objective.settings import Objective
 from afterwit.objective.terms import Term, TokenTargets, full_precision, of_sampled, top_k
 

@@ -1,6 +1,6 @@
 """The two phases of the objective from hidden states, for a micro-batch.
 
-One, `objective.sample_loss.prepare`: two walks through a head, the student's rows, then all teachers', which
+One, `objective.sample.prepare`: two walks through a head, the student's rows, then all teachers', which
 are also read at the student's ids.
 
 Two, the loss and its gradient in one walk. The loss separates by rows. So the logits of a chunk are computed,
@@ -32,8 +32,15 @@ from afterwit.fused_head.score import (
     tiles,
     zeros,
 )
-from afterwit.objective.sample import Denominators, Sample
-from afterwit.objective.sample_loss import Candidates, Target, candidates_of_rows, target_of, token_weights
+from afterwit.objective.sample import (
+    Candidates,
+    Denominators,
+    Sample,
+    Target,
+    candidates_of_rows,
+    target_of,
+    token_weights,
+)
 from afterwit.objective.settings import TERMS, ObjectiveSettings
 from afterwit.objective.terms import TokenTargets, term_loss
 

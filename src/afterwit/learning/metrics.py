@@ -18,8 +18,7 @@ from afterwit.learning.passes import ALONE, Ranks, streamed
 from afterwit.learning.policy import Policy
 from afterwit.learning.score import Packing, Row, response_logits, stream_logits, stream_states, token_ratio
 from afterwit.learning.settings import LearnerSettings
-from afterwit.objective.sample import Sample
-from afterwit.objective.sample_loss import Target
+from afterwit.objective.sample import Sample, Target
 from afterwit.objective.terms import advantages, at, logprobs
 from afterwit.promotion.suite import ItemRead, SuiteItem
 from afterwit.turn import Conversation, Message

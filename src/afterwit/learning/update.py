@@ -40,8 +40,7 @@ from afterwit.learning.score import (
     stream_states,
 )
 from afterwit.learning.settings import LearnerSettings
-from afterwit.objective.sample import Denominators, Sample, denominators
-from afterwit.objective.sample_loss import Target, prepare, sample_loss
+from afterwit.objective.sample import Denominators, Sample, Target, denominators, prepare, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import at, logprobs
 from afterwit.version import Effect

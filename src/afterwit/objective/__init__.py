@@ -1,8 +1,8 @@
 """The loss of judged turns: pure functions of logits, described in `docs/algorithm.md`.
 
     settings            what is minimised: tables of objectives and of rules that choose a hint; each default
-    sample              a sample without its logits, its RL advantage, and what each term is divided by
-    sample_loss         phase one, without gradient: old policy and teachers, reduced to K ids a position;
+    sample              a sample without its logits, its RL advantage, and what each term is divided by;
+                        phase one, without gradient: old policy and teachers, reduced to K ids a position;
                         phase two, with gradient: a sample's part of the batch's loss
     terms               the terms, their table, and the log-probs that they are made of
     evaluation          the loss of named arrays, by all of this

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from afterwit.objective.sample import Sample, advantages, denominators
-from afterwit.objective.sample_loss import prepare, sample_loss
+from afterwit.objective.sample import Sample, advantages, denominators, prepare, sample_loss
 from afterwit.objective.settings import TERMS, ObjectiveSettings, Rewarded
 from afterwit.objective.terms import same_shape
 from afterwit.verdict import confidence, terms_of

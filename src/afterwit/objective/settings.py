@@ -20,7 +20,7 @@ from afterwit.verdict import Carried, Reads
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from afterwit.objective.sample_loss import Candidates
+    from afterwit.objective.sample import Candidates
 
 TERMS = ("rl", "opd", "combine", "entropy", "reference_kl")
 """The terms as they are reported. `opd` is any distillation, `combine` reads reward and hint together."""

@@ -22,7 +22,7 @@ from afterwit import plugins
 from afterwit.objective.settings import SUBSETS, ObjectiveSettings
 
 if TYPE_CHECKING:
-    from afterwit.objective.sample_loss import Candidates
+    from afterwit.objective.sample import Candidates
 
 TAIL_CEILING = -1e-7
 """Nats. The kept ids never hold more than exp(-1e-7), so the tail's log-prob stays finite."""

@@ -14,8 +14,7 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.model_files import fingerprint
 from afterwit.engines.teacher import given_ids
-from afterwit.objective.sample import denominators
-from afterwit.objective.sample_loss import prepare, sample_loss
+from afterwit.objective.sample import denominators, prepare, sample_loss
 from afterwit.store.sqlite import SqliteStore
 from plugins.hosts.tests.slime.checkout import require_checkout
 from plugins.hosts.tests.slime.in_slime import Likeliest, logits_of, through_slime
