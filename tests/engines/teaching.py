@@ -33,9 +33,9 @@ async def teaches_as(url: str, folder: Path, *, given: bool = False) -> None:
         logprobs_TV = plain_logits(folder, [*prompt, *response])[len(prompt) - 1 : -1].log_softmax(-1)
         values_TK, ids_TK = logprobs_TV.topk(K)
         expected = [row[token].item() for row, token in zip(logprobs_TV, response, strict=True)]
-        assert found.sampled == pytest.approx(expected, abs=1e-4)
-        assert [list(row) for row in found.ids] == ids_TK.tolist()
-        for row, values in zip(found.logprobs, values_TK.tolist(), strict=True):
+        assert found.logprobs == pytest.approx(expected, abs=1e-4)
+        assert [list(row) for row in found.top_ids] == ids_TK.tolist()
+        for row, values in zip(found.top_logprobs, values_TK.tolist(), strict=True):
             assert row == pytest.approx(values, abs=1e-4)
         for row, ids, logprobs_V in zip(found.asked, asked, logprobs_TV, strict=given):
             assert row == pytest.approx(logprobs_V[list(ids)].tolist(), abs=1e-4)

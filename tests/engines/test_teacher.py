@@ -34,10 +34,10 @@ async def test_it_says_the_responses_log_probs_and_its_top_k_in_order(kind: str,
         teacher = teacher_at(url, qwen)
         first, second = await asyncio.to_thread(teacher.score, ROWS)
         context = await asyncio.to_thread(lambda: teacher.context_length)
-    assert first.sampled == (-9.0, -9.0, -9.0)
-    assert second.sampled == (-9.0,)
-    assert second.ids == (tuple(range(K)),)
-    assert second.logprobs == (tuple(-1.0 - token for token in range(K)),)
+    assert first.logprobs == (-9.0, -9.0, -9.0)
+    assert second.logprobs == (-9.0,)
+    assert second.top_ids == (tuple(range(K)),)
+    assert second.top_logprobs == (tuple(-1.0 - token for token in range(K)),)
     assert 2000 < context < 2048
 
 
@@ -56,7 +56,7 @@ async def test_other_weights_with_the_same_tokenizer_may_teach(
     shutil.copy(newer_qwen / "model.safetensors", other)
     async with started("vllm", other) as url:
         (scores,) = await asyncio.to_thread(teacher_at(url, qwen).score, ROWS[:1])
-    assert len(scores.sampled) == 3
+    assert len(scores.logprobs) == 3
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])

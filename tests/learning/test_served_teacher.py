@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Ids, TeacherScores
+from afterwit.engines.port import Ids, Scored
 from afterwit.engines.teacher import given_ids, require_servable
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item, log_mass, temperature_of
@@ -50,16 +50,17 @@ class FromLogits:
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
-    ) -> list[TeacherScores]:
+    ) -> list[Scored]:
         return [self._score(*row, ids) for row, ids in zip(rows, at or [()] * len(rows), strict=True)]
 
-    def _score(self, prompt: Ids, response: Ids, at: Sequence[Ids]) -> TeacherScores:
+    def _score(self, prompt: Ids, response: Ids, at: Sequence[Ids]) -> Scored:
         (logits_TV,) = response_logits(self._model, [Row(prompt=prompt, response=response)])
         logprobs_TV, ids_TK = logits_TV.log_softmax(-1), top_k(logits_TV, self._k)
-        return TeacherScores(
-            sampled=tuple(logprobs_TV.gather(-1, torch.tensor(response)[:, None])[:, 0].tolist()),
-            ids=tuple(map(tuple, ids_TK.tolist())),
-            logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
+        return Scored(
+            version=None,
+            logprobs=tuple(logprobs_TV.gather(-1, torch.tensor(response)[:, None])[:, 0].tolist()),
+            top_ids=tuple(map(tuple, ids_TK.tolist())),
+            top_logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
             asked_ids=tuple(at),
             asked=tuple(map(tuple, logprobs_TV.gather(-1, torch.tensor(at)).tolist())) if at else (),
         )

@@ -28,6 +28,9 @@ OPTIONS = "x-guidance"
 """The schema key with options for llguidance, which servers with other libraries ignore."""
 
 
+Ids = tuple[int, ...]
+
+
 class Weights(StrEnum):
     """The weights that answer a request."""
 
@@ -202,14 +205,24 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Log-probs of a response: one entry for each of its ids, the first included."""
+    """Log-probs of a response of T ids, over the whole vocabulary."""
 
-    version: int
+    version: int | None
+    """None: of a teacher's server, whose weights never change."""
     logprobs: tuple[float, ...]
-    """Of the response's own ids. -inf: the weights rule it out."""
-    top_ids: tuple[tuple[int, ...], ...]
-    """Most likely ids at each position first; ties by lower id."""
+    """Of the response's own ids, [T], the first included. -inf: the weights rule it out."""
+    top_ids: tuple[Ids, ...]
+    """The likeliest ids at each place, `[T][K]`: falling, of equals the lower id first."""
     top_logprobs: tuple[tuple[float, ...], ...]
+    asked_ids: tuple[Ids, ...] = ()
+    """Other ids that were asked for at each place, `[T][J]`; (): none were."""
+    asked: tuple[tuple[float, ...], ...] = ()
+    """The log-probs of these. -inf: the weights rule it out."""
+
+    def __post_init__(self) -> None:
+        for places in map(len, (self.top_ids, self.top_logprobs, self.asked_ids, self.asked)):
+            if places not in (0, len(self.logprobs)):
+                raise ValueError(f"{len(self.logprobs)} ids, but log-probs at {places} places")
 
 
 class Engine(Protocol):
@@ -313,8 +326,6 @@ def _check_ids(field: str, ids: tuple[int, ...], vocabulary: int) -> None:
         )
 
 
-Ids = tuple[int, ...]
-
 ROUNDING = 1e-3
 """The most that a log-prob may be above 0: half precision sums probabilities to a little more than 1."""
 
@@ -346,38 +357,6 @@ class TeacherRow:
             raise ValueError("a teacher's row does not fall after the sampled id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeacherScores:
-    """A teacher's log-probs of one response of T ids, at temperature 1, over the whole vocabulary."""
-
-    sampled: tuple[float, ...]
-    """Of the response's ids, [T]."""
-    ids: tuple[Ids, ...]
-    """Its own likeliest at each place, `[T][K]`: falling, of equals the lower id first."""
-    logprobs: tuple[tuple[float, ...], ...]
-    """Of these ids."""
-    asked_ids: tuple[Ids, ...] = ()
-    """Ids that it was asked about at each place, `[T][J]`; (): it was not asked."""
-    asked: tuple[tuple[float, ...], ...] = ()
-    """Its log-probs of these ids. -inf: it rules the id out."""
-
-    def __post_init__(self) -> None:
-        if not len(self.sampled) == len(self.ids) == len(self.logprobs):
-            raise ValueError(
-                f"{len(self.sampled)} sampled ids, but a top-K of {len(self.ids)} and {len(self.logprobs)}"
-            )
-        _same_size("top-K", self.ids, self.logprobs)
-        if self.asked and len(self.asked) != len(self.sampled):
-            raise ValueError(f"{len(self.sampled)} sampled ids, but answers at {len(self.asked)} places")
-        _same_size("answers", self.asked_ids, self.asked)
-
-
-def _same_size(what: str, *tables: tuple[tuple[float, ...], ...]) -> None:
-    sizes = {len(row) for table in tables for row in table}
-    if len(sizes) > 1:
-        raise ValueError(f"places have {what} of different sizes: {sorted(sizes)}")
-
-
 class TeacherServer(Protocol):
     """A teacher on a server. Every method raises EngineError if it cannot be asked."""
 
@@ -390,5 +369,5 @@ class TeacherServer(Protocol):
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
-    ) -> list[TeacherScores]:
+    ) -> list[Scored]:
         """Of each response after its prompt, in order; `at` are more ids of each place to tell."""

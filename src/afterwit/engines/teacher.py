@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from afterwit.engines.port import Ids, TeacherScores
+from afterwit.engines.port import Ids, Scored
 from afterwit.engines.server.client import ServerClient, answered, gathered, noticing_death
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.sglang import server as sglang
@@ -75,23 +75,24 @@ class ServedTeacher:
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
-    ) -> list[TeacherScores]:
+    ) -> list[Scored]:
         wanted = [()] * len(rows) if at is None else at
 
-        async def scored() -> list[TeacherScores]:
+        async def scored() -> list[Scored]:
             async with self._server() as fit:
                 calls = [partial(self._scored, fit, *row, ids) for row, ids in zip(rows, wanted, strict=True)]
                 return await gathered(calls, AT_ONCE)
 
         return asyncio.run(scored())
 
-    async def _scored(self, fit: Fit, prompt: Ids, response: Ids, at: Sequence[Ids]) -> TeacherScores:
+    async def _scored(self, fit: Fit, prompt: Ids, response: Ids, at: Sequence[Ids]) -> Scored:
         ids, first = (*prompt, *response), len(prompt)
         found = await fit.server.top_logprobs(ids, None, first=first, top=self._k)
-        return TeacherScores(
-            sampled=tuple(each.sampled for each in found),
-            ids=tuple(each.ids for each in found),
-            logprobs=tuple(each.logprobs for each in found),
+        return Scored(
+            version=None,
+            logprobs=tuple(each.sampled for each in found),
+            top_ids=tuple(each.ids for each in found),
+            top_logprobs=tuple(each.logprobs for each in found),
             asked_ids=tuple(at),
             asked=tuple(await fit.server.logprobs_at(ids, None, first=first, at=at)) if at else (),
         )

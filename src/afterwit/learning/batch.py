@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from afterwit.engines.port import Ids, TeacherRow, TeacherScores, TeacherServer
+from afterwit.engines.port import Ids, Scored, TeacherRow, TeacherServer
 from afterwit.engines.teacher import given_ids
 from afterwit.errors import RequestError
 from afterwit.fused_head.score import score_states
@@ -233,7 +233,7 @@ def item_advantages(items: Sequence[Item], objective: ObjectiveSettings, *, mean
 
 
 def served_sample(
-    item: Item, scores: Sequence[TeacherScores], advantage: float | None, like: Tensor, *, k: int
+    item: Item, scores: Sequence[Scored], advantage: float | None, like: Tensor, *, k: int
 ) -> Sample:
     """One item with a server's scores after each of its hints, where `like` lies. `k` ids are read."""
     (rows,) = teacher_rows([item], [scores], like, k=k)
@@ -270,7 +270,7 @@ def _server_scores(
     server: TeacherServer,
     limit: int,
     ranks: Ranks,
-) -> list[Sequence[TeacherScores]]:
+) -> list[Sequence[Scored]]:
     """The server's scores after each item's hints, at the student's likeliest ids too if they learn.
 
     Each rank requests its share. EngineError if the server does not answer.
@@ -305,7 +305,7 @@ def _likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: R
 
 
 def teacher_rows(
-    items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor, *, k: int
+    items: Sequence[Item], scores: Sequence[Sequence[Scored]] | None, like: Tensor, *, k: int
 ) -> list[tuple[TeacherRows, ...]]:
     """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
 
@@ -324,8 +324,8 @@ def teacher_rows(
     return found
 
 
-def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype: torch.dtype) -> TeacherRows:
-    known_TK = torch.tensor(scores.logprobs, device=device, dtype=dtype)
+def _rows(scores: Scored, tau: float, k: int, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+    known_TK = torch.tensor(scores.top_logprobs, device=device, dtype=dtype)
     mass_T = log_mass(known_TK, tau) if tau != 1.0 else torch.zeros_like(known_TK[:, 0])
 
     def at_tau(values: tuple[object, ...]) -> Tensor:
@@ -333,9 +333,9 @@ def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype
         return logprobs / tau - (mass_T if logprobs.dim() == 1 else mass_T[:, None])
 
     return TeacherRows(
-        sampled_T=at_tau(scores.sampled),
-        ids_TK=torch.tensor(scores.ids, device=device)[:, :k],
-        logprobs_TK=at_tau(scores.logprobs)[:, :k],
+        sampled_T=at_tau(scores.logprobs),
+        ids_TK=torch.tensor(scores.top_ids, device=device)[:, :k],
+        logprobs_TK=at_tau(scores.top_logprobs)[:, :k],
         asked_ids_TJ=torch.tensor(scores.asked_ids, device=device) if scores.asked else None,
         asked_TJ=at_tau(scores.asked) if scores.asked else None,
     )

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from afterwit.engines.port import Ids, TeacherScores
+from afterwit.engines.port import Ids, Scored
 from afterwit.learning.score import Row
 from afterwit.objective.terms import top_k
 from afterwit_hosts.slime import data
@@ -39,16 +39,17 @@ class Likeliest:
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
-    ) -> list[TeacherScores]:
+    ) -> list[Scored]:
         return [self._score(Row(prompt=prompt, response=response)) for prompt, response in rows]
 
-    def _score(self, row: Row) -> TeacherScores:
+    def _score(self, row: Row) -> Scored:
         logits_TV = logits_of(row)[row.first : -1, :KNOWN]
         logprobs_TV, ids_TK = logits_TV.log_softmax(-1), top_k(logits_TV, self._k)
-        return TeacherScores(
-            sampled=tuple(logprobs_TV.gather(-1, torch.tensor(row.response)[:, None])[:, 0].tolist()),
-            ids=tuple(map(tuple, ids_TK.tolist())),
-            logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
+        return Scored(
+            version=None,
+            logprobs=tuple(logprobs_TV.gather(-1, torch.tensor(row.response)[:, None])[:, 0].tolist()),
+            top_ids=tuple(map(tuple, ids_TK.tolist())),
+            top_logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
         )
 
 

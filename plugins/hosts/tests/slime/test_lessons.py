@@ -12,7 +12,7 @@ import torch
 
 from afterwit.config import Settings
 from afterwit.engines.model_files import fingerprint
-from afterwit.engines.port import Ids, TeacherScores, TeacherServer
+from afterwit.engines.port import Ids, Scored, TeacherServer
 from afterwit.errors import AlreadyRunning, EngineUnavailable, SettingError, UpdateRefused
 from afterwit.learning.models import load_model
 from afterwit.lifecycle import Reason, State
@@ -145,7 +145,7 @@ class Away:
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
-    ) -> list[TeacherScores]:
+    ) -> list[Scored]:
         self.asked.append(len(rows))
         if len(self.asked) == 1:
             raise EngineUnavailable("http://teacher does not answer")

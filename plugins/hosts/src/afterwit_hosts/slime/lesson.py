@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from afterwit.api.learning import Item, TeacherScores, served_sample
+from afterwit.api.learning import Item, Scored, served_sample
 from afterwit.api.objective import Denominators, Sample
 from afterwit.api.settings import ObjectiveSettings, Settings, load
 from afterwit_hosts.slime.requirements import require_settings
@@ -36,7 +36,7 @@ class Lesson:
     item: Item
     advantage: float | None
     """None: no RL term."""
-    scores: tuple[TeacherScores, ...]
+    scores: tuple[Scored, ...]
     """The teacher's scores after each hint."""
     batch: Batch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from afterwit.api.learning import Ids, Item, TeacherScores, TeacherServer, item_advantages, served_sample
+from afterwit.api.learning import Ids, Item, Scored, TeacherServer, item_advantages, served_sample
 from afterwit.api.objective import Denominators, denominators
 from afterwit.api.settings import ObjectiveSettings, Settings
 from afterwit_hosts.slime.lesson import Batch, Lesson
@@ -46,7 +46,7 @@ def lessons_of(
 
 def _scores(
     items: Sequence[Item], teacher: TeacherServer | None, student: TeacherServer | None
-) -> list[tuple[TeacherScores, ...]]:
+) -> list[tuple[Scored, ...]]:
     """The teacher's scores after each item's hints, at the student's likeliest ids too if they learn."""
     hinted = [item for item in items if item.teachers]
     if teacher is None or not hinted:
@@ -54,7 +54,7 @@ def _scores(
     wanted: list[Sequence[Ids]] | None = None
     if student is not None:
         likeliest = student.score([(item.student.prompt, item.student.response) for item in hinted])
-        wanted = [said.ids for item, said in zip(hinted, likeliest, strict=True) for _ in item.teachers]
+        wanted = [said.top_ids for item, said in zip(hinted, likeliest, strict=True) for _ in item.teachers]
     rows = [(row.prompt, row.response) for item in hinted for row in item.teachers]
     scores = iter(teacher.score(rows, wanted))
     return [tuple(next(scores) for _ in item.teachers) for item in items]
@@ -63,7 +63,7 @@ def _scores(
 def _denominators(
     items: Sequence[Item],
     found: Sequence[float | None],
-    scores: Sequence[tuple[TeacherScores, ...]],
+    scores: Sequence[tuple[Scored, ...]],
     objective: ObjectiveSettings,
 ) -> Denominators:
     """Counts over the batch, which each rank would otherwise know of its own part alone."""
