@@ -1,7 +1,7 @@
 """Batches, updates and versions, for packages that train in another way. Needs torch."""
 
 from afterwit.checkpoints.versions import Versions
-from afterwit.engines.port import Ids, Scored, TeacherServer
+from afterwit.engines.port import Ids, TeacherServer
 from afterwit.engines.teacher import require_servable
 from afterwit.errors import NotRepeatable, RankLost, UpdateRefused, VersionTaken
 from afterwit.learning.batch import Behaviour, Item, TurnLimits, build_items, item_advantages, served_sample
@@ -34,7 +34,6 @@ __all__ = [
     "RankLost",
     "Ranks",
     "Row",
-    "Scored",
     "Sharded",
     "TeacherServer",
     "Trainer",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from afterwit.api.learning import Item, Scored, served_sample
+from afterwit.api.learning import Item, served_sample
 from afterwit.api.objective import Denominators, Sample
+from afterwit.api.serving import Scored
 from afterwit.api.settings import ObjectiveSettings, Settings, load
 from afterwit_hosts.slime.requirements import require_settings
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from afterwit.api.learning import Ids, Item, Scored, TeacherServer, item_advantages, served_sample
+from afterwit.api.learning import Ids, Item, TeacherServer, item_advantages, served_sample
 from afterwit.api.objective import Denominators, denominators
+from afterwit.api.serving import Scored
 from afterwit.api.settings import ObjectiveSettings, Settings
 from afterwit_hosts.slime.lesson import Batch, Lesson
 
