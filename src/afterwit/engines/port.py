@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from afterwit.errors import ContextExceeded, RequestRefused
 from afterwit.turn import SHARED, Basis, Sampling
@@ -223,6 +223,17 @@ class Scored:
         for places in map(len, (self.top_ids, self.top_logprobs, self.asked_ids, self.asked)):
             if places not in (0, len(self.logprobs)):
                 raise ValueError(f"{len(self.logprobs)} ids, but log-probs at {places} places")
+
+    @classmethod
+    def of(cls, places: Sequence[TopLogprobs], version: int | None, **asked: Any) -> Self:
+        """From each place's log-probs."""
+        return cls(
+            version=version,
+            logprobs=tuple(each.sampled for each in places),
+            top_ids=tuple(each.ids for each in places),
+            top_logprobs=tuple(each.logprobs for each in places),
+            **asked,
+        )
 
 
 class Engine(Protocol):

@@ -88,14 +88,8 @@ class ServedTeacher:
     async def _scored(self, fit: Fit, prompt: Ids, response: Ids, at: Sequence[Ids]) -> Scored:
         ids, first = (*prompt, *response), len(prompt)
         found = await fit.server.top_logprobs(ids, None, first=first, top=self._k)
-        return Scored(
-            version=None,
-            logprobs=tuple(each.sampled for each in found),
-            top_ids=tuple(each.ids for each in found),
-            top_logprobs=tuple(each.logprobs for each in found),
-            asked_ids=tuple(at),
-            asked=tuple(await fit.server.logprobs_at(ids, None, first=first, at=at)) if at else (),
-        )
+        asked = tuple(await fit.server.logprobs_at(ids, None, first=first, at=at)) if at else ()
+        return Scored.of(found, None, asked_ids=tuple(at), asked=asked)
 
     @asynccontextmanager
     async def _server(self, *, patient: bool = False) -> AsyncIterator[Fit]:

@@ -288,12 +288,7 @@ class Replica(ABC):
     async def _scored(self, row: Score, top: int, by: Loaded) -> Scored:
         ids = (*row.prompt_ids, *row.response_ids)
         found = await self._server.top_logprobs(ids, by.name, first=len(row.prompt_ids), top=top)
-        return Scored(
-            version=by.version,
-            logprobs=tuple(each.sampled for each in found),
-            top_ids=tuple(each.ids for each in found),
-            top_logprobs=tuple(each.logprobs for each in found),
-        )
+        return Scored.of(found, by.version)
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         async with self._changing():
