@@ -57,7 +57,7 @@ class FromLogits:
         (logits_TV,) = response_logits(self._model, [Row(prompt=prompt, response=response)])
         logprobs_TV, ids_TK = logits_TV.log_softmax(-1), top_k(logits_TV, self._k)
         return Scored(
-            version=None,
+            version=0,
             logprobs=tuple(logprobs_TV.gather(-1, torch.tensor(response)[:, None])[:, 0].tolist()),
             top_ids=tuple(map(tuple, ids_TK.tolist())),
             top_logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),

@@ -207,8 +207,8 @@ class Score:
 class Scored:
     """Log-probs of a response of T ids, over the whole vocabulary."""
 
-    version: int | None
-    """None: of a teacher's server, whose weights never change."""
+    version: int
+    """0 also of a teacher's server, whose weights never change."""
     logprobs: tuple[float, ...]
     """Of the response's own ids, [T], the first included. -inf: the weights rule it out."""
     top_ids: tuple[Ids, ...]
@@ -225,7 +225,7 @@ class Scored:
                 raise ValueError(f"{len(self.logprobs)} ids, but log-probs at {places} places")
 
     @classmethod
-    def of(cls, places: Sequence[TopLogprobs], version: int | None, **asked: Any) -> Self:
+    def of(cls, places: Sequence[TopLogprobs], version: int, **asked: Any) -> Self:
         """From each place's log-probs."""
         return cls(
             version=version,

@@ -89,7 +89,7 @@ class ServedTeacher:
         ids, first = (*prompt, *response), len(prompt)
         found = await fit.server.top_logprobs(ids, None, first=first, top=self._k)
         asked = tuple(await fit.server.logprobs_at(ids, None, first=first, at=at)) if at else ()
-        return Scored.of(found, None, asked_ids=tuple(at), asked=asked)
+        return Scored.of(found, 0, asked_ids=tuple(at), asked=asked)
 
     @asynccontextmanager
     async def _server(self, *, patient: bool = False) -> AsyncIterator[Fit]:

@@ -46,7 +46,7 @@ class Likeliest:
         logits_TV = logits_of(row)[row.first : -1, :KNOWN]
         logprobs_TV, ids_TK = logits_TV.log_softmax(-1), top_k(logits_TV, self._k)
         return Scored(
-            version=None,
+            version=0,
             logprobs=tuple(logprobs_TV.gather(-1, torch.tensor(row.response)[:, None])[:, 0].tolist()),
             top_ids=tuple(map(tuple, ids_TK.tolist())),
             top_logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
