@@ -288,7 +288,7 @@ class StreamEncoder:
             if type(event) is TextDelta:
                 frame = self._frames.get((choice, version))
                 if frame is None:
-                    frame = Frame.of(self._chunk(version, choice, {"content": ""}), "content")
+                    frame = Frame.of(self._chunk(version, choice, {"content": ""}))
                     self._frames[choice, version] = frame
                 return frame.around(event.text)
         sent = [b"" if self._begun else self.begin(version)]

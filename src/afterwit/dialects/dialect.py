@@ -5,9 +5,10 @@ A response grows in a common form, which the dialect's encoder turns into bytes,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import orjson
 
@@ -276,10 +277,114 @@ class Frame(NamedTuple):
     after: bytes
 
     @classmethod
-    def of(cls, event: bytes, field: str) -> Frame:
-        """The frame of an event whose `field` is an empty text. No later field may have this name."""
-        before, key, after = event.rpartition(b'"%b":""' % field.encode())
-        return cls(before + key.removesuffix(b'""'), after)
+    def of(cls, event: bytes) -> Frame:
+        """The frame of an event whose last empty text is to be replaced."""
+        before, _, after = event.rpartition(b'""')
+        return cls(before, after)
 
     def around(self, text: str) -> bytes:
         return self.before + one_line(orjson.dumps(text)) + self.after
+
+
+class BlockEncoder(ABC):
+    """One choice as blocks, of which one is open at a time: a stream of named events, or one JSON body.
+
+    A body holds only calls that were completed.
+    """
+
+    KINDS: ClassVar[Mapping[type[ResponseEvent], str]]
+    """The kind of block that an event adds to."""
+
+    def __init__(
+        self, *, stream: bool, heartbeat: bytes, hidden: tuple[type[ResponseEvent], ...] = ()
+    ) -> None:
+        """`hidden`: the events that are not sent."""
+        self.content_type = EVENT_STREAM if stream else "application/json"
+        self.heartbeat = heartbeat if stream else b""
+        self._stream, self._hidden, self._begun = stream, hidden, False
+        self._blocks: list[JsonObject] = []
+        self._open = ""
+        """The kind of the open block; empty if there is none."""
+        self._texts: list[str] = []
+        """Its text or arguments so far."""
+        self._calls = SentCalls()
+        self._frames: dict[int, Frame] = {}
+        """Events that add text to a block, by the number of blocks."""
+        self._events: list[bytes] = []
+
+    def begin(self, version: int) -> bytes:
+        self._begun = True
+        self._start()
+        return self._sent()
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        if len(delta.events) == 1 and not delta.logprobs:
+            event = delta.events[0]
+            if isinstance(event, TextDelta | ReasoningDelta) and self.KINDS[type(event)] == self._open:
+                self._texts.append(event.text)
+                return self._framed(event.text) if self._stream else b""
+        begun = b"" if self._begun else self.begin(delta.version)
+        logprobs = delta.logprobs
+        for event in delta.events:
+            if isinstance(event, TextDelta | ReasoningDelta):
+                if not isinstance(event, self._hidden):
+                    if self.KINDS[type(event)] != self._open:
+                        self._enter(event)
+                    self._add(event.text, logprobs)
+                if isinstance(event, TextDelta):  # the first one has the log-probs
+                    logprobs = ()
+            elif self._stream or isinstance(event, ParsedCall):
+                begins, arguments = self._calls.add(event)
+                if begins:
+                    self._enter(event)
+                if arguments:
+                    self._add(arguments)
+                if isinstance(event, ParsedCall):
+                    self._close(complete=True)
+        return begun + self._sent()
+
+    def _enter(self, event: ResponseEvent) -> None:
+        """Open an event's block. An open call was not completed, or it would have been closed."""
+        self._close(complete=self._open != self.KINDS[ParsedCall])
+        self._open, self._texts = self.KINDS[type(event)], []
+        self._begin_block(event)
+
+    def _add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        self._texts.append(text)
+        self._grow(text, logprobs)
+
+    def _close(self, *, complete: bool) -> None:
+        if self._open:
+            self._end_block("".join(self._texts), complete=complete)
+            self._open = ""
+
+    def _framed(self, text: str) -> bytes:
+        """The event that adds a text to the open block."""
+        frame = self._frames.get(len(self._blocks))
+        if frame is None:
+            self._grow("", ())
+            frame = self._frames[len(self._blocks)] = Frame.of(self._sent())
+        return frame.around(text)
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        if self._stream:
+            self._events.append(named_event({"type": kind, **fields}))
+
+    def _sent(self) -> bytes:
+        events, self._events = self._events, []
+        return b"".join(events)
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Send what comes before all blocks."""
+
+    @abstractmethod
+    def _begin_block(self, event: ResponseEvent) -> None: ...
+
+    @abstractmethod
+    def _grow(self, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        """Send more text or arguments of the open block."""
+
+    @abstractmethod
+    def _end_block(self, text: str, *, complete: bool) -> None:
+        """End the open block with its whole text or arguments."""

@@ -5,27 +5,24 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 from afterwit.dialects.dialect import (
-    EVENT_STREAM,
+    BlockEncoder,
     CallDelta,
-    ChoiceDelta,
     ChoiceEnd,
     Dialect,
-    Frame,
     JsonObject,
     ParsedCall,
     ReasoningDelta,
     ResponseEvent,
     ResponseHead,
-    SentCalls,
     TextDelta,
     TokenCount,
+    TokenLogprob,
     Usage,
     in_pieces,
     named_event,
@@ -66,7 +63,7 @@ PATH = "/v1/messages"
 
 ROLES = ("user", "assistant", "system")
 
-CALL_PREFIX = "toolu"
+CALL, CALL_PREFIX = "tool_use", "toolu"
 
 _CHOICES = {
     "auto": ToolChoice.AUTO,
@@ -317,57 +314,27 @@ PING: JsonObject = {"type": "ping"}
 
 STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
 
-_GROWN_BY: Mapping[str, type[TextDelta | ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
-"""The events that add text to a type of block; the block's text field has the same name."""
+_DELTAS = {
+    "text": ("text_delta", "text"),
+    "thinking": ("thinking_delta", "thinking"),
+    CALL: ("input_json_delta", "partial_json"),
+}
+"""By the type of a block: the type of what is added to it, and the field that holds it."""
 
 
-class MessageEncoder:
-    """A stream of events, each named after its type, or one JSON body. One block is open at a time."""
+class MessageEncoder(BlockEncoder):
+    """A stream of events, each named after its type, or one JSON body.
+
+    In a stream, each block stays as it began.
+    """
+
+    KINDS: ClassVar = {TextDelta: "text", ReasoningDelta: "thinking", CallDelta: CALL, ParsedCall: CALL}
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
-        self._stream = request.stream
-        self.content_type = EVENT_STREAM if self._stream else "application/json"
-        self.heartbeat = named_event(PING) if self._stream else b""
+        hidden = () if request.show_reasoning else (ReasoningDelta,)
+        super().__init__(stream=request.stream, heartbeat=named_event(PING), hidden=hidden)
         self._head = head
-        self._show_reasoning = request.show_reasoning
-        self._begun = False
-        self._blocks: list[JsonObject] = []
-        """The blocks so far; the last one may be open. In a stream, each is as it began."""
-        self._open = ""
-        self._texts: list[str] = []
-        """The text of the open block, if it is not streamed."""
-        self._calls = SentCalls()
-        self._frames: dict[int, Frame] = {}
-        """Events that add text to a block, by their number of blocks."""
         self._stop: JsonObject = {}
-        self._events: list[bytes] = []
-
-    def begin(self, version: int) -> bytes:
-        self._begun = True
-        if not self._stream:
-            return b""
-        stop = {"stop_reason": None, "stop_sequence": None}
-        message = _message(self._head, [], stop, Usage(prompt=self._head.prompt_tokens, completion=0))
-        return named_event({"type": "message_start", "message": message}) + named_event(PING)
-
-    def delta(self, delta: ChoiceDelta) -> bytes:
-        grown_by = _GROWN_BY.get(self._open)
-        if grown_by is not None and len(delta.events) == 1 and isinstance(event := delta.events[0], grown_by):
-            if not self._stream:
-                self._texts.append(event.text)
-                return b""
-            frame = self._frames.get(len(self._blocks))
-            if frame is None:
-                self._add(replace(event, text=""))
-                frame = self._frames[len(self._blocks)] = Frame.of(self._sent(), self._open)
-            return frame.around(event.text)
-        begun = b"" if self._begun else self.begin(delta.version)
-        for event in delta.events:
-            hidden = ReasoningDelta if not self._show_reasoning else ()
-            # a body holds only calls that were completed
-            if not isinstance(event, hidden) and (self._stream or not isinstance(event, CallDelta)):
-                self._add(event)
-        return begun + self._sent()
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         """The reason of the end; the matched string only if it is the reason."""
@@ -375,74 +342,60 @@ class MessageEncoder:
             self._stop = {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
         else:
             self._stop = {"stop_reason": STOP_REASONS[end.finish], "stop_sequence": None}
-        self._close()
+        self._close(complete=True)
         return self._sent()
 
     def end(self, usage: Usage, version: int) -> bytes:
         if not self._stream:
             return orjson.dumps(_message(self._head, self._blocks, self._stop, usage))
-        delta = {"type": "message_delta", "delta": self._stop, "usage": _usage(usage)}
-        return named_event(delta) + named_event({"type": "message_stop"})
+        self._send("message_delta", delta=self._stop, usage=_usage(usage))
+        self._send("message_stop")
+        return self._sent()
 
     def fail(self, error: RequestError) -> bytes:
         return named_event(error_body(error)) if self._stream else orjson.dumps(error_body(error))
 
-    def _add(self, event: ResponseEvent) -> None:
-        if isinstance(event, TextDelta):
-            self._enter({"type": "text", "text": ""})
-            self._grow("text_delta", "text", event.text)
-        elif isinstance(event, ReasoningDelta):
-            self._enter({"type": "thinking", "thinking": "", "signature": ""})
-            self._grow("thinking_delta", "thinking", event.text)
-        else:
-            begins, arguments = self._calls.add(event)
-            if begins:
-                self._close()
-                id = with_prefix(CALL_PREFIX, self._head.call_id(0, event.index))
-                self._enter({"type": "tool_use", "id": id, "name": event.name, "input": {}})
-            for piece in in_pieces(without_halves(arguments)):
-                self._grow("input_json_delta", "partial_json", piece)
-            if isinstance(event, ParsedCall):
-                self._close()
+    def _start(self) -> None:
+        stop = {"stop_reason": None, "stop_sequence": None}
+        usage = Usage(prompt=self._head.prompt_tokens, completion=0)
+        self._send("message_start", message=_message(self._head, [], stop, usage))
+        self._send("ping")
 
-    def _enter(self, block: JsonObject) -> None:
-        if self._open != block["type"]:
-            self._close()
-            self._open, self._texts = block["type"], []
-            self._blocks.append(block)
-            self._send("content_block_start", content_block=block)
+    def _begin_block(self, event: ResponseEvent) -> None:
+        match event:
+            case TextDelta():
+                block: JsonObject = {"text": ""}
+            case ReasoningDelta():
+                block = {"thinking": "", "signature": ""}
+            case call:
+                id = with_prefix(CALL_PREFIX, self._head.call_id(0, call.index))
+                block = {"id": id, "name": call.name, "input": {}}
+        self._blocks.append({"type": self._open, **block})
+        self._send_block("start", content_block=self._blocks[-1])
 
-    def _grow(self, kind: str, name: str, text: str) -> None:
-        if self._stream:
-            self._send("content_block_delta", delta={"type": kind, name: text})
-        else:
-            self._texts.append(text)
+    def _grow(self, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        kind, field = _DELTAS[self._open]
+        for piece in in_pieces(without_halves(text)) if self._open == CALL else (text,):
+            self._send_block("delta", delta={"type": kind, field: piece})
 
-    def _close(self) -> None:
+    def _end_block(self, text: str, *, complete: bool) -> None:
         # clients drop thoughts without a signature, or return them as text
         signature = base64.b64encode(self._head.turn.encode()).decode()
         if self._open == "thinking":
-            self._send("content_block_delta", delta={"type": "signature_delta", "signature": signature})
-        if self._open:
-            self._send("content_block_stop")
-        if self._open and not self._stream:
-            text = "".join(self._texts)
-            added: dict[str, JsonObject] = {
-                "text": {"text": text},
-                "thinking": {"thinking": text, "signature": signature},
-                "tool_use": {"input": orjson.Fragment(text)},
-            }
-            self._blocks[-1] |= added[self._open]
-        self._open = ""
-
-    def _send(self, kind: str, **fields: JsonObject) -> None:
+            self._send_block("delta", delta={"type": "signature_delta", "signature": signature})
+        self._send_block("stop")
         if self._stream:
-            event = {"type": kind, "index": len(self._blocks) - 1, **fields}
-            self._events.append(named_event(event))
+            return
+        match self._open:
+            case "text":
+                self._blocks[-1] |= {"text": text}
+            case "thinking":
+                self._blocks[-1] |= {"thinking": text, "signature": signature}
+            case _:
+                self._blocks[-1] |= {"input": orjson.Fragment(without_halves(text))}
 
-    def _sent(self) -> bytes:
-        events, self._events = self._events, []
-        return b"".join(events)
+    def _send_block(self, kind: str, **fields: JsonObject) -> None:
+        self._send(f"content_block_{kind}", index=len(self._blocks) - 1, **fields)
 
 
 def _message(head: ResponseHead, content: list[JsonObject], stop: JsonObject, usage: Usage) -> JsonObject:

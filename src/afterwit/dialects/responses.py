@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
@@ -23,13 +23,12 @@ from afterwit.dialects.chat import (
 )
 from afterwit.dialects.dialect import (
     COMMENT,
-    EVENT_STREAM,
+    BlockEncoder,
     CallDelta,
     ChoiceDelta,
     ChoiceEnd,
     Dialect,
     EarlierTurns,
-    Frame,
     JsonObject,
     ParsedCall,
     ReasoningDelta,
@@ -37,13 +36,11 @@ from afterwit.dialects.dialect import (
     ReferringParser,
     ResponseEvent,
     ResponseHead,
-    SentCalls,
     StoredResponses,
     TextDelta,
     TokenCount,
     TokenLogprob,
     Usage,
-    named_event,
 )
 from afterwit.dialects.fields import (
     SPEAKERS,
@@ -419,94 +416,59 @@ def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -
 
 
 class _Form(NamedTuple):
-    """The names in the JSON of an item."""
+    """The names in the JSON of an item. A call has no parts."""
 
-    kind: str
     item_type: str
-    grown_by: type[TextDelta] | type[ReasoningDelta] | tuple[()]
-    """The events that only add text to it."""
+    text_event: str
     parts: str = ""
-    """The item's field for its one part, which grows; empty for calls."""
+    """The item's field for its one part, which grows."""
     part_type: str = ""
     part_event: str = ""
-    text_event: str = ""
 
 
-_MESSAGE = _Form(
-    *(MESSAGE, "message", TextDelta, "content", "output_text"),
-    part_event="response.content_part",
-    text_event="response.output_text",
-)
-_REASONING = _Form(  # as a summary, because clients display and return summaries
-    *(REASONING, "reasoning", ReasoningDelta, "summary", "summary_text"),
-    part_event="response.reasoning_summary_part",
-    text_event="response.reasoning_summary_text",
-)
-_CALL = _Form(CALL, "function_call", ())
+_FORMS = {
+    MESSAGE: _Form(
+        *("message", "response.output_text", "content", "output_text"),
+        part_event="response.content_part",
+    ),
+    REASONING: _Form(  # as a summary, because clients display and return summaries
+        *("reasoning", "response.reasoning_summary_text", "summary", "summary_text"),
+        part_event="response.reasoning_summary_part",
+    ),
+    CALL: _Form("function_call", "response.function_call_arguments"),
+}
 
 STATUS = {Finish.LENGTH: "incomplete", Finish.CLIENT_LEFT: "cancelled"}
 """The status of a response that was cut; any other is completed."""
 
 
-class ResponseEncoder:
+class ResponseEncoder(BlockEncoder):
     """One response: a stream of numbered events, or one JSON body at its end."""
+
+    KINDS: ClassVar = {TextDelta: MESSAGE, ReasoningDelta: REASONING, CallDelta: CALL, ParsedCall: CALL}
 
     def __init__(
         self, turn: str, created: int, model: str, echoed: Mapping[str, Any], *, stream: bool
     ) -> None:
         """`created`: whole seconds since the epoch. `echoed`: the fields of the request that it repeats."""
-        self.content_type = EVENT_STREAM if stream else "application/json"
-        self.heartbeat = COMMENT if stream else b""
+        super().__init__(stream=stream, heartbeat=COMMENT)
         self._turn, self._created, self._model, self._echoed = turn, created, model, echoed
-        self._stream = stream
         self._number = 0
-        self._events: list[bytes] = []
-        self._items: list[JsonObject] = []
         self._counted: Counter[str] = Counter()
-        self._form: _Form | None = None
-        """The form of the item that is not complete yet."""
         self._item: JsonObject = {}
-        self._texts: list[str] = []
+        """The open item as it began."""
         self._logprobs: list[TokenLogprob] = []
-        """That item as it began, and its text or arguments and log-probs so far."""
-        self._calls = SentCalls()
-        self._frames: dict[int, tuple[bytes, Frame]] = {}
-        """Events that add text to an item, by its index: the bytes before the number, and around the text."""
+        """Its log-probs so far."""
         self._finish = Finish.STOP
         self._ended: float | None = None
 
-    def begin(self, version: int) -> bytes:
-        if self._stream:
-            response = self._response("in_progress")
-            self._send("response.created", response=response)
-            self._send("response.in_progress", response=response)
-        return self._sent()
-
-    def delta(self, delta: ChoiceDelta) -> bytes:
-        if len(delta.events) == 1 and not delta.logprobs and self._form is not None:
-            event = delta.events[0]
-            if isinstance(event, self._form.grown_by):
-                self._texts.append(event.text)
-                return self._framed(event.text, self._form) if self._stream else b""
-        begun = b"" if self._number else self.begin(delta.version)
-        logprobs = delta.logprobs  # sent with the first text
-        for event in delta.events:
-            if isinstance(event, TextDelta):
-                self._add_text(_MESSAGE, event.text, logprobs)
-                logprobs = ()
-            elif isinstance(event, ReasoningDelta):
-                self._add_text(_REASONING, event.text, ())
-            elif self._stream or isinstance(event, ParsedCall):
-                self._add_call(event)
-        return begun + self._sent()
-
     def end_choice(self, end: ChoiceEnd) -> bytes:
         self._finish, self._ended = end.finish, end.ended
-        if self._form is _MESSAGE:
+        if self._open == MESSAGE:
             self._logprobs += end.logprobs
         if not (self._counted[MESSAGE] or self._counted[CALL]):  # without text and calls: an empty message
-            self._open(_MESSAGE)
-        self._close("incomplete" if end.finish is Finish.LENGTH else "completed")
+            self._enter(TextDelta(text=""))
+        self._close(complete=end.finish is not Finish.LENGTH and self._open != CALL)
         return self._sent()
 
     def end(self, usage: Usage, version: int) -> bytes:
@@ -549,95 +511,69 @@ class ResponseEncoder:
             "error": error,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "model": self._model,
-            "output": list(self._items),
+            "output": list(self._blocks),
             "usage": usage,
             **self._echoed,
         }
 
-    def _open(self, form: _Form, **fields: Any) -> None:
-        self._close("completed")
-        self._form, self._texts, self._logprobs = form, [], []
-        identifier = f"{form.kind}_{self._turn}{self._counted[form.kind]}"
-        self._counted[form.kind] += 1
-        self._item = {"id": identifier, "type": form.item_type, "status": "in_progress", **fields}
-        if form is not _CALL:
-            self._item |= {"role": "assistant", form.parts: []} if form is _MESSAGE else {form.parts: []}
-        self._send("response.output_item.added", output_index=len(self._items), item=self._item)
-        if form is not _CALL:
-            self._send_part(form, f"{form.part_event}.added", part=_part(form, "", ()))
+    def _start(self) -> None:
+        response = self._response("in_progress")
+        self._send("response.created", response=response)
+        self._send("response.in_progress", response=response)
 
-    def _add_text(self, form: _Form, text: str, logprobs: Sequence[TokenLogprob]) -> None:
-        if self._form is not form:
-            self._open(form)
-        self._texts.append(text)
-        self._logprobs += logprobs
-        self._send_part(form, f"{form.text_event}.delta", delta=text, **_tokens(form, logprobs))
-
-    def _framed(self, text: str, form: _Form) -> bytes:
-        number, self._number = self._number, 0
-        found = self._frames.get(len(self._items))
-        if found is None:
-            self._send_part(form, f"{form.text_event}.delta", delta="", **_tokens(form, ()))
-            whole = Frame.of(self._sent(), "delta")
-            before, key, after = whole.before.partition(b'"sequence_number":')
-            found = before + key, Frame(after.removeprefix(b"0"), whole.after)
-            self._frames[len(self._items)] = found
-        self._number = number + 1
-        return found[0] + b"%d" % number + found[1].around(text)
-
-    def _add_call(self, call: CallDelta | ParsedCall) -> None:
-        begins, arguments = self._calls.add(call)
-        if begins:
-            id = with_prefix(CALL_PREFIX, call_id(self._turn, call.index))
-            self._open(_CALL, call_id=id, name=call.name, arguments="")
-        if arguments:
-            self._texts.append(arguments)
-            self._send_part(_CALL, "response.function_call_arguments.delta", delta=arguments)
-        if isinstance(call, ParsedCall):
-            self._close("completed", parsed=True)
-
-    def _close(self, status: str, *, parsed: bool = False) -> None:
-        """Complete the open item. A call that is not `parsed` was not completed: it is incomplete."""
-        form, self._form = self._form, None
-        if form is None:
-            return
-        text = "".join(self._texts)
-        if form is _CALL:
-            item = {**self._item, "status": "completed" if parsed else "incomplete", "arguments": text}
-            done = {"name": item["name"], "arguments": text}
-            self._send_part(form, "response.function_call_arguments.done", **done)
+    def _begin_block(self, event: ResponseEvent) -> None:
+        kind, form, self._logprobs = self._open, _FORMS[self._open], []
+        identifier = f"{kind}_{self._turn}{self._counted[kind]}"
+        self._counted[kind] += 1
+        self._item = {"id": identifier, "type": form.item_type, "status": "in_progress"}
+        if isinstance(event, CallDelta | ParsedCall):
+            id = with_prefix(CALL_PREFIX, call_id(self._turn, event.index))
+            self._item |= {"call_id": id, "name": event.name, "arguments": ""}
         else:
-            part = _part(form, text, self._logprobs)
-            item = {**self._item, "status": status, form.parts: [part]}
-            tokens = _tokens(form, self._logprobs)
-            self._send_part(form, f"{form.text_event}.done", text=text, **tokens)
-            self._send_part(form, f"{form.part_event}.done", part=part)
-        self._send("response.output_item.done", output_index=len(self._items), item=item)
-        self._items.append(item)
+            self._item |= {"role": "assistant", form.parts: []} if kind == MESSAGE else {form.parts: []}
+        self._send("response.output_item.added", output_index=len(self._blocks), item=self._item)
+        if kind != CALL:
+            self._send_part(f"{form.part_event}.added", part=self._part(""))
 
-    def _send_part(self, form: _Form, kind: str, **fields: Any) -> None:
+    def _grow(self, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        self._logprobs += logprobs
+        self._send_part(f"{_FORMS[self._open].text_event}.delta", delta=text, **self._tokens(logprobs))
+
+    def _end_block(self, text: str, *, complete: bool) -> None:
+        form = _FORMS[self._open]
+        item = {**self._item, "status": "completed" if complete else "incomplete"}
+        if self._open == CALL:
+            self._send_part(f"{form.text_event}.done", name=item["name"], arguments=text)
+            item["arguments"] = text
+        else:
+            item[form.parts] = [part := self._part(text)]
+            self._send_part(f"{form.text_event}.done", text=text, **self._tokens(self._logprobs))
+            self._send_part(f"{form.part_event}.done", part=part)
+        self._send("response.output_item.done", output_index=len(self._blocks), item=item)
+        self._blocks.append(item)
+
+    def _part(self, text: str) -> JsonObject:
+        more = {"annotations": [], **self._tokens(self._logprobs)} if self._open == MESSAGE else {}
+        return {"type": _FORMS[self._open].part_type, "text": text, **more}
+
+    def _tokens(self, logprobs: Sequence[TokenLogprob]) -> JsonObject:
+        return {"logprobs": logprob_objects(logprobs)} if self._open == MESSAGE else {}
+
+    def _send_part(self, kind: str, **fields: Any) -> None:
         """An event of the open item's part, or of its arguments."""
-        place = {"item_id": self._item["id"], "output_index": len(self._items)}
-        place |= {f"{form.parts}_index": 0} if form.parts else {}
-        self._send(kind, **place, **fields)
+        parts = _FORMS[self._open].parts
+        place = {"item_id": self._item["id"], "output_index": len(self._blocks)}
+        self._send(kind, **place, **({f"{parts}_index": 0} if parts else {}), **fields)
 
     def _send(self, kind: str, **fields: Any) -> None:
-        if self._stream:
-            self._events.append(named_event({"type": kind, "sequence_number": self._number, **fields}))
-            self._number += 1
+        super()._send(kind, sequence_number=self._number, **fields)
+        self._number += 1
 
-    def _sent(self) -> bytes:
-        events, self._events = self._events, []
-        return b"".join(events)
-
-
-def _tokens(form: _Form, logprobs: Sequence[TokenLogprob]) -> JsonObject:
-    return {"logprobs": logprob_objects(logprobs)} if form is _MESSAGE else {}
-
-
-def _part(form: _Form, text: str, logprobs: Sequence[TokenLogprob]) -> JsonObject:
-    more = {"annotations": [], **_tokens(form, logprobs)} if form is _MESSAGE else {}
-    return {"type": form.part_type, "text": text, **more}
+    def _framed(self, text: str) -> bytes:
+        number, self._number = self._number, 0
+        event = super()._framed(text)
+        self._number = number + 1
+        return event.replace(b'"sequence_number":0', b'"sequence_number":%d' % number, 1)
 
 
 def encoder(request: ModelRequest, head: ResponseHead) -> ResponseEncoder:
