@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -9,7 +10,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -27,7 +28,7 @@ from afterwit.dialects.request import ModelRequest
 from afterwit.errors import RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission, group_of, owner_of, scope_of
 from afterwit.gateway.context import CALLER, HEADERS, STILL_FAILING_S, STORE_WITHIN_S, Gateway
-from afterwit.gateway.limits import READ_OUT, parse_json, read_body, until_disconnect
+from afterwit.gateway.limits import parse_json, until_disconnect
 from afterwit.gateway.prepare import (
     Bound,
     PreparedRequest,
@@ -49,6 +50,9 @@ T = TypeVar("T")
 
 OMITTED = "left out of a request: %s; the model reads only text, and a note in place of the rest"
 UNSERVED = "left out of a request: a tool of type %s; the model is offered functions alone"
+
+READ_OUT = 4
+"""Times the largest body: more is cut off."""
 
 READ_TIMES = 8
 """Times `thread_from_bytes`: parsing a body takes much less than rendering and tokenizing it."""
@@ -179,18 +183,47 @@ async def stored(gateway: Gateway, route: StoredResponses, request: Request) -> 
 async def read_bytes(
     gateway: Gateway, scope: Scope, receive: Receive, hold: Callable[[int], None], *, most: int | None = None
 ) -> bytes:
-    """The body, at most `most` bytes and as many as the settings allow. Raises 408, 413, 415 and 429."""
-    settings = gateway.settings
+    """The body, at most `most` bytes and as many as the settings allow. Raises 408 after `body_timeout_s`
+    seconds without a piece, 413 and 415.
+
+    `hold` gets the bytes of each piece that is kept, and may raise. A body that is too large is read and
+    dropped before it is refused, because a client that is cut off does not read the error.
+    """
+    settings, headers = gateway.settings, scope[HEADERS]
     limit = settings.max_body_bytes if most is None else min(most, settings.max_body_bytes)
+    read_out = READ_OUT * settings.max_body_bytes
+    too_large = RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > read_out:
+        raise too_large
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
+    unnamed = "" if "origin" in headers else "application/json"  # a page needs no preflight to send no type
+    kind = headers.get("content-type", unnamed).partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
+    pieces: list[bytes] = []
+    size, more = 0, True
     async with gateway.in_flight.receiving():
-        return await read_body(
-            scope[HEADERS],
-            receive,
-            limit=limit,
-            read_out=READ_OUT * settings.max_body_bytes,
-            pause_s=settings.body_timeout_s,
-            hold=hold,
-        )
+        while more and size <= read_out:
+            try:
+                async with asyncio.timeout(settings.body_timeout_s):
+                    message = await receive()
+            except TimeoutError as error:
+                raise RequestError(
+                    408, "body_timeout", "The request's body did not arrive in time."
+                ) from error
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size <= limit:
+                hold(len(piece))
+                pieces.append(piece)
+            more = message.get("more_body", False)
+    if size > limit:
+        raise too_large
+    return b"".join(pieces)
 
 
 async def read_json(gateway: Gateway, data: bytes, work: Callable[[dict[str, Any]], T]) -> T:

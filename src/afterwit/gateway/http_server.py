@@ -9,16 +9,17 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from afterwit.errors import RequestError, SettingError
-from afterwit.gateway.limits import InFlight
+
+if TYPE_CHECKING:
+    from afterwit.gateway.app import GatewayApp
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -30,8 +31,6 @@ CLOSE_S = 1
 
 OFFER = frozenset({b"upgrade", b"http2-settings"})
 """Headers, and tokens of `Connection`, that offer another protocol."""
-
-ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +64,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
-class Application(Protocol):
-    """A Listener's application. It counts its requests, so that a stop can wait for them."""
-
-    @property
-    def in_flight(self) -> InFlight: ...
-
-    def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]: ...
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
-
-
 class Listener:
-    """Serves an application on a socket until it is stopped. It handles no signals."""
+    """Serves the gateway on a socket until it is stopped. It handles no signals."""
 
     def __init__(
-        self, app: Application, sock: socket.socket, limits: ConnectionLimits = ConnectionLimits()
+        self, app: GatewayApp, sock: socket.socket, limits: ConnectionLimits = ConnectionLimits()
     ) -> None:
         self._app, self._sock = app, sock
         protocol = partial(Connection, limits=limits, idle={}, error_body=app.error_body)
@@ -142,7 +130,7 @@ class Connection(HttpToolsProtocol):
         *,
         limits: ConnectionLimits,
         idle: dict[Connection, None],
-        error_body: ErrorBody,
+        error_body: Callable[[str, RequestError], Mapping[str, Any]],
         **uvicorn: Any,
     ) -> None:
         super().__init__(**uvicorn)
@@ -150,10 +138,8 @@ class Connection(HttpToolsProtocol):
         self._idle = idle
         """All connections without a request, oldest first."""
         self._head_bytes = 0
-        self._in_body = False
-        """The headers are complete: any further header is a trailer."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """`head`: the headers must be complete. `unread`: the client must have read."""
+        """`head`: the headers are coming, and must be complete. `unread`: the client must have read."""
         self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
         self._offers_upgrade = False
 
@@ -187,7 +173,7 @@ class Connection(HttpToolsProtocol):
                         break
                     data = self._head_without_offer() + data[offered.args[0] :]
                     self.parser = HttpRequestParser(self)
-            if "head" in self._timers:  # the headers are still coming
+            if "head" in self._timers:
                 self._count(size)
         except HttpParserError:
             self.send_400_response("")
@@ -203,17 +189,16 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_body, self._head_bytes = False, 0
+        self._head_bytes = 0
         self._start("head", self._limits.header_timeout_s, self._cut)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers count, but are ignored: a proxy in front may have checked the headers only."""
-        if not self._in_body:
+        if "head" in self._timers:
             super().on_header(name, value)
         self._count(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
         self._stop("head")
         self._idle.pop(self, None)
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"

@@ -12,15 +12,11 @@ from itertools import islice
 from typing import Any
 
 import orjson
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 
 from afterwit.dialects.dialect import Dialect
 from afterwit.errors import RequestError
 from afterwit.text import without_halves
-
-READ_OUT = 4
-"""Times the largest body of any route. A larger one is read and dropped up to this size, then cut off."""
 
 MOST_VALUES = 131_072
 """Values of one body. An agent's request has thousands; decoding this many takes a tenth of a second."""
@@ -77,23 +73,23 @@ class InFlight:
         """Hold a place, or as many as the yielded function is given. Both raise what `check` raises."""
         held = 0
 
-        def take(places: int) -> None:
+        def hold(places: int) -> None:
             nonlocal held
-            self.check(places, held=held, key=key)
-            hold(places - held)
-            held = places
-            self._idle.clear()
-
-        def hold(more: int) -> None:
-            self.count += more
+            self.count += places - held
             if key is not None:
-                self._of[key] += more
+                self._of[key] += places - held
+            held = places
+
+        def take(places: int) -> None:
+            self.check(places, held=held, key=key)
+            hold(places)
+            self._idle.clear()
 
         take(1)
         try:
             yield take
         finally:
-            hold(-held)
+            hold(0)
             if not self.count:
                 self._idle.set()
                 self._of.clear()
@@ -157,51 +153,6 @@ class InFlight:
     async def idle(self) -> None:
         """Return when nothing is in flight."""
         await self._idle.wait()
-
-
-async def read_body(
-    headers: Mapping[str, str],
-    receive: Receive,
-    *,
-    limit: int,
-    read_out: int,
-    pause_s: float,
-    hold: Callable[[int], None],
-) -> bytes:
-    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
-
-    A body of up to `read_out` bytes is read to its end first, because a client that is cut off does not read
-    the error. `hold` gets the number of bytes of each chunk that is kept, and may raise.
-    """
-    too_large = RequestError(413, "request_too_large", f"The body is larger than {limit} bytes.")
-    length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > read_out:
-        raise too_large
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
-    unnamed = "" if "origin" in headers else "application/json"  # a page needs no preflight to send no type
-    kind = headers.get("content-type", unnamed).partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
-    pieces: list[bytes] = []
-    size, more = 0, True
-    while more and size <= read_out:
-        try:
-            async with asyncio.timeout(pause_s):
-                message = await receive()
-        except TimeoutError as error:
-            raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size <= limit:
-            hold(len(piece))
-            pieces.append(piece)
-        more = message.get("more_body", False)
-    if size > limit:
-        raise too_large
-    return b"".join(pieces)
 
 
 def parse_json(data: bytes) -> dict[str, Any]:

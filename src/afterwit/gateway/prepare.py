@@ -161,29 +161,24 @@ def check_request(request: ModelRequest, names: Collection[str], vocabulary: int
             message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
             raise RequestError(400, "invalid_value", message, param=field)
 
-    def remedy(name: str) -> str:
-        return f": {can.remedies[name]}." if name in can.remedies else "."
+    def refuse(when: bool, what: str, field: Field, message: str, lacks: str = "") -> None:
+        if when:
+            remedy = f": {can.remedies[lacks]}" if lacks in can.remedies else ""
+            raise RequestError(400, f"unsupported_{what}", f"{message}{remedy}.", param=field)
 
-    def unsupported(what: str, field: Field, message: str) -> RequestError:
-        return RequestError(400, f"unsupported_{what}", message, param=field)
-
-    must_call = request.tool_choice is ToolChoice.REQUIRED
-    if must_call and not can.forced_prefix:
-        raise unsupported("tool_choice", Field.TOOL_CHOICE, "This server's engine cannot force a tool call.")
-    if request.form is not None and not can.constraint:
-        message = "This server's engine cannot force a form of text" + remedy("constraint")
-        raise unsupported("response_format", Field.FORMAT, message)
-    if request.logprobs and request.top_logprobs > can.top_logprobs:
-        message = f"This server's engine returns at most {can.top_logprobs} alternatives for each token"
-        raise unsupported("parameter", Field.TOP_LOGPROBS, message + remedy("top_logprobs"))
-    if request.prefill and not can.forced_prefix:
-        message = (
-            "This server's engine cannot go on from a message of the assistant: end with one of the user."
-        )
-        raise unsupported("prefill", Field.MESSAGES, message)
-    if request.prefill and (must_call or request.form is not None):
-        message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text."
-        raise unsupported("prefill", Field.MESSAGES, message)
+    form, must_call = request.form is not None, request.tool_choice is ToolChoice.REQUIRED
+    begun, can_begin = bool(request.prefill), can.forced_prefix
+    message = "This server's engine cannot force a tool call"
+    refuse(must_call and not can_begin, "tool_choice", Field.TOOL_CHOICE, message)
+    message = "This server's engine cannot force a form of text"
+    refuse(form and not can.constraint, "response_format", Field.FORMAT, message, "constraint")
+    message = f"This server's engine returns at most {can.top_logprobs} alternatives for each token"
+    many = request.logprobs and request.top_logprobs > can.top_logprobs
+    refuse(many, "parameter", Field.TOP_LOGPROBS, message, "top_logprobs")
+    message = "This server's engine cannot go on from a message of the assistant: end with one of the user"
+    refuse(begun and not can_begin, "prefill", Field.MESSAGES, message)
+    message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text"
+    refuse(begun and (must_call or form), "prefill", Field.MESSAGES, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
