@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.binding.request import canonical_json, extend, fingerprints, segments_of
+from afterwit.binding.request import canonical_json, extend, fingerprints, read_message, segments_of
 from afterwit.turn import Message, ToolCall
 from tests.binding.bindings import says
 
@@ -17,8 +17,12 @@ CODE = "{'id': 'call_1', 'type': 'function', 'function': {'name': 'python_interp
 AIDER = "thinking-content-" + "7b" * 16
 
 
+def read(messages):
+    return segments_of(map(read_message, messages))
+
+
 def segments(*messages: Message):
-    return [segment.parts for segment in segments_of(messages)]
+    return [segment.parts for segment in read(messages)]
 
 
 def call(**fields: str) -> Message:
@@ -109,7 +113,7 @@ messages = st.lists(
 
 @given(messages=messages, cut=st.integers(min_value=0, max_value=6))
 def test_a_fingerprint_grows_by_what_is_added(messages, cut):
-    whole = segments_of(messages)
+    whole = read(messages)
     hashes = fingerprints(whole, "scope")
     assert len(hashes) == len(whole) + 1
     cut = min(cut, len(whole))
@@ -119,7 +123,7 @@ def test_a_fingerprint_grows_by_what_is_added(messages, cut):
 
 @given(one=messages, other=messages)
 def test_fingerprints_are_equal_only_for_equal_atoms_of_one_partition(one, other):
-    a, b = segments_of(one), segments_of(other)
+    a, b = read(one), read(other)
     same = [segment.parts for segment in a] == [segment.parts for segment in b]
     assert (fingerprints(a, "s")[-1] == fingerprints(b, "s")[-1]) == same
     assert fingerprints(a, "s")[-1] != fingerprints(a, "t")[-1]
@@ -127,8 +131,8 @@ def test_fingerprints_are_equal_only_for_equal_atoms_of_one_partition(one, other
 
 def test_parts_do_not_run_into_each_other():
     assert (
-        fingerprints(segments_of([says("user", "ab"), says("user", "c")]), "s")[-1]
-        != (fingerprints(segments_of([says("user", "a"), says("user", "bc")]), "s")[-1])
+        fingerprints(read([says("user", "ab"), says("user", "c")]), "s")[-1]
+        != (fingerprints(read([says("user", "a"), says("user", "bc")]), "s")[-1])
     )
 
 

@@ -212,7 +212,7 @@ def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int
     reply, last = plain_text(parent.message), last_reply(messages)
     if reply and last is not None and read[last].text == reply:
         return reaction(messages, last + 1, Kind.MAIN)
-    segments = segments_of(messages)
+    segments = segments_of(read)
     if not 0 < depth <= len(segments):
         return ()
     return reaction(messages, segments[depth - 1].message + 1, Kind.MAIN)

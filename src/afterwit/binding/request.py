@@ -285,7 +285,7 @@ def read_request(
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
     read = [read_message(message) for message in messages]
-    segments = segments_of(messages)
+    segments = segments_of(read)
     known = fingerprints(segments, f"{scope}\0{client.session or ''}")
     return IncomingRequest(
         turn=turn,
@@ -412,13 +412,9 @@ def collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def segments_of(messages: Iterable[Message]) -> tuple[Segment, ...]:
-    """The segments of a conversation."""
-    return tuple(
-        Segment(parts, index)
-        for index, message in enumerate(messages)
-        for parts in read_message(message).segments
-    )
+def segments_of(read: Iterable[ReadMessage]) -> tuple[Segment, ...]:
+    """The segments of a conversation's messages."""
+    return tuple(Segment(parts, index) for index, one in enumerate(read) for parts in one.segments)
 
 
 def canonical_json(text: str) -> str:
