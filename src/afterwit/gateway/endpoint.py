@@ -115,12 +115,21 @@ class ModelEndpoint:
 
     async def _respond(self, request: PreparedRequest, receive: Receive, send: Send) -> None:
         """Bind the request and answer it. If the store fails, it is bound when its turns are recorded."""
-        gateway, incoming = self._gateway, request.incoming
-        teaches, now = request.teaches, request.created
-        work = partial(bind_request, incoming=incoming, teaches=teaches, now=now)
-        began = perf_counter()
-        bound = await gateway.try_store(work, within_s=STORE_WITHIN_S - STILL_FAILING_S)
-        request = await self._with_lessons(request, bound)
+        gateway, incoming, began = self._gateway, request.incoming, perf_counter()
+
+        def bind(store: Store) -> tuple[Bound | None, str]:
+            """The session's lessons come with the binding, in one call of the store."""
+            teaches, now, lessons = request.teaches, request.created, gateway.lessons
+            bound = bind_request(store, incoming, teaches=teaches, now=now)
+            if lessons is None or bound.kind is not Kind.MAIN or not teaches:
+                return bound, ""
+            fresh = partial(lessons, adapter=request.adapter, scope=incoming.scope, now=now)
+            return bound, session_lessons(store, bound, fresh)
+
+        found = await gateway.try_store(bind, within_s=STORE_WITHIN_S - STILL_FAILING_S)
+        bound, lessons = found or (None, "")
+        if lessons:
+            request = await self._with_lessons(request, lessons)
         left_s = STORE_WITHIN_S - (perf_counter() - began)
         if bound is not None and bound.answered:
             gateway.wake_judge()
@@ -132,19 +141,10 @@ class ModelEndpoint:
             session = None if bound is None else bound.binding.session
             span("request", incoming.turn, request.created, gateway.now(), session=session)
 
-    async def _with_lessons(self, request: PreparedRequest, bound: Bound | None) -> PreparedRequest:
+    async def _with_lessons(self, request: PreparedRequest, lessons: str) -> PreparedRequest:
         """The request with the session's lessons in its prompt, if they fit the context."""
         gateway, asked = self._gateway, request.asked
-        if gateway.lessons is None or bound is None or bound.kind is not Kind.MAIN or not request.teaches:
-            return request
-        adapter, scope = request.adapter, request.incoming.scope
-        fresh = partial(gateway.lessons, adapter=adapter, scope=scope, now=request.created)
-        found = await gateway.try_store(
-            partial(session_lessons, bound=bound, now_known=fresh), within_s=STILL_FAILING_S
-        )
-        if not found:
-            return request
-        shown = replace(asked, conversation=replace(asked.conversation, lessons=found))
+        shown = replace(asked, conversation=replace(asked.conversation, lessons=lessons))
         length = gateway.engine.facts.context_length
         work = partial(prepare, shown, gateway.renderer, context_length=length, now=request.created)
         try:
