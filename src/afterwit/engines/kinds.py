@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from importlib import import_module
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,21 +74,16 @@ def engine_section() -> Any:
     return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 
-def _launch(folder: Path, settings: AnySettings, **at: Any) -> ServerCommand:
-    from afterwit.engines.llama_cpp import server as llama_cpp
-    from afterwit.engines.sglang import server as sglang
-    from afterwit.engines.vllm import server as vllm
-
-    commands: Mapping[str, Callable[..., ServerCommand]] = {
-        "vllm": vllm.command,
-        "sglang": sglang.command,
-        "llama_cpp": llama_cpp.command,
-    }
-    return commands[settings.kind](folder, settings, **at)
+def _launch(folder: Path, settings: AnySettings, **options: Any) -> ServerCommand:
+    command: ServerCommand = import_module(f"afterwit.engines.{settings.kind}.server").command(
+        folder, settings, **options
+    )
+    return command
 
 
-SERVED = ("vllm", "sglang", "llama_cpp")
-LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(SERVED, _launch)
+LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(
+    ("vllm", "sglang", "llama_cpp"), _launch
+)
 """The command that starts a server of each kind, from the model folder, the settings of the kind, and by name
 `host`, `port`, `lora_rank` and `more`: flags that those of the settings override."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -123,6 +123,23 @@ class Constraint:
     """Begin and end of reasoning that the response may open itself. The JSON begins after the end."""
     call_openings: tuple[str, ...] = ()
     """Texts that tool calls begin with. A response that begins with one of them is not constrained."""
+
+    @property
+    def openings(self) -> tuple[tuple[str, str], ...]:
+        """Texts that the response may begin with in place of JSON, and the end of the reasoning that each
+        opens; "": it is free."""
+        return (*((begin, "") for begin in self.call_openings), *self.reasoning)
+
+
+class Part(Enum):
+    """The part of a constrained response that comes next."""
+
+    REASONING = auto()
+    """Free until the reasoning ends, except for ids that end the response: no JSON would follow."""
+    START = auto()
+    """JSON begins here, or one of `Constraint.openings`."""
+    JSON = auto()
+    FREE = auto()
 
 
 def guided_schema(schema: str, *, lenient: bool) -> dict[str, Any]:

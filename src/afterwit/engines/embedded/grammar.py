@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
-from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from afterwit.engines.port import LONGEST_MARK, MOST_SPACES, Constraint, Facts, guided_schema
+from afterwit.engines.port import LONGEST_MARK, MOST_SPACES, Constraint, Facts, Part, guided_schema
 from afterwit.errors import RequestRefused
 
 CACHED = 16
@@ -97,15 +96,6 @@ def _refused(why: str, matcher: LLMatcher) -> RequestRefused:
     return RequestRefused(f"{why}: {matcher.get_error()[:LONGEST_MESSAGE]}", field="constraint")
 
 
-class _State(Enum):
-    REASONING = auto()
-    """Free until the reasoning ends, except for ids that end the response."""
-    START = auto()
-    """JSON begins here, or a marker after which the response is free."""
-    JSON = auto()
-    FREE = auto()
-
-
 class Guide:
     """Constrains one response. Each mask is computed in another thread, during the model's forward.
 
@@ -117,17 +107,15 @@ class Guide:
         self._matcher = grammars.compile(constraint)
         self._constraint, self._grammars = constraint, grammars
         self._end = constraint.starts_after
-        self._state = _State.REASONING if self._end else _State.START
+        self._state = Part.REASONING if self._end else Part.START
         self._reasoned: list[int] = []
         self._spaces = 0
         """Tokens of white space that may come before the JSON."""
         self._at = 0
         """Ids of a marker so far."""
-        openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
-        marks = [(grammars.ids_of(begin), end) for begin, end in openings]
+        marks = [(grammars.ids_of(begin), end) for begin, end in constraint.openings]
         self._marks = [(ids, end) for ids, end in marks if self._matcher.validate_tokens(ids[:1]) != 1]
-        """Markers that the response may begin with and JSON may not, and the end of the reasoning that each
-        opens; "": it is free."""
+        """The openings, by their ids, that JSON may not begin with."""
         self._mask: Future[Tensor | None] = grammars.followers.submit(self._allowed)
         self.refusal: RequestRefused | None = None
         """Set if the response cannot go on, because its schema takes too much work from here."""
@@ -148,23 +136,23 @@ class Guide:
     @property
     def masks(self) -> bool:
         """Whether the mask restricts the text: that of the reasoning does not."""
-        return self.mask() is not None and self._state is not _State.REASONING
+        return self.mask() is not None and self._state is not Part.REASONING
 
     def accept(self, token: int) -> None:
-        if self._state is not _State.FREE:
+        if self._state is not Part.FREE:
             self._mask = self._grammars.followers.submit(self._after, token)
 
     def _after(self, token: int) -> Tensor | None:
         match self._state:
-            case _State.REASONING:
+            case Part.REASONING:
                 self._reasoned = [*self._reasoned, token][-LONGEST_MARK:]
                 text = self._grammars.tokenizer.decode(self._reasoned, skip_special_tokens=False)
                 if self._end in text:
-                    self._state, self._spaces, self._at = _State.START, MOST_SPACES, 0
+                    self._state, self._spaces, self._at = Part.START, MOST_SPACES, 0
                     self._marks = [(ids, end) for ids, end in self._marks if not end]
-            case _State.START:
+            case Part.START:
                 self._start(token)
-            case _State.JSON:
+            case Part.JSON:
                 self._matcher.consume_token(token)
         return self._allowed()
 
@@ -174,18 +162,18 @@ class Guide:
             self._marks, self._at = begun, self._at + 1
             end = next((end for ids, end in begun if len(ids) == self._at), None)
             if end is not None:  # the marker is complete
-                self._state, self._end = (_State.REASONING if end else _State.FREE), end
+                self._state, self._end = (Part.REASONING if end else Part.FREE), end
         elif self._spaces and token in self._grammars.space_ids:
             self._spaces -= 1
         else:
-            self._state = _State.JSON
+            self._state = Part.JSON
             self._matcher.consume_token(token)
 
     def _allowed(self) -> Tensor | None:
         """The next mask, [V]. Raises RequestRefused if it takes too much work."""
-        if self._state is _State.FREE:
+        if self._state is Part.FREE:
             return None
-        if self._state is _State.REASONING:
+        if self._state is Part.REASONING:
             return self._grammars.all_but_ends_V
         bias = self._matcher.compute_logit_bias()
         if self._matcher.is_error():
@@ -194,7 +182,7 @@ class Guide:
         allowed_V = torch.frombuffer(bytearray(bias), dtype=torch.uint8).bool()
         ends = self._grammars.end_ids
         allowed_V[ends] = allowed_V[ends[0]].item()
-        if self._state is _State.START:
+        if self._state is Part.START:
             if self._at:
                 allowed_V[:] = False
             allowed_V[[ids[self._at] for ids, _ in self._marks]] = True

@@ -39,6 +39,7 @@ from afterwit.engines.server.server import (
     StreamChunk,
     schema_refused,
     top_logprobs,
+    unfit,
 )
 from afterwit.engines.server.settings import LlamaCppSettings, Swap
 from afterwit.errors import EngineError, EngineUnavailable, SettingError
@@ -210,7 +211,7 @@ class LlamaCppServer(Server):
             await process.start(within_s=self._settings.start_s, progress=lambda step: None)
         except (SettingError, OSError, SafetensorError) as error:
             await process.stop()
-            raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+            raise unfit("adapter", folder, error) from error
         except BaseException:
             process.kill()
             raise
@@ -384,13 +385,7 @@ def splits(data: bytes, count: int, ids_of: Mapping[bytes, int]) -> Iterator[tup
 
 
 def command(
-    folder: Path,
-    settings: LlamaCppSettings,
-    *,
-    host: str,
-    port: int,
-    lora_rank: int = 0,
-    more: Sequence[str] = (),
+    folder: Path, settings: LlamaCppSettings, *, lora_rank: int = 0, more: Sequence[str] = (), **address: Any
 ) -> ServerCommand:
     """The command line. SettingError if the model does not come from a GGUF file.
 
@@ -403,16 +398,9 @@ def command(
     longest = read_json(folder / "config.json").get("max_position_embeddings", settings.context_length)
     context = min(settings.context_length, longest)
     exact = EXACT if dtype_of(folder, settings) == "float32" else ()
-    arguments = (
-        *settings.command,
-        *("--model", str(file), "--host", host, "--port", str(port)),
-        *("--parallel", str(settings.slots), "--ctx-size", str(settings.slots * context), "--no-kv-unified"),
-        *("--cache-ram", "0", "--no-webui"),
-        *exact,
-        *more,
-        *settings.flags,
-    )
-    return ServerCommand(arguments=arguments)
+    size = ("--parallel", str(settings.slots), "--ctx-size", str(settings.slots * context))
+    needed = (*size, "--no-kv-unified", "--cache-ram", "0", "--no-webui", *exact, *more)
+    return ServerCommand.of(settings, ("--model", str(file)), needed, **address)
 
 
 async def inspect(

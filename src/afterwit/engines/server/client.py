@@ -47,7 +47,10 @@ class Answer:
         """The server's message: the text of an error in any of the usual forms, else the body."""
         found = self.json
         while isinstance(found, Mapping):
-            found = next((found[key] for key in ("error", "detail", "message") if found.get(key)), None)
+            found = next(
+                (found[key] for key in ("error", "detail", "error_message", "message") if found.get(key)),
+                None,
+            )
         text = found if isinstance(found, str) else self.body.decode(errors="replace")
         return " ".join(text.split())[:LONGEST_MESSAGE]
 

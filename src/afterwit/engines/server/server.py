@@ -13,9 +13,9 @@ import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from math import inf, isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jsonschema_rs
@@ -26,10 +26,12 @@ from afterwit.engines.port import (
     OPTIONS,
     Facts,
     Generate,
+    Part,
     Step,
     TopLogprobs,
     guided_schema,
 )
+from afterwit.engines.server.settings import AnyServer
 from afterwit.errors import EngineError, RequestRefused
 from afterwit.turn import Sampling
 
@@ -125,6 +127,12 @@ def joined(chunks: Iterable[StreamChunk]) -> Iterator[StreamChunk]:
     finally:
         if whole is not None:
             yield whole
+
+
+def unfit(what: str, folder: Path, error: Exception) -> EngineError:
+    """The error for an "adapter" or "weights" that a server refuses."""
+    fits = "does" if what == "adapter" else "do"
+    return EngineError(f"The {what} in {folder} {fits} not fit the served model: {error}")
 
 
 def schema_refused(message: str) -> RequestRefused:
@@ -241,6 +249,22 @@ class ServerCommand:
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        settings: AnyServer,
+        model: Sequence[str],
+        flags: Sequence[str],
+        *,
+        host: str,
+        port: int,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> ServerCommand:
+        """The settings' program for a model at an address; their own flags come last, so that they count."""
+        address = ("--host", host, "--port", str(port))
+        arguments = (*settings.command, *model, *address, *flags, *settings.flags)
+        return cls(arguments=arguments, environment=environment)
+
 
 SEEDS = 2**31
 """Servers accept 32 bits with a sign, or more."""
@@ -250,19 +274,11 @@ LITERALS = ("true", "false", "null")
 TextOf = Callable[[Sequence[int]], str]
 
 
-class _State(Enum):
-    FREE = auto()
-    REASONING = auto()
-    """Free until the reasoning ends. End ids are barred: no JSON would follow."""
-    START = auto()
-    """Free for a look: after a marker the response goes on freely, anything else is dropped for JSON."""
-    JSON = auto()
-    """Constrained to the schema, and held back until it is whole: a server cannot continue JSON."""
-
-
 class ServedResponse:
     """A request and its response so far.
 
+    At the start of a constrained one, the server is free for a look: what is no opening is dropped for JSON.
+    The JSON is held back until it is whole: a server cannot continue JSON.
     After an interruption the ids so far become part of the prompt, as do forced ones. Penalties then no
     longer count those ids, and a seed draws other ids than it would have.
     """
@@ -281,7 +297,7 @@ class ServedResponse:
         """Sampled ids that are not part of the response yet."""
         self.turns = False
         """The rest needs a new request, because a part with another constraint begins."""
-        self._state = _State.FREE
+        self._state = Part.FREE
         if constraint is None:
             return
         schema = guided_schema(constraint.schema, lenient=constraint.lenient)
@@ -290,13 +306,11 @@ class ServedResponse:
         except (jsonschema_rs.ValidationError, ValueError) as error:
             raise schema_refused(str(getattr(error, "message", error))) from error
         self._schema = json.dumps(schema)
-        openings = [*((begin, "") for begin in constraint.call_openings), *constraint.reasoning]
-        self._marks = [(begin, end) for begin, end in openings if begin and not begins_json(begin)]
-        """Texts that the response may begin with, and the end of the reasoning that each opens; "": it is
-        free."""
+        self._marks = [mark for mark in constraint.openings if mark[0] and not begins_json(mark[0])]
+        """The openings that prove that no JSON follows."""
         self._reasoned: tuple[int, ...] = ()
         self._end = constraint.starts_after
-        self._state = _State.REASONING if self._end else self._start()
+        self._state = Part.REASONING if self._end else self._start()
 
     def forced(self, version: int) -> Step | None:
         """The forced ids, cut at an end id or at the limit; None if the response has begun.
@@ -319,7 +333,7 @@ class ServedResponse:
         request, sampling = self._request, self._request.sampling
         seed = None if sampling.seed is None else (sampling.seed + len(self._ids)) % SEEDS
         sampling = replace(sampling, max_tokens=self._limit - len(self._ids), seed=seed)
-        if self._state is _State.REASONING:
+        if self._state is Part.REASONING:
             bars = tuple((token, BARRED) for token in sorted(self._facts.end_ids))
             sampling = replace(sampling, logit_bias=(*sampling.logit_bias, *bars))
         return SampleRequest(
@@ -328,7 +342,7 @@ class ServedResponse:
             end_ids=self._ends,
             weights=weights,
             background=request.background or request.further,
-            schema=self._schema if self._state is _State.JSON else None,
+            schema=self._schema if self._state is Part.JSON else None,
             top=request.top_logprobs,
         )
 
@@ -341,13 +355,13 @@ class ServedResponse:
         self._check(chunk)
         if chunk.cached is not None and self._requests <= 1 and not self._counted:
             self._counted, self._cached = True, min(chunk.cached, len(self._request.prompt_ids))
-        forced = self._state is _State.JSON
+        forced = self._state is Part.JSON
         match self._state:
-            case _State.REASONING:
+            case Part.REASONING:
                 chunk = self._reason(chunk)
-            case _State.START:
+            case Part.START:
                 chunk = self._look(chunk)
-            case _State.JSON:
+            case Part.JSON:
                 self._held += chunk
                 chunk = self._held if chunk.ended in ("stop", "length") else NOTHING
         ended = chunk.ended if chunk.ended != CUT else None
@@ -384,8 +398,8 @@ class ServedResponse:
         if len(chunk.tops) != (0 if self._request.top_logprobs is None else len(ids)):
             raise EngineError(f"the server answered alternatives of {len(chunk.tops)} of {len(ids)} ids")
 
-    def _start(self) -> _State:
-        return _State.START if self._marks else _State.JSON
+    def _start(self) -> Part:
+        return Part.START if self._marks else Part.JSON
 
     def _reason(self, chunk: StreamChunk) -> StreamChunk:
         for count, token in enumerate(chunk.ids, 1):
@@ -402,10 +416,10 @@ class ServedResponse:
             text = self._text_of(self._held.ids[:count]).lstrip()
             found = next((end for begin, end in self._marks if text.startswith(begin)), None)
             if found == "":
-                held, self._held, self._state = self._held, NOTHING, _State.FREE
+                held, self._held, self._state = self._held, NOTHING, Part.FREE
                 return held
             if found is not None:
-                self._state, self._end, self._reasoned, self.turns = _State.REASONING, found, (), True
+                self._state, self._end, self._reasoned, self.turns = Part.REASONING, found, (), True
                 return replace(self._held.first(count), ended=None)
             possible = any(begin.startswith(text) for begin, _ in self._marks)
             if not possible or (not text and count > MOST_SPACES):
@@ -413,7 +427,7 @@ class ServedResponse:
         return self._drop() if chunk.ended else NOTHING
 
     def _drop(self) -> StreamChunk:
-        self._state, self._held, self.turns = _State.JSON, NOTHING, True
+        self._state, self._held, self.turns = Part.JSON, NOTHING, True
         return NOTHING
 
 

@@ -38,6 +38,7 @@ from afterwit.engines.server.server import (
     sampling_params,
     schema_refused,
     top_logprobs,
+    unfit,
 )
 from afterwit.engines.server.settings import SglangSettings, Swap
 from afterwit.errors import EngineError, EngineUnavailable, SettingError
@@ -187,7 +188,7 @@ class SglangServer(Server):
         try:
             await self._client.post("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except Refused as error:
-            raise _unfit("adapter", folder, error) from error
+            raise unfit("adapter", folder, error) from error
 
     async def unload_adapter(self, name: str) -> None:
         await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
@@ -207,19 +208,11 @@ class SglangServer(Server):
             await self._client.post("/update_weights_from_disk", body)
             await self._client.post(f"/flush_cache?timeout={IDLE_S}")
         except Refused as error:
-            raise _unfit("weights", folder, error) from error
+            raise unfit("weights", folder, error) from error
 
     async def close(self) -> None:
         await asyncio.gather(*self._aborting)
         await self._client.close()
-
-
-def _unfit(what: str, folder: Path, error: Refused) -> EngineError:
-    """With the server's own message, which is under another name here than elsewhere."""
-    found = error.answer.json
-    message = found.get("error_message") or found.get("message") if isinstance(found, Mapping) else None
-    fits = "does" if what == "adapter" else "do"
-    return EngineError(f"The {what} in {folder} {fits} not fit the served model: {message or error}")
 
 
 def _without_adapter(error: EngineError, message: str, weights: str | None) -> EngineError:
@@ -385,18 +378,11 @@ def _missing(server: Mapping[str, Any], folder: Path, swap: Swap | None) -> Iter
 
 
 def command(
-    folder: Path, settings: SglangSettings, *, host: str, port: int, lora_rank: int, more: Sequence[str] = ()
+    folder: Path, settings: SglangSettings, *, lora_rank: int, more: Sequence[str] = (), **address: Any
 ) -> ServerCommand:
     """The command line. EngineError if the model's weights cannot be read."""
-    arguments = (
-        *settings.command,
-        *("--model-path", str(folder), "--host", host, "--port", str(port)),
-        *("--dtype", dtype_of(folder, settings)),
-        *flags(folder, settings, lora_rank=lora_rank),
-        *more,
-        *settings.flags,
-    )
-    return ServerCommand(arguments=arguments)
+    needed = ("--dtype", dtype_of(folder, settings), *flags(folder, settings, lora_rank=lora_rank), *more)
+    return ServerCommand.of(settings, ("--model-path", str(folder)), needed, **address)
 
 
 def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ from afterwit.engines.server.server import (
     sampling_params,
     schema_refused,
     top_logprobs,
+    unfit,
 )
 from afterwit.engines.server.settings import Swap, VllmSettings
 from afterwit.errors import EngineError, EngineUnavailable, SettingError
@@ -204,7 +205,7 @@ class VllmServer(Server):
         try:
             await self._client.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except Refused as error:
-            raise EngineError(f"The adapter in {like} does not fit the served model: {error}") from error
+            raise unfit("adapter", like, error) from error
 
     async def unload_adapter(self, name: str) -> None:
         await self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, within_s=UNLOAD_S)
@@ -218,7 +219,7 @@ class VllmServer(Server):
             await self._client.post("/reset_prefix_cache")
             await self._client.post("/update_weight_version", {"new_version": label})
         except Refused as error:
-            raise EngineError(f"The weights in {folder} do not fit the served model: {error}") from error
+            raise unfit("weights", folder, error) from error
         finally:
             await self._client.post("/resume")
 
@@ -474,18 +475,12 @@ def _body(model: str, tokens: Sequence[int], **params: Any) -> dict[str, Any]:
 
 
 def command(
-    folder: Path, settings: VllmSettings, *, host: str, port: int, lora_rank: int, more: Sequence[str] = ()
+    folder: Path, settings: VllmSettings, *, lora_rank: int, more: Sequence[str] = (), **address: Any
 ) -> ServerCommand:
     """The command line and environment variables. SettingError if no flag makes room for the rank."""
-    arguments = (
-        *settings.command,
-        *("serve", str(folder), "--host", host, "--port", str(port)),
-        *("--dtype", dtype_of(folder, settings)),
-        *flags(folder, settings, lora_rank=lora_rank),
-        *more,
-        *settings.flags,
-    )
-    return ServerCommand(arguments=arguments, environment=environment(settings))
+    needed = ("--dtype", dtype_of(folder, settings), *flags(folder, settings, lora_rank=lora_rank), *more)
+    own = environment(settings)
+    return ServerCommand.of(settings, ("serve", str(folder)), needed, environment=own, **address)
 
 
 def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str, ...]:
