@@ -23,6 +23,7 @@ from afterwit.binding.evidence import (
 from afterwit.binding.request import (
     CALL,
     IncomingRequest,
+    Shape,
     first_index,
     last_reply,
     plain_text,
@@ -70,28 +71,16 @@ def bind(
     relation = relation_of(incoming, others, recent)
     relative, session = relation.relative, relation.session
     about = _about(incoming, recent, relation)
-    on_side = relative is not None and relative.kind is Kind.SIDE
-    # it begins apart from its session, so that the session's signatures are not its own
-    apart = on_side and relative is not None and relative.parent is None
-    its_session = None if relative is None else relative.session
-    main = [one for one in others if one.session == its_session and one.kind is not Kind.SIDE]
     kind = classify(
         incoming,
-        usual=() if apart else {one.shape for one in main if one.shape is not None},
+        usual=_usual_shapes(relative, others),
         parent=None if relative is None else relative.kind,
         about_another=about is not None or looks_back(incoming),
         resumes=_resumes(incoming, relation, recent),
     )
     answers, confirms = relation.answers, relation.confirms if kind is Kind.MAIN else None
-    if relative is not None and on_side and kind is Kind.MAIN:
-        # No one replies to a title or a summary: a side turn that a person continues began a conversation,
-        # unless it is of a known client
-        named = incoming.client.turn_type is not None
-        if (
-            apart
-            and relative.turn == relation.parent
-            and not (named or opens_as_known(incoming, incoming.message_after(relative.depth)))
-        ):
+    if relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN:
+        if _began_conversation(incoming, relation, relative):
             session = confirms = relative.turn
         else:
             answers = None
@@ -114,6 +103,22 @@ def bind(
         reason=relation.reason,
         confirms=confirms,
     )
+
+
+def _usual_shapes(relative: Candidate | None, others: Sequence[Candidate]) -> set[Shape]:
+    """The known signatures of a relative's session. One that begins apart from it has others."""
+    if relative is None or (relative.kind is Kind.SIDE and relative.parent is None):
+        return set()
+    main = (one for one in others if one.session == relative.session and one.kind is not Kind.SIDE)
+    return {one.shape for one in main if one.shape is not None}
+
+
+def _began_conversation(incoming: IncomingRequest, relation: Relation, relative: Candidate) -> bool:
+    """Whether a side turn that a person continues began a conversation: no one replies to a title or a
+    summary. Those of known clients never did."""
+    if relative.parent is not None or relative.turn != relation.parent or incoming.client.turn_type:
+        return False
+    return not opens_as_known(incoming, incoming.message_after(relative.depth))
 
 
 def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relation) -> str | None:

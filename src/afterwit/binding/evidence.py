@@ -214,9 +214,9 @@ def _parents(
 
 
 def _has_same_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
-    shape = candidate.shape
+    shape, own = candidate.shape, incoming.shape
     equal = candidate.depth == incoming.depth > 0 and candidate.prompt_hash == incoming.prompt_hash
-    return equal and (shape is None or shape.same_signature(incoming.shape))
+    return equal and (shape is None or (shape.tools, shape.system) == (own.tools, own.system))
 
 
 def _continuing(

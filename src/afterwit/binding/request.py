@@ -171,10 +171,6 @@ class Shape:
         data = json.loads(line)
         return cls(tools=frozenset(data["tools"]), streamed=data["streamed"], system=data["system"])
 
-    def same_signature(self, other: Shape) -> bool:
-        """Whether two requests have the same tools and the same system text."""
-        return (self.tools, self.system) == (other.tools, other.system)
-
 
 class Segment(NamedTuple):
     """A text, a tool call or a tool result."""
