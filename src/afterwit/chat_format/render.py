@@ -69,6 +69,8 @@ class Renderer:
         sources = "\n".join(templates.values())
         named = [token for name, token in special_tokens.items() if name in sources]
         self._encoder = Encoder(tokenizer, (sources, *named))
+        self.reads_only_what_is_new = self._encoder.cuts
+        """The ids of a conversation's beginning are cached; False: each prompt is tokenised whole."""
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._rules = {
             name: rules_of(partial(self._render, template), template.source)
@@ -115,11 +117,6 @@ class Renderer:
             raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
 
     @property
-    def reads_only_what_is_new(self) -> bool:
-        """Whether the ids of a conversation's beginning are cached; False: each prompt is tokenised whole."""
-        return self._encoder.cuts
-
-    @property
     def template_source(self) -> str:
         """The template that serves requests with tools."""
         return self._templates[self._name(has_tools=True)].source
@@ -152,9 +149,9 @@ class Renderer:
             message = f"The chat template refuses these messages: {error}"
             raise RequestError(400, "template_error", message, param=Field.MESSAGES) from error
 
-    def prompt_ids(self, conversation: Conversation, *, generation_prompt: bool = True) -> tuple[int, ...]:
+    def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
         """The prompt's ids, as they are sampled from and scored."""
-        text = self.text(conversation, generation_prompt=generation_prompt)
+        text = self.text(conversation)
         try:
             return self.encode(text)
         except (UnicodeEncodeError, TypeError) as error:

@@ -336,17 +336,7 @@ _BARE_TOOLS = (
 
 def rules_of(render: Render, source: str) -> TemplateRules:
     """The rules of the template with this source, found by rendering small conversations."""
-
-    def takes(
-        *messages: dict[str, Any], shown: Sequence[str] = (), tools: Sequence[Mapping[str, Any]] = ()
-    ) -> bool:
-        """Whether the template renders these, with every text that must be shown."""
-        try:
-            text = render(messages, tools)
-        except Exception:  # a template is foreign code and may raise anything
-            return False
-        return all(part in text for part in shown)
-
+    takes = partial(_takes, render)
     if not takes(_USER, shown=("Ub",)):
         if not takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
             return TemplateRules(developer="developer" in source)
@@ -355,15 +345,14 @@ def rules_of(render: Render, source: str) -> TemplateRules:
             return render([{**one, "content": in_parts(one["content"])} for one in messages], tools)
 
         return replace(rules_of(render_parts, source), parts=True)
-    short = text = calls = False
-    for short, text in product((False, True), repeat=2):  # the first form of a call that it renders
-        made = partial(_made, short=short, text=text)
-        shown = ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
-        calls = takes(*made("c"), shown=shown) and not takes(*made("c"), shown=("{'Kc'",))
-        if calls:
-            break
-    else:
-        made = partial(_made, short=False, text=False)
+
+    def calls_in(short: bool, text: bool) -> bool:
+        call, shown = _made("c", short=short, text=text), ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
+        return takes(*call, shown=shown) and not takes(*call, shown=("{'Kc'",))
+
+    form = next((form for form in product((False, True), repeat=2) if calls_in(*form)), None)
+    calls, (short, text) = form is not None, form or (False, False)
+    made = partial(_made, short=short, text=text)
     called = made("c")
     system = takes(_SYSTEM, _USER, shown=("Qa",))
     begins = (
@@ -390,6 +379,20 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         and takes(*called, shown=(called[-1]["tool_call_id"],))
         and not takes(*called[:2], shown=("Fc",)),
     )
+
+
+def _takes(
+    render: Render,
+    *messages: dict[str, Any],
+    shown: Sequence[str] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> bool:
+    """Whether the template renders these, with every text that must be shown."""
+    try:
+        text = render(messages, tools)
+    except Exception:  # a template is foreign code and may raise anything
+        return False
+    return all(part in text for part in shown)
 
 
 def _made(*names: str, short: bool, text: bool, thought: bool = False) -> list[dict[str, Any]]:
