@@ -45,7 +45,6 @@ from afterwit.dialects.fields import (
     flag,
     integer,
     omitted,
-    other_tool,
     parse_tools,
     shown,
     storable,
@@ -90,9 +89,8 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
             message = f"{name} is not served: send {successor}, which replaced it."
             raise RequestError(400, "unsupported_parameter", message, param=name)
     messages, prefill = _parse_begun(data, limits)
-    tool_choice, required_tool, tools = parse_tool_choice(
-        data.get("tool_choice"), parse_functions(data.get("tools"), limits.max_tools), nested=True
-    )
+    functions, unserved = parse_functions(data.get("tools"), limits.max_tools)
+    tool_choice, required_tool, tools = parse_tool_choice(data.get("tool_choice"), functions, nested=True)
     stream_options = data.get("stream_options")
     logprobs, top_logprobs = flag(data, "logprobs"), parse_top_logprobs(data)
     if top_logprobs and not logprobs:
@@ -116,7 +114,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         prefill=prefill,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
-        unserved_tool=other_tool(data.get("tools"), "function"),
+        unserved_tool=unserved,
     )
 
 
@@ -175,8 +173,8 @@ def _call(item: Item) -> ToolCall:
     return ToolCall(id=id, name=name, arguments=as_arguments(function, "arguments"))
 
 
-def parse_functions(value: Any, most: int) -> tuple[Tool, ...]:
-    """The functions among at most `most` tools, unchanged, because templates print them."""
+def parse_functions(value: Any, most: int) -> tuple[tuple[Tool, ...], str | None]:
+    """As `parse_tools`; the functions are unchanged, because templates print them."""
 
     def read(tool: Item) -> Tool | None:
         if tool.text("type") != "function":

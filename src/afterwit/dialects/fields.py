@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from afterwit.errors import RequestError
@@ -149,14 +149,14 @@ def as_items(value: Any, where: str, *, most: int | None = None) -> list[Item]:
     return [Item(each, f"{where}[{index}]") for index, each in enumerate(listed)]
 
 
-def parse_tools(value: Any, most: int, read: Callable[[Item], Tool | None]) -> tuple[Tool, ...]:
-    """At most `most` tools, each by `read`, which returns None for tools that are not functions."""
-    return tuple(tool for tool in map(read, as_items(value, "tools", most=most)) if tool is not None)
-
-
-def other_tool(tools: Sequence[Mapping[str, Any]] | None, *functions: str | None) -> str | None:
-    """The type of the first tool that is left out: it is none of `functions`. None: all are served."""
-    return next((str(kind) for tool in tools or () if (kind := tool.get("type")) not in functions), None)
+def parse_tools(
+    value: Any, most: int, read: Callable[[Item], Tool | None]
+) -> tuple[tuple[Tool, ...], str | None]:
+    """At most `most` tools, each by `read`, which returns None for one that is not a function; and the type
+    of the first of those, None if all are functions."""
+    found = [(item, read(item)) for item in as_items(value, "tools", most=most)]
+    other = next((str(item.get("type")) for item, tool in found if tool is None), None)
+    return tuple(tool for _, tool in found if tool is not None), other
 
 
 def as_role(item: Item, roles: Collection[str]) -> str:

@@ -38,7 +38,6 @@ from afterwit.dialects.fields import (
     as_role,
     flag,
     omitted,
-    other_tool,
     parse_tools,
     shown,
     storable,
@@ -92,7 +91,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         thinks = Item(data["thinking"], "thinking").text("type") != "disabled"
         effort = as_object(data.get("output_config") or {}, "output_config").get("effort") if thinks else None
     messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits)
-    tools = parse_tools(data.get("tools"), limits.max_tools, _function)
+    tools, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
     return ModelRequest(
         model=text(data, "model"),
@@ -111,7 +110,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         show_reasoning=bool(thinks),
         form=_form(data),
         prefill=prefill,
-        unserved_tool=other_tool(data.get("tools"), None, "custom"),
+        unserved_tool=unserved,
     )
 
 

@@ -14,13 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 
 from afterwit.dialects import chat
-from afterwit.dialects.chat import (
-    custom_arguments,
-    logprob_objects,
-    parse_tool_choice,
-    parse_top_logprobs,
-    text_of,
-)
 from afterwit.dialects.dialect import (
     COMMENT,
     BlockEncoder,
@@ -54,7 +47,6 @@ from afterwit.dialects.fields import (
     as_role,
     flag,
     omitted,
-    other_tool,
     parse_tools,
     storable,
     text,
@@ -118,6 +110,8 @@ ROLES = ("user", "assistant", "system", "developer")
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that requests log-probs."""
 
+PENALTIES = ("presence_penalty", "frequency_penalty")
+
 NOT_SERVED = {
     "background": "Responses in the background are not served: leave out background.",
     "conversation": "Conversations are not kept by name: send previous_response_id, or the whole input.",
@@ -174,18 +168,17 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         message = "previous_response_id: there is no such response."
         raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
     instructions = text(data, "instructions")
-    tool_choice, required_tool, tools = parse_tool_choice(
-        data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools, _function), nested=False
-    )
+    functions, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
+    choice = chat.parse_tool_choice(data.get("tool_choice"), functions, nested=False)
+    tool_choice, required_tool, tools = choice
     included, reasoning = data.get("include"), as_object(data.get("reasoning") or {}, "reasoning")
-    sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
-    for name, value in sent.items():
-        storable({name: value}, name)
+    echoed = dict(DEFAULTS)
     for name, default in DEFAULTS.items():
-        if isinstance(default, dict) and isinstance(sent.get(name), dict):
-            sent[name] = {**default, **sent[name]}
-    if "tools" in sent:
-        sent["tools"] = [_echoed(tool) for tool in sent["tools"]]
+        if (value := data.get(name)) is not None:
+            storable({name: value}, name)
+            mixed = isinstance(default, dict) and isinstance(value, dict)
+            echoed[name] = {**default, **value} if mixed else value
+    echoed["tools"] = [_echoed(tool) for tool in echoed["tools"]]
     return ModelRequest(
         model=text(data, "model"),
         conversation=Conversation(
@@ -203,10 +196,10 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         parallel_calls=flag(data, "parallel_tool_calls", True),
         form=parse_form(as_object(data.get("text") or {}, "text").get("format"), "text.format", nested=False),
         logprobs=isinstance(included, list) and LOGPROBS in included,
-        top_logprobs=parse_top_logprobs(data),
+        top_logprobs=chat.parse_top_logprobs(data),
         follows=None if earlier.previous is None else earlier.previous.id,
-        echoed={**DEFAULTS, **sent},
-        unserved_tool=other_tool(data.get("tools"), "function"),
+        echoed=echoed,
+        unserved_tool=unserved,
     )
 
 
@@ -279,7 +272,7 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
 
 def _message(item: Item) -> Message:
     role = as_role(item, ROLES)
-    return Message(role=role, content=text_of(item, "content", required=role in SPEAKERS) or "")
+    return Message(role=role, content=chat.text_of(item, "content", required=role in SPEAKERS) or "")
 
 
 def _reasoning(item: Item) -> Message | None:
@@ -293,13 +286,13 @@ def _reasoning(item: Item) -> Message | None:
 
 def _call(item: Item) -> Message:
     custom = item.get("type") == "custom_tool_call"
-    arguments = custom_arguments(item) if custom else as_arguments(item, "arguments")
+    arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
     call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
     return Message(role="assistant", tool_calls=(call,))
 
 
 def _output(item: Item) -> Message:
-    return Message(role="tool", content=text_of(item, "output") or "", tool_call_id=_call_id(item))
+    return Message(role="tool", content=chat.text_of(item, "output") or "", tool_call_id=_call_id(item))
 
 
 def _other_call(item: Item, tool: str) -> Iterator[Message]:
@@ -346,27 +339,30 @@ _READERS: Mapping[str, Callable[[Item], Message | None]] = {
 
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
     """The parts of each reply as one message: a response is sent as several items."""
-    reply: list[Message] = []
-    for part in (*parts, None):
-        if reply and (part is None or not _belongs(part, reply[-1])):
-            texts = [one.content for one in reply if one.content is not None]
-            thoughts = [one.reasoning for one in reply if one.reasoning is not None]
-            yield Message(
+    said: list[list[Message]] = []
+    for part in parts:
+        if said and _belongs(part, said[-1][-1]):
+            said[-1].append(part)
+        else:
+            said.append([part])
+    for first, *more in said:
+        texts = [one.content for one in (first, *more) if one.content is not None]
+        thoughts = [one.reasoning for one in (first, *more) if one.reasoning is not None]
+        yield (
+            first
+            if not more
+            else Message(
                 role="assistant",
                 content="".join(texts) if texts else None,
                 reasoning="\n\n".join(thoughts) if thoughts else None,
-                tool_calls=tuple(call for one in reply for call in one.tool_calls),
+                tool_calls=tuple(call for one in (first, *more) for call in one.tool_calls),
             )
-            reply = []
-        if part is not None and part.role == "assistant":
-            reply.append(part)
-        elif part is not None:
-            yield part
+        )
 
 
 def _belongs(part: Message, last: Message) -> bool:
     """Whether a part is of the same reply as the `last`: it thinks, speaks, calls, and may speak again."""
-    if part.role != "assistant":
+    if not part.role == last.role == "assistant":
         return False
     if part.reasoning is not None:
         return last.reasoning is not None
@@ -498,9 +494,7 @@ class ResponseEncoder(BlockEncoder):
         }
         return self._response(STATUS.get(self._finish, "completed"), usage=counts)
 
-    def _response(
-        self, status: str, *, usage: JsonObject | None = None, error: JsonObject | None = None
-    ) -> JsonObject:
+    def _response(self, status: str, **known: JsonObject) -> JsonObject:
         ended = self._ended if status == "completed" else None
         return {
             "id": f"resp_{self._turn}",
@@ -508,12 +502,13 @@ class ResponseEncoder(BlockEncoder):
             "created_at": self._created,
             "completed_at": None if ended is None else int(ended),
             "status": status,
-            "error": error,
+            "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "model": self._model,
             "output": list(self._blocks),
-            "usage": usage,
+            "usage": None,
             **self._echoed,
+            **known,
         }
 
     def _start(self) -> None:
@@ -557,7 +552,7 @@ class ResponseEncoder(BlockEncoder):
         return {"type": _FORMS[self._open].part_type, "text": text, **more}
 
     def _tokens(self, logprobs: Sequence[TokenLogprob]) -> JsonObject:
-        return {"logprobs": logprob_objects(logprobs)} if self._open == MESSAGE else {}
+        return {"logprobs": chat.logprob_objects(logprobs)} if self._open == MESSAGE else {}
 
     def _send_part(self, kind: str, **fields: Any) -> None:
         """An event of the open item's part, or of its arguments."""
@@ -587,10 +582,7 @@ def stored_body(turn: Turn) -> JsonObject:
     echoed = {
         **DEFAULTS,
         "max_output_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
+        **{name: getattr(sampling, name) for name in ("temperature", "top_p", *PENALTIES)},
         "tools": [_echoed({"type": "function", **tool["function"]}) for tool in turn.conversation.tools],
     }
     events: list[ResponseEvent] = [ReasoningDelta(text=message.reasoning)] if message.reasoning else []

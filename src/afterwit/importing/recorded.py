@@ -116,7 +116,7 @@ def _conversation(data: Any) -> Recording:
     return Recording(
         messages=messages,
         responses=tuple(at for at, message in enumerate(messages) if at and message.role == "assistant"),
-        tools=parse_functions(line.get("tools"), MOST),
+        tools=parse_functions(line.get("tools"), MOST)[0],
         model=text(line, "model") or "unknown",
     )
 
