@@ -154,16 +154,11 @@ class LlamaCppServer(Server):
         return [each.sampled for each in await self.top_logprobs(ids, weights, first=1, top=1)]
 
     async def score_scaled(self, ids: Sequence[int], name: str, folder: Path, times: float) -> list[float]:
-        scaled = {"lora": [{"id": 0, "scale": times}]}
-        return [each.sampled for each in await self._scored(ids, name, 1, 1, scaled)]
+        scaled = [{"id": 0, "scale": times}]
+        return [each.sampled for each in await self.top_logprobs(ids, name, first=1, top=1, lora=scaled)]
 
     async def top_logprobs(
-        self, ids: Sequence[int], weights: str | None, *, first: int, top: int
-    ) -> list[TopLogprobs]:
-        return await self._scored(ids, weights, first, top, {})
-
-    async def _scored(
-        self, ids: Sequence[int], weights: str | None, first: int, top: int, more: Mapping[str, Any]
+        self, ids: Sequence[int], weights: str | None, *, first: int, top: int, **more: Any
     ) -> list[TopLogprobs]:
         client = self._client(weights)
         async with self._scoring:
@@ -341,9 +336,7 @@ class Events:
             ended=ended,
             cached=self._cached,
         )
-        for place, token in enumerate(chunk.ids, 1):
-            if token in self._request.end_ids:
-                return replace(chunk.first(place), ended="stop")
+        chunk = chunk.up_to(self._request.end_ids)
         return chunk if chunk.ids or ended else None
 
     def _end(self, kind: str) -> str | None:

@@ -191,11 +191,11 @@ class Fleet:
     def fault(self) -> str | None:
         if self._closed:
             return "The engine was closed."
-        return None if self._serving() else self._outs()
+        return None if self._able(SHARED) else self._outs()
 
     @property
     def reduced(self) -> str | None:
-        return self._outs() or None if self._serving() else None
+        return self._outs() or None if self._able(SHARED) else None
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """Steps as a server streams them; after its death from another one, which reads all ids again.
@@ -318,9 +318,6 @@ class Fleet:
     def _able(self, adapter: str) -> list[Replica]:
         oldest = self._oldest.get(adapter, 0)
         return [replica for replica in self._members if replica.out(oldest, adapter) is None]
-
-    def _serving(self) -> bool:
-        return bool(self._able(SHARED))
 
     def _outs(self) -> str:
         """Why servers are out, by their names if there are several; empty if none is."""

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -98,6 +98,11 @@ class StreamChunk:
         kept = {name: getattr(self, name)[:count] for name in ("ids", "logprobs", "tops", "unscored")}
         return replace(self, **kept, ended=None)
 
+    def up_to(self, ends: Collection[int]) -> StreamChunk:
+        """Its ids up to the first end id, which then ends it; all if there is none."""
+        count = next((count for count, token in enumerate(self.ids, 1) if token in ends), None)
+        return self if count is None else replace(self.first(count), ended="stop")
+
     def __add__(self, more: StreamChunk) -> StreamChunk:
         return StreamChunk(
             ids=self.ids + more.ids,
@@ -105,12 +110,11 @@ class StreamChunk:
             tops=self.tops + more.tops,
             ended=more.ended,
             cached=more.cached if self.cached is None else self.cached,
-            unscored=_flags(self, more) if self.unscored or more.unscored else (),
+            unscored=self._flags() + more._flags() if self.unscored or more.unscored else (),
         )
 
-
-def _flags(*chunks: StreamChunk) -> tuple[bool, ...]:
-    return tuple(flag for each in chunks for flag in each.unscored or (False,) * len(each.ids))
+    def _flags(self) -> tuple[bool, ...]:
+        return self.unscored or (False,) * len(self.ids)
 
 
 NOTHING = StreamChunk(ids=(), logprobs=())
@@ -318,13 +322,11 @@ class ServedResponse:
         Their log-prob is 0: no other id was possible.
         """
         ids = () if self._ids else self._request.forced_prefix[: self._limit]
-        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
-        if end is not None:
-            ids = ids[: end + 1]
         if not ids:
             return None
-        ended = "stop" if end is not None else "length" if len(ids) == self._limit else None
-        return self._step(StreamChunk(ids=ids, logprobs=(0.0,) * len(ids), ended=ended), version, forced=True)
+        ended = "length" if len(ids) == self._limit else None
+        chunk = StreamChunk(ids=ids, logprobs=(0.0,) * len(ids), ended=ended).up_to(self._ends)
+        return self._step(chunk, version, forced=True)
 
     def rest(self, weights: str | None) -> SampleRequest:
         """The request for the rest, or for its next part."""

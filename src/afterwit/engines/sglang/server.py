@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -282,13 +282,10 @@ class Reader:
         self.ended = reason is not None
         if reason is not None and reason["type"] == "abort":
             self._check_schema(str(reason.get("message")))
-        end = next((place for place, token in enumerate(ids) if token in request.end_ids), None)
         ended = None if reason is None else ENDS.get(reason["type"], CUT)
-        chunk = StreamChunk(
-            ids=ids, logprobs=logprobs, tops=tops, ended=ended, cached=meta.get("cached_tokens")
-        )
-        # the server may have sampled beyond an end id
-        return chunk if end is None else replace(chunk.first(end + 1), ended="stop")
+        cached = meta.get("cached_tokens")
+        chunk = StreamChunk(ids=ids, logprobs=logprobs, tops=tops, ended=ended, cached=cached)
+        return chunk.up_to(request.end_ids)  # the server may have sampled beyond an end id
 
     def _new(self, column: list[Any]) -> list[Any]:
         return column if self._incremental else column[self._read :]
