@@ -436,7 +436,7 @@ async def test_on_a_full_disk_no_response_ends_well_that_a_kill_would_lose(tmp_p
             parts._record,
             path=file,
             failed=parts._store_failed,
-            works=parts._store_works,
+            works=lambda: parts.faults.pop("store", None),
             waiting=parts.metrics.waiting,
             lost=parts.metrics.unrecorded,
         )

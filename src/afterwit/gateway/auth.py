@@ -194,16 +194,14 @@ class KeyCache:
 
         Raises 401 for an unknown key, and 403 for another machine while there are no keys.
         """
+        known = None if key is None else self.holder(hash_key(key))
         if not self.keyed:
             if client and not is_loopback(client):
                 raise RequestError(403, "loopback_only", "Without API keys only this machine may call.")
-            return (self.holder(hash_key(key)) if key else None) or LOCAL
-        if key is None:
-            return None
-        caller = self.holder(hash_key(key))
-        if caller is None:
+            return known or LOCAL
+        if key is not None and known is None:
             raise RequestError(401, "invalid_api_key", "The API key is not known here, or it was revoked.")
-        return caller
+        return known
 
     def holder(self, key_hash: str) -> Caller | None:
         """The owner of the key with this hash; None if it is unknown or revoked."""

@@ -106,11 +106,6 @@ Line = tuple[bytes, Callable[[], bool]]
 UNKEPT = "The response cannot be recorded, so it is not sent; the server's log has the reason."
 
 
-def arrived() -> bool:
-    """Of a turn whose process was killed: its line was written just before its response ended."""
-    return True
-
-
 class Backlog:
     """Lines are recorded in order. One that the store refuses is lost."""
 
@@ -120,7 +115,7 @@ class Backlog:
         *,
         path: Path | None,
         failed: Callable[[StoreError], None],
-        works: Callable[[], None],
+        works: Callable[[], object],
         waiting: Gauge,
         lost: Counter,
         most_bytes: int = MOST_BYTES,
@@ -169,7 +164,8 @@ class Backlog:
         if cut:
             log.warning("the last turn in %s is cut, and dropped: its response was not ended", self._path)
             os.truncate(self._path, len(data) - len(cut))
-        self._lines.extend((line + end, arrived) for line in whole.split(end) if line)
+        # each line was written just before its response ended: it was delivered
+        self._lines.extend((line + end, lambda: True) for line in whole.split(end) if line)
         self._bytes = len(whole)
         log.warning("%s of an earlier process: recorded now", self)
         self._begin()

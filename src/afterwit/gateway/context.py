@@ -130,7 +130,7 @@ class Gateway:
             self._record,
             path=self.unrecorded,
             failed=self._store_failed,
-            works=self._store_works,
+            works=lambda: self.faults.pop("store", None),
             waiting=self.metrics.waiting,
             lost=self.metrics.unrecorded,
         )
@@ -185,9 +185,6 @@ class Gateway:
         if "store" not in self.faults:
             log.error("turns are served, and wait to be recorded: %s", error)
         self.faults["store"] = Fault(f"Turns are served, and wait to be recorded: {error}", self.now())
-
-    def _store_works(self) -> None:
-        self.faults.pop("store", None)
 
     async def _record(self, line: bytes, delivered: Callable[[], bool]) -> None:
         def record(store: Store) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import chain
 
 import orjson
 
@@ -84,8 +85,16 @@ class ParentLookup(Part):
         super().__init__(database)
         self._equal = " UNION ".join(f"SELECT x.seq FROM wanted {database.EACH.format(one)}" for one in EQUAL)
         # by `seq` and id: a number is reused if the newest turns were deleted
-        self._replies = ByteCache(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes_of_reply)
-        self._recents = ByteCache(self._read_recent, most_bytes=MOST_RECENT_BYTES, size=_bytes_of_recent)
+        self._replies = ByteCache(
+            self._read_reply,
+            most_bytes=MOST_REPLY_BYTES,
+            size=lambda turn, reply: 4 * sum(map(len, (reply[0], *chain(*reply[1])))),
+        )
+        self._recents = ByteCache(
+            self._read_recent,
+            most_bytes=MOST_RECENT_BYTES,
+            size=lambda turn, recent: sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked)),
+        )
         self._begun = dict[str, tuple[RecordedTurn, str | None, bytes | None]]()
 
     def candidates(
@@ -242,14 +251,6 @@ class ParentLookup(Part):
 def _candidate(row: Row, reply: Reply | None = None, *, newest: bool = False) -> Candidate:
     text, segments = reply or (None, ())
     return read(Candidate, row, reply=text, said=segments, shape=_shape(row["shape"]), newest=newest)
-
-
-def _bytes_of_reply(turn: tuple[int, str], reply: Reply) -> int:
-    return 4 * len(reply[0]) + 4 * sum(len(part) for parts in reply[1] for part in parts)
-
-
-def _bytes_of_recent(turn: str, recent: Recent) -> int:
-    return sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked))
 
 
 @lru_cache(maxsize=256)
