@@ -265,12 +265,7 @@ def session_lessons(store: Store, bound: Bound, now_known: Callable[[Store], str
     """The lessons in the prompt of a bound request: those of the turn that it follows or repeats, else those
     that are known now. So a session's prompts share their beginning, and its prefix stays cached."""
     earlier = bound.binding.parent or bound.binding.retry_of
-    if earlier is None:
-        return now_known(store)
-    try:
-        return store.turn(earlier).turn.conversation.lessons
-    except TurnNotFound:  # its content was pruned
-        return ""
+    return now_known(store) if earlier is None else store.lessons_shown(earlier)
 
 
 def listed(words: Sequence[str], renderer: Renderer, *, most: int, tokens: int) -> str:

@@ -158,6 +158,12 @@ class Reading(Part):
         sql = f"SELECT id, message FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})"
         return {row["id"]: unpack_message(row["message"]) for row in self._db.rows(sql, tuple(turns))}
 
+    def lessons_shown(self, turn: str) -> str:
+        """The lessons in a turn's prompt; empty also if its content was removed."""
+        seqs = [row["seq"] for row in self._db.rows("SELECT seq FROM turns WHERE id = ?", (turn,))]
+        found = (orjson.loads(whole["conversation"]) for whole in whole_values(self._db, seqs).values())
+        return next((str(conversation.get("lessons", "")) for conversation in found), "")
+
     def resolve(self, prefix: str) -> str:
         """The id of the only turn whose id begins with `prefix`; a whole id is its own.
 
