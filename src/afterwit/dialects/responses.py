@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -110,8 +110,6 @@ ROLES = ("user", "assistant", "system", "developer")
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that requests log-probs."""
 
-PENALTIES = ("presence_penalty", "frequency_penalty")
-
 NOT_SERVED = {
     "background": "Responses in the background are not served: leave out background.",
     "conversation": "Conversations are not kept by name: send previous_response_id, or the whole input.",
@@ -133,9 +131,6 @@ NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label"
 
 RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""
-
-LISTED_TOOLS = "mcp_list_tools"
-"""The type of an item that the model does not need."""
 
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
@@ -168,9 +163,8 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         message = "previous_response_id: there is no such response."
         raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
     instructions = text(data, "instructions")
-    functions, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
-    choice = chat.parse_tool_choice(data.get("tool_choice"), functions, nested=False)
-    tool_choice, required_tool, tools = choice
+    known, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
+    tool_choice, required_tool, tools = chat.parse_tool_choice(data.get("tool_choice"), known, nested=False)
     included, reasoning = data.get("include"), as_object(data.get("reasoning") or {}, "reasoning")
     echoed = dict(DEFAULTS)
     for name, default in DEFAULTS.items():
@@ -239,60 +233,55 @@ def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
     """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
 
-    `quoted`: earlier responses that items may refer to, by turn. Thoughts without text and lists of tools are
-    left out. A note replaces other items that cannot be read, such as compactions.
+    `quoted`: earlier responses that items may refer to, by turn.
     """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list):
         raise wrong_type("input", "a string or an array of items", value)
-    parts = []
+    parts: list[Message] = []
     for item in as_items(value, "input", most=ITEMS_OF_ONE * limits.max_messages):
         identifier = _referred_id(item.data)
         if identifier is not None:
-            parts.append(_referred_part(identifier, quoted, item.where))
+            parts += _referred_part(identifier, quoted, item.where)
         elif item.get("type") == "item_reference":
             raise wrong_type(item.at("id"), "a string", item.get("id"))
         else:
-            kind = "message" if item.get("type") is None else item.text("type")
-            if read := _READERS.get(kind):
-                parts.append(read(item))
-            elif kind.endswith(OTHER_CALL):
-                parts += _other_call(item, kind.removesuffix(OTHER_CALL))
-            elif kind.endswith(OTHER_OUTPUT):
-                parts.append(_result(_call_id(item), item.get("output")))
-            elif kind == LISTED_TOOLS:
-                item.text("server_label")
-                for tool in as_items(as_list(item.get("tools"), item.at("tools")), item.at("tools")):
-                    as_name(tool)
-            else:
-                parts.append(Message(role="user", content=omitted(kind)))
-    return _joined(part for part in parts if part is not None)
+            parts += _item_parts(item)
+    return _joined(parts)
 
 
-def _message(item: Item) -> Message:
-    role = as_role(item, ROLES)
-    return Message(role=role, content=chat.text_of(item, "content", required=role in SPEAKERS) or "")
-
-
-def _reasoning(item: Item) -> Message | None:
-    """The thought, if the client returns its plain text."""
-    for name in ("content", "summary"):
-        if item.get(name):
-            texts = [part.text("text") for part in as_items(item.get(name), item.at(name))]
-            return Message(role="assistant", reasoning="\n\n".join(texts))
-    return None
-
-
-def _call(item: Item) -> Message:
-    custom = item.get("type") == "custom_tool_call"
-    arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
-    call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
-    return Message(role="assistant", tool_calls=(call,))
-
-
-def _output(item: Item) -> Message:
-    return Message(role="tool", content=chat.text_of(item, "output") or "", tool_call_id=_call_id(item))
+def _item_parts(item: Item) -> Iterator[Message]:
+    """An item as a part of a message. Thoughts without text and lists of tools are left out. A note replaces
+    other items that cannot be read, such as compactions."""
+    match "message" if item.get("type") is None else item.text("type"):
+        case "message":
+            role = as_role(item, ROLES)
+            content = chat.text_of(item, "content", required=role in SPEAKERS)
+            yield Message(role=role, content=content or "")
+        case "reasoning":
+            name = next((name for name in ("content", "summary") if item.get(name)), None)
+            if name is not None:  # the client returns its plain text
+                texts = [part.text("text") for part in as_items(item.get(name), item.at(name))]
+                yield Message(role="assistant", reasoning="\n\n".join(texts))
+        case "function_call" | "custom_tool_call" as kind:
+            custom = kind == "custom_tool_call"
+            arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
+            call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
+            yield Message(role="assistant", tool_calls=(call,))
+        case "function_call_output" | "custom_tool_call_output":
+            content = chat.text_of(item, "output") or ""
+            yield Message(role="tool", content=content, tool_call_id=_call_id(item))
+        case kind if kind.endswith(OTHER_CALL):
+            yield from _other_call(item, kind.removesuffix(OTHER_CALL))
+        case kind if kind.endswith(OTHER_OUTPUT):
+            yield _result(_call_id(item), item.get("output"))
+        case "mcp_list_tools":  # the model does not need it
+            item.text("server_label")
+            for tool in as_items(as_list(item.get("tools"), item.at("tools")), item.at("tools")):
+                as_name(tool)
+        case kind:
+            yield Message(role="user", content=omitted(kind))
 
 
 def _other_call(item: Item, tool: str) -> Iterator[Message]:
@@ -324,17 +313,6 @@ def _result(id: str, output: Any) -> Message:
 
 def _call_id(item: Item) -> str:
     return with_prefix(STORED_PREFIX, item.text("call_id"))
-
-
-_READERS: Mapping[str, Callable[[Item], Message | None]] = {
-    "message": _message,
-    "reasoning": _reasoning,
-    "function_call": _call,
-    "function_call_output": _output,
-    "custom_tool_call": _call,
-    "custom_tool_call_output": _output,
-}
-"""By the type of an item."""
 
 
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
@@ -393,8 +371,8 @@ def _referred_id(item: Any) -> str | None:
     return identifier if isinstance(identifier, str) else None
 
 
-def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -> Message | None:
-    """The part of an earlier response with this item id; None if it was empty. Raises RequestError 404."""
+def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -> Iterator[Message]:
+    """The part of an earlier response with this item id, unless it was empty. Raises RequestError 404."""
     item = _ITEM.fullmatch(identifier)
     response = None if item is None else quoted.get(item[2])
     if item is None or response is None:
@@ -402,22 +380,22 @@ def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -
         raise RequestError(404, "item_not_found", message, param=where)
     kind, number = item[1], int(item[3])
     if kind == CALL:
-        calls = response.tool_calls[number : number + 1]
-        return Message(role="assistant", tool_calls=calls) if calls else None
-    if number:  # the first message item holds the whole text, even if a call divided it
-        return None
-    if kind == REASONING:
-        return Message(role="assistant", reasoning=response.reasoning) if response.reasoning else None
-    return Message(role="assistant", content=response.content or "")
+        if calls := response.tool_calls[number : number + 1]:
+            yield Message(role="assistant", tool_calls=calls)
+    elif number:  # the first message item holds the whole text, even if a call divided it
+        return
+    elif kind == MESSAGE:
+        yield Message(role="assistant", content=response.content or "")
+    elif response.reasoning:
+        yield Message(role="assistant", reasoning=response.reasoning)
 
 
 class _Form(NamedTuple):
-    """The names in the JSON of an item. A call has no parts."""
+    """The names in the JSON of an item. `parts` is the field of its one part, which grows; a call has none."""
 
     item_type: str
     text_event: str
     parts: str = ""
-    """The item's field for its one part, which grows."""
     part_type: str = ""
     part_event: str = ""
 
@@ -582,7 +560,10 @@ def stored_body(turn: Turn) -> JsonObject:
     echoed = {
         **DEFAULTS,
         "max_output_tokens": sampling.max_tokens,
-        **{name: getattr(sampling, name) for name in ("temperature", "top_p", *PENALTIES)},
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
         "tools": [_echoed({"type": "function", **tool["function"]}) for tool in turn.conversation.tools],
     }
     events: list[ResponseEvent] = [ReasoningDelta(text=message.reasoning)] if message.reasoning else []
