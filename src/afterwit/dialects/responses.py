@@ -391,7 +391,7 @@ def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -
 
 
 class _Form(NamedTuple):
-    """The names in the JSON of an item. `parts` is the field of its one part, which grows; a call has none."""
+    """The names in the JSON of an item. `parts` is the field of its one part; a call has none."""
 
     item_type: str
     text_event: str
@@ -401,10 +401,7 @@ class _Form(NamedTuple):
 
 
 _FORMS = {
-    MESSAGE: _Form(
-        *("message", "response.output_text", "content", "output_text"),
-        part_event="response.content_part",
-    ),
+    MESSAGE: _Form("message", "response.output_text", "content", "output_text", "response.content_part"),
     REASONING: _Form(  # as a summary, because clients display and return summaries
         *("reasoning", "response.reasoning_summary_text", "summary", "summary_text"),
         part_event="response.reasoning_summary_part",
