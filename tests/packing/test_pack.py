@@ -2,7 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.packing.pack import Block, Path, pack, shared
+from afterwit.packing.pack import Block, Path, pack
+from afterwit.text import prefix_length
 from tests.packing.forests import forests, mask
 
 SESSION = (1, 2, 3, 4, 5, 6)
@@ -66,4 +67,4 @@ def test_a_common_prefix_ends_where_two_texts_first_differ(
 ) -> None:
     left, right = [*common, *one], [*common, *other]
     expected = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-    assert shared(left, right) == (min(len(left), len(right)) if expected is None else expected)
+    assert prefix_length(left, right) == (min(len(left), len(right)) if expected is None else expected)

@@ -416,15 +416,14 @@ def in_parts(text: str) -> list[dict[str, str]]:
 
 
 def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
-    """A message in the form of templates: call arguments as an object or text, `content` never null.
+    """A message in the form of templates: call arguments as an object or text, `content` never null, and
+    reasoning under the first of `REASONING_KEYS`.
 
     Templates iterate over arguments by name: anything but an object, such as the text of a `custom` call,
     becomes the one argument `input`. JSON text has one spacing.
     """
     data = message.to_dict()
     data["content"] = in_parts(message.content or "") if rules.parts else message.content or ""
-    if message.reasoning is not None:
-        data |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     for call in data.get("tool_calls", ()):
         arguments = call["function"]["arguments"]
         with suppress(ValueError, RecursionError):

@@ -326,7 +326,8 @@ def check_fits(request: Generate, facts: Facts) -> None:
         )
     if sampling.max_tokens < 1:
         raise RequestRefused(f"max_tokens is {sampling.max_tokens}.", field="max_tokens")
-    _check_ids("prompt", (*prompt, *request.forced_prefix), facts.vocabulary)
+    for ids in (prompt, request.forced_prefix):
+        _check_ids("prompt", ids, facts.vocabulary)
     _check_ids("logit_bias", tuple(token for token, _ in sampling.logit_bias), facts.vocabulary)
 
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from afterwit.text import prefix_length
+
 Ids = tuple[int, ...]
 
 WORTH = 1.2
@@ -71,7 +73,7 @@ def pack(paths: Sequence[Path]) -> Pack:
         blocks.append(Block(begin, len(ids), begin, len(ids)))
         branches: dict[int, list[int]] = defaultdict(list)
         for row in rows:
-            path, leaves = paths[row], shared(paths[row].ids, trunk)
+            path, leaves = paths[row], prefix_length(paths[row].ids, trunk)
             at[row].extend(range(begin + max(path.first - depth, 0), begin + leaves - depth))
             if leaves < len(path.ids):
                 branches[leaves].append(row)
@@ -87,20 +89,6 @@ def pack(paths: Sequence[Path]) -> Pack:
 
     place_apart(sorted(range(len(paths)), key=lambda row: paths[row].ids), 0)
     return Pack(ids=ids, depths=depths, blocks=tuple(blocks), at=at)
-
-
-def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """The length of the common prefix. Bisected, because comparing slices is far faster than single ids."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def ratio(rows: Sequence[Ids]) -> float:
@@ -132,7 +120,7 @@ def groups(rows: Sequence[Ids], limit: int) -> list[list[int]]:
 def _add(seen: list[Ids], ids: Ids) -> int:
     """Insert the row among the sorted ones; returns how many of its tokens are new."""
     at = bisect_left(seen, ids)
-    common = max((shared(ids, other) for other in seen[max(0, at - 1) : at + 1]), default=0)
+    common = max((prefix_length(ids, other) for other in seen[max(0, at - 1) : at + 1]), default=0)
     seen.insert(at, ids)
     return len(ids) - common
 

@@ -25,7 +25,7 @@ import orjson
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import Database, Row, marks
-from afterwit.text import ByteCache, exact
+from afterwit.text import ByteCache, exact, prefix_length
 from afterwit.turn import (
     Conversation,
     Message,
@@ -236,7 +236,9 @@ class DeltaWriter:
             sql = "SELECT seq, id, prompt_digest FROM turns JOIN contents USING (seq) WHERE id = ?"
             base = self._db.row(sql, (parent,))
             before = None if base is None else self._written(tuple(base))
-        shared = {name: 0 if before is None else _common(whole[name], before.whole[name]) for name in DELTAS}
+        shared = {
+            name: 0 if before is None else prefix_length(whole[name], before.whole[name]) for name in DELTAS
+        }
         ids, same = whole["prompt_ids"], shared["prompt_ids"]
         if before is not None and same == len(before.whole["prompt_ids"]):  # just the new ones are read
             digest = before.digest.copy()
@@ -257,18 +259,6 @@ class DeltaWriter:
 
 def _bytes(base: tuple[Any, ...], written: _Written) -> int:
     return sum(map(len, written.whole.values()))
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """Length of the longest common prefix."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _delta(base: int | None, shared: Mapping[str, int], whole: Whole) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.packing.pack import shared
+from afterwit.text import prefix_length
 
 SMALLEST_LENGTH = 256
 WORTH = 16
@@ -258,7 +258,9 @@ class PrefixCache:
         None if no row is worth it.
         """
         found = [
-            (row, shared(row.ids, ids)) for row, other in reversed(self._owners.items()) if other is owner
+            (row, prefix_length(row.ids, ids))
+            for row, other in reversed(self._owners.items())
+            if other is owner
         ]
         best = max(found, key=lambda each: each[1], default=None)
         return best if best is not None and best[1] >= WORTH else None

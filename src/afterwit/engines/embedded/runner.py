@@ -18,7 +18,7 @@ from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.sequence import Draw, Drawn, ResponseSequence, Served, draw
 from afterwit.errors import EngineError
-from afterwit.packing.pack import shared
+from afterwit.text import prefix_length
 from afterwit.turn import SHARED
 from afterwit.weights.lora import Factors
 
@@ -229,15 +229,17 @@ class ModelRunner:
         awaited = self._waiting[sequence]
         if awaited is None or not reads(*awaited):
             usable = sequence.prompt[:-1]
-            _, held = self._cache.find(sequence.served, usable) or (None, 0)
             others = [
-                (other, shared(other.prompt, usable))
+                (other, prefix_length(other.prompt, usable))
                 for other in self._reading
                 if other.served is sequence.served and (sequence.background or not other.background)
                 if other.row in self._cache
             ]
             other, tokens = max(others, key=lambda each: each[1], default=(sequence, 0))
-            awaited = (other, tokens) if tokens - held >= WORTH and reads(other, tokens) else None
+            awaited = None
+            if tokens >= WORTH and reads(other, tokens):
+                _, held = self._cache.find(sequence.served, usable) or (None, 0)
+                awaited = (other, tokens) if tokens - held >= WORTH else None
             self._waiting[sequence] = awaited
         return awaited is not None
 
@@ -403,7 +405,7 @@ class ModelRunner:
     def _keep(self, sequence: ResponseSequence, place: int) -> None:
         """Append the response to the prompt in its row, unless the row has more of another text."""
         row, text = sequence.row, sequence.text
-        same = shared(row.ids, text)
+        same = prefix_length(row.ids, text)
         lost = len(row.ids) - same
         if row not in self._cache or (lost and (row.users > 1 or LOST * lost > same)):
             return
