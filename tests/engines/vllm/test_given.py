@@ -69,7 +69,7 @@ def test_a_table_of_rows_is_read_as_numpy_writes_it(version: tuple[int, int]) ->
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (base64.b64encode(b"no table").decode(), "not a NumPy table"),
+        (base64.b64encode(b"no table").decode(), "magic string is not correct"),
         ("float64", "rows of float32"),
         ("short", "3 rows"),
     ],

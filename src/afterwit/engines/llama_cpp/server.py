@@ -179,10 +179,8 @@ class LlamaCppServer(Server):
         async def forced(to: int, count: int) -> list[tuple[int, float]]:
             body = {**FIXED, **more, "prompt": list(prompt), "n_predict": 1, "n_probs": count}
             answer = (await client.post(COMPLETION, {**body, "logit_bias": [[to, SURE]]})).json
-            for row in answer.get("completion_probabilities", ()):
-                every = (row, *row["top_logprobs"])
-                return [(each["id"], each["logprob"]) for each in every]
-            return []
+            rows = answer.get("completion_probabilities")
+            return _pairs(rows[0]) if rows else []
 
         found = await forced(token, max(1, top)) or await forced(self._end, self._vocabulary)
         return top_logprobs(token, found, top)
@@ -358,11 +356,13 @@ class Events:
     def _tops(self, lost: Sequence[int], rows: Sequence[Mapping[str, Any]]) -> tuple[TopLogprobs, ...]:
         if (top := self._request.top) is None:
             return ()
-        found = []
-        for row in rows:
-            values = ((each["id"], each["logprob"]) for each in (row, *row["top_logprobs"]))
-            found.append(top_logprobs(row["id"], values, top))
+        found = (top_logprobs(row["id"], _pairs(row), top) for row in rows)
         return (*(TopLogprobs(0.0, (), ()) for _ in lost), *found)
+
+
+def _pairs(row: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """An id and its alternatives, with their log-probs."""
+    return [(each["id"], each["logprob"]) for each in (row, *row["top_logprobs"])]
 
 
 def splits(data: bytes, count: int, ids_of: Mapping[bytes, int]) -> Iterator[tuple[int, ...]]:

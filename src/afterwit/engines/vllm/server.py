@@ -6,17 +6,15 @@ that enables each.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import base64
 import math
 import re
-import struct
-from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -67,7 +65,6 @@ AT_ONCE = 8
 """Concurrent calls for one response."""
 BIAS = 100.0
 """The most that the server adds to a logit."""
-MAGIC = b"\x93NUMPY"
 ZEROS = f"{OURS}base-"
 """Begins the name of an adapter that is scaled to nothing, as which the base is requested.
 
@@ -168,9 +165,7 @@ class VllmServer(Server):
         async def following(begun: Sequence[int], params: Mapping[str, Any]) -> list[tuple[int, float]]:
             answer = await self._one_more(begun, weights, {"ignore_eos": True, **params})
             (sampled,) = answer["choices"][0]["logprobs"]["content"]
-            values = {sampled["token_id"]: sampled["logprob"]}
-            values |= {each["token_id"]: each["logprob"] for each in sampled["top_logprobs"]}
-            return [(each, _value(value)) for each, value in values.items()]
+            return _pairs(sampled)
 
         if self._caches and CALL * (len(ids) - first) <= first:
             return await next_logprobs(following, ids, first=first, top=top, raw=self._raw)
@@ -262,6 +257,11 @@ def prompt_logprobs(token: int, row: Mapping[str, Any], top: int) -> TopLogprobs
     return top_logprobs(token, ((int(name), _value(each["logprob"])) for name, each in row.items()), top)
 
 
+def _pairs(row: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """A sampled id and its alternatives with their log-probs; the id may be among these again."""
+    return [(each["token_id"], _value(each["logprob"])) for each in (row, *row["top_logprobs"])]
+
+
 def _value(logprob: float) -> float:
     return -math.inf if logprob <= NOTHING else logprob
 
@@ -275,18 +275,13 @@ def _chunk(event: Mapping[str, Any], request: SampleRequest) -> StreamChunk:
             raise schema_refused(message)
         raise failed(GENERATE, error, f"the server failed in the middle of a response: {message}")
     choice = event["choices"][0]
-    content = (choice["logprobs"] or {}).get("content") or ()
-    tops: list[TopLogprobs] = []
-    if request.top is not None:
-        for each in content:
-            others = ((other["token_id"], _value(other["logprob"])) for other in each["top_logprobs"])
-            values = {each["token_id"]: each["logprob"]} | dict(others)
-            tops.append(top_logprobs(each["token_id"], values.items(), request.top))
+    content, top = (choice["logprobs"] or {}).get("content") or (), request.top
+    rows = () if top is None else content
     reason = choice["finish_reason"]
     return StreamChunk(
         ids=tuple(choice["token_ids"]),
         logprobs=tuple(each["logprob"] for each in content),
-        tops=tuple(tops),
+        tops=tuple(top_logprobs(each["token_id"], _pairs(each), top or 0) for each in rows),
         ended=None if reason is None else ENDS.get(reason, CUT),
     )
 
@@ -332,18 +327,13 @@ def given_params(at: Sequence[Sequence[int]], first: int) -> dict[str, Any]:
 
 def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
     """The log-probs in an answer: an array in NumPy's file format, in base 64. ValueError for any other."""
-    data = base64.b64decode(answer)
-    if not data.startswith(MAGIC):
-        raise ValueError("the server's rows are not a NumPy table")
-    wide = data[len(MAGIC)] > 1
-    begin = len(MAGIC) + 2
-    (size,) = struct.unpack_from("<I" if wide else "<H", data, begin)
-    begin += 4 if wide else 2
-    head = ast.literal_eval(data[begin : begin + size].decode("latin-1"))
-    if head["descr"] != "<f4" or head["fortran_order"] or head["shape"][0] != len(at):
-        raise ValueError(f"the server's rows are {head}, but {len(at)} rows of float32 are wanted")
-    values, width = array("f", data[begin + size :]), head["shape"][1]
-    return [tuple(values[place * width : place * width + len(row)]) for place, row in enumerate(at)]
+    from numpy.lib.format import read_array
+
+    table = read_array(BytesIO(base64.b64decode(answer)), allow_pickle=False)
+    if table.dtype != "float32" or len(table) != len(at):
+        found = f"{len(table)} of {table.dtype}"
+        raise ValueError(f"the server's rows are {found}, but {len(at)} rows of float32 are wanted")
+    return [tuple(row[: len(ids)].tolist()) for row, ids in zip(table, at, strict=True)]
 
 
 OLDEST = (0, 32)
