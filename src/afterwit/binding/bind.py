@@ -58,9 +58,7 @@ class Binding:
 
 
 def bind(
-    incoming: IncomingRequest,
-    candidates: Sequence[Candidate],
-    recent: Sequence[Recent] = (),
+    incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent] = ()
 ) -> Binding:
     """Bind a request.
 

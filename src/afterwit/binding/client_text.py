@@ -88,11 +88,7 @@ _AIDER_NOTICES = (
 _AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
 
 _PLACEHOLDERS = frozenset(
-    {
-        "(empty)",
-        "(no content)",
-        "[System: Empty message content sanitised to satisfy protocol]",
-    }
+    {"(empty)", "(no content)", "[System: Empty message content sanitised to satisfy protocol]"}
 )
 """The replacements of an empty reply in the requests of hermes, Claude Code and LiteLLM."""
 

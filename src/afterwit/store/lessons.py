@@ -142,14 +142,7 @@ class Lessons(Recording, Reading):
         """How many answers were sampled for practice since then."""
         return int(self._db.value("SELECT count(*) FROM taught WHERE prompt IS NOT NULL AND at > ?", (at,)))
 
-    def practised(
-        self,
-        lesson: Lesson,
-        words: str,
-        answers: Sequence[Fresh],
-        *,
-        now: float,
-    ) -> bool:
+    def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
         """Store answers; those without a reason wait for the learner with the words as their hint. All or
         nothing.
 

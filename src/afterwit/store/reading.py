@@ -18,16 +18,7 @@ from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
-from afterwit.store.records import (
-    Counts,
-    Filter,
-    Found,
-    Hit,
-    Record,
-    SessionLine,
-    SourceLine,
-    TurnLine,
-)
+from afterwit.store.records import Counts, Filter, Found, Hit, Record, SessionLine, SourceLine, TurnLine
 from afterwit.store.rows import last_said, read, read_turn, unpack_message, whole_values
 from afterwit.teaching.review import Votes
 from afterwit.turn import SHARED, Message, source_of
@@ -528,10 +519,7 @@ def _feedback(rows: Sequence[Row]) -> Feedback | None:
         return next((row[column] for row in reversed(rows) if row[column] is not None), None)
 
     return Feedback(
-        reward=newest("reward"),
-        text=newest("words"),
-        hint=newest("hint"),
-        correction=newest("correction"),
+        reward=newest("reward"), text=newest("words"), hint=newest("hint"), correction=newest("correction")
     )
 
 

@@ -400,7 +400,4 @@ def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[st
             f"SGLang has no adapters for {', '.join(unknown)} of {folder.name}: set engine.swap = "
             '"whole" and learner.lora_rank = 0, or take vLLM'
         )
-    return (
-        *needed,
-        *("--enable-lora", "--max-lora-rank", str(lora_rank), "--lora-target-modules", *modules),
-    )
+    return (*needed, *("--enable-lora", "--max-lora-rank", str(lora_rank), "--lora-target-modules", *modules))
