@@ -24,6 +24,8 @@ MOST_SPACES = 2
 """Tokens of white space before the JSON: models are trained to write some there."""
 WHITE_SPACE = r"[ \t\r\n]{1,40}"
 """Between two tokens of JSON. Without a limit a small model may write white space for ever."""
+LONGEST_MESSAGE = 200
+"""Characters of a library's message about a schema that are passed on."""
 OPTIONS = "x-guidance"
 """The schema key with options for llguidance, which servers with other libraries ignore."""
 
@@ -145,6 +147,10 @@ class Part(Enum):
 def guided_schema(schema: str, *, lenient: bool) -> dict[str, Any]:
     """A JSON schema with our options. A client's own are removed."""
     return {**json.loads(schema), OPTIONS: {"whitespace_pattern": WHITE_SPACE, "lenient": lenient}}
+
+
+def schema_refused(message: str, why: str = "The schema cannot be followed") -> RequestRefused:
+    return RequestRefused(f"{why}: {message[:LONGEST_MESSAGE]}", field="constraint")
 
 
 class TopLogprobs(NamedTuple):

@@ -12,12 +12,19 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from afterwit.engines.port import LONGEST_MARK, MOST_SPACES, Constraint, Facts, Part, guided_schema
+from afterwit.engines.port import (
+    LONGEST_MARK,
+    MOST_SPACES,
+    Constraint,
+    Facts,
+    Part,
+    guided_schema,
+    schema_refused,
+)
 from afterwit.errors import RequestRefused
 
 CACHED = 16
 """Compiled grammars that are cached. One may take 20 MB."""
-LONGEST_MESSAGE = 200
 LIMITS = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=200_000,
@@ -77,7 +84,7 @@ class Grammars:
             grammar = LLMatcher.grammar_from_json_schema(guided_schema(schema, lenient=lenient))
             matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=LIMITS)
             if matcher.is_error():
-                raise _refused("The schema cannot be followed", matcher)
+                raise schema_refused(matcher.get_error())
         self._cached[schema, lenient] = matcher  # now the youngest
         if len(self._cached) > CACHED:
             self._cached.popitem(last=False)
@@ -90,10 +97,6 @@ class Grammars:
     def close(self) -> None:
         self.compilers.shutdown(wait=False, cancel_futures=True)
         self.followers.shutdown(wait=False, cancel_futures=True)
-
-
-def _refused(why: str, matcher: LLMatcher) -> RequestRefused:
-    return RequestRefused(f"{why}: {matcher.get_error()[:LONGEST_MESSAGE]}", field="constraint")
 
 
 class Guide:
@@ -178,7 +181,7 @@ class Guide:
         bias = self._matcher.compute_logit_bias()
         if self._matcher.is_error():
             self._grammars.forget(self._constraint)
-            raise _refused("Following the schema takes too much work here", self._matcher)
+            raise schema_refused(self._matcher.get_error(), "Following the schema takes too much work here")
         allowed_V = torch.frombuffer(bytearray(bias), dtype=torch.uint8).bool()
         ends = self._grammars.end_ids
         allowed_V[ends] = allowed_V[ends[0]].item()

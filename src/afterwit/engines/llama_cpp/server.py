@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from afterwit.chat_format.folder import end_ids, read_json, tokenizer_of
 from afterwit.engines.model_files import LINK, file_fingerprint
-from afterwit.engines.port import OPTIONS, TopLogprobs
+from afterwit.engines.port import OPTIONS, TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.inspect import TOP, Fit, basis_of, dtype_of, same_tokens, vocabulary_of
 from afterwit.engines.server.process import SCRATCH, EngineProcess
@@ -37,7 +37,6 @@ from afterwit.engines.server.server import (
     Server,
     ServerCommand,
     StreamChunk,
-    schema_refused,
     top_logprobs,
     unfit,
 )

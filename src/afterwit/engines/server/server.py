@@ -30,17 +30,15 @@ from afterwit.engines.port import (
     Step,
     TopLogprobs,
     guided_schema,
+    schema_refused,
 )
 from afterwit.engines.server.settings import AnyServer
-from afterwit.errors import EngineError, RequestRefused
+from afterwit.errors import EngineError
 from afterwit.turn import Sampling
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CUT = "cut"
 """`StreamChunk.ended` of a response that the server ended, not the model: the rest is requested again."""
-
-LONGEST_MESSAGE = 200
-"""Characters of a server's message about a schema that are passed on."""
 
 log = logging.getLogger(__name__)
 
@@ -137,10 +135,6 @@ def unfit(what: str, folder: Path, error: Exception) -> EngineError:
     """The error for an "adapter" or "weights" that a server refuses."""
     fits = "does" if what == "adapter" else "do"
     return EngineError(f"The {what} in {folder} {fits} not fit the served model: {error}")
-
-
-def schema_refused(message: str) -> RequestRefused:
-    return RequestRefused(f"The schema cannot be followed: {message[:LONGEST_MESSAGE]}", field="constraint")
 
 
 def top_logprobs(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> TopLogprobs:

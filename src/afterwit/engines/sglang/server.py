@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from afterwit.chat_format.folder import end_ids, tokenizer_of
-from afterwit.engines.port import TopLogprobs
+from afterwit.engines.port import TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.inspect import (
     TOP,
@@ -36,7 +36,6 @@ from afterwit.engines.server.server import (
     StreamChunk,
     joined,
     sampling_params,
-    schema_refused,
     top_logprobs,
     unfit,
 )

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from afterwit.engines.model_files import weights_of
-from afterwit.engines.port import TopLogprobs
+from afterwit.engines.port import TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
 from afterwit.engines.server.inspect import (
     TOP,
@@ -42,7 +42,6 @@ from afterwit.engines.server.server import (
     amplified,
     joined,
     sampling_params,
-    schema_refused,
     top_logprobs,
     unfit,
 )
