@@ -9,17 +9,16 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import orjson
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from afterwit.errors import RequestError, SettingError
-
-if TYPE_CHECKING:
-    from afterwit.gateway.app import GatewayApp
+from afterwit.gateway.limits import InFlight
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -64,11 +63,22 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
+class Application(Protocol):
+    """A Listener's application. It counts its requests, so that a stop can wait for them."""
+
+    @property
+    def in_flight(self) -> InFlight: ...
+
+    def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Listener:
-    """Serves the gateway on a socket until it is stopped. It handles no signals."""
+    """Serves an application on a socket until it is stopped. It handles no signals."""
 
     def __init__(
-        self, app: GatewayApp, sock: socket.socket, limits: ConnectionLimits = ConnectionLimits()
+        self, app: Application, sock: socket.socket, limits: ConnectionLimits = ConnectionLimits()
     ) -> None:
         self._app, self._sock = app, sock
         protocol = partial(Connection, limits=limits, idle={}, error_body=app.error_body)

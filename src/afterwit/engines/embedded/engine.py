@@ -203,9 +203,7 @@ class EmbeddedEngine:
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
-                step = await events.get()
-                if isinstance(step, Exception):
-                    raise step
+                step = await next_step(events)
                 yield step
                 if step.ended:
                     return
@@ -306,6 +304,14 @@ class EmbeddedEngine:
     def _check_open(self) -> None:
         if self.fault is not None:
             raise EngineUnavailable(self.fault)
+
+
+async def next_step(events: Events) -> Step:
+    """The next step of a sequence. Raises what ended it."""
+    event = await events.get()
+    if isinstance(event, Exception):
+        raise event
+    return event
 
 
 class Worker(threading.Thread):
