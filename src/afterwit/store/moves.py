@@ -89,8 +89,11 @@ class Part:
         now: float,
         reason: Reason | None = None,
         error: str | None = None,
+        *,
+        revised: bool = False,
     ) -> State:
-        """Move a turn, end its lease and forget failed attempts; returns its new state.
+        """Move a turn, end its lease and forget failed attempts; returns its new state. `revised`: because
+        its next state has changed.
 
         Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
         """
@@ -99,8 +102,8 @@ class Part:
             raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
         self._db.execute(
             f"UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, {UNLEASED}, attempts = 0,"
-            " retry_at = 0 WHERE seq = ?",
-            (new, reason, error, now, current.seq),
+            " retry_at = 0, revision = revision + ? WHERE seq = ?",
+            (new, reason, error, now, revised, current.seq),
         )
         if new is State.ANSWERED:
             self._db.notify()

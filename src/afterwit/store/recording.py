@@ -344,10 +344,10 @@ class Recording(ParentLookup):
             return self._next_state_changed(current, now), current.takes_next_state(now)
 
     def _next_state_changed(self, current: TurnState, now: float) -> State:
+        if current.state is not State.ANSWERED and current.takes_next_state(now):
+            return self._move(current, State.ANSWERED, now, revised=True)
         self._db.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (current.seq,))
-        if current.state is State.ANSWERED or not current.takes_next_state(now):
-            return current.state
-        return self._move(current, State.ANSWERED, now)
+        return current.state
 
     def supersede(self, turn: str, by: str, *, now: float) -> None:
         """The turn `by` retries this one, which ends unless it already trained or ended."""
