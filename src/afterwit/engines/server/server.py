@@ -32,6 +32,7 @@ from afterwit.engines.port import (
     guided_schema,
     schema_refused,
 )
+from afterwit.engines.server.client import Refused
 from afterwit.engines.server.settings import AnyServer
 from afterwit.errors import EngineError
 from afterwit.turn import Sampling
@@ -132,9 +133,11 @@ def joined(chunks: Iterable[StreamChunk]) -> Iterator[StreamChunk]:
 
 
 def unfit(what: str, folder: Path, error: Exception) -> EngineError:
-    """The error for an "adapter" or "weights" that a server refuses."""
-    fits = "does" if what == "adapter" else "do"
-    return EngineError(f"The {what} in {folder} {fits} not fit the served model: {error}")
+    """The error for an "adapter" or "weights" that a server refuses, with the server's own words."""
+    fits, words = "does" if what == "adapter" else "do", str(error)
+    if isinstance(error, Refused):
+        words = error.answer.message
+    return EngineError(f"The {what} in {folder} {fits} not fit the served model: {words}")
 
 
 def top_logprobs(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> TopLogprobs:
