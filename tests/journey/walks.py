@@ -113,16 +113,16 @@ async def learned(model: Path, home: Path, walk: Walk) -> None:
     settings = load(home=home, direct={"model": str(model), "serve.port": 0}, environment={})
     renderer = renderer_of(model)
     async with Runtime(settings, home, ("gateway",)) as runtime:
-        for traced in (False, True):
-            with store_of_home(home) as store:
+        with store_of_home(home) as store:
+            for traced in (False, True):
                 learn = place.learn(store)
                 numbers = range(2, 4) if traced else range(2)
                 store_judged(store, [a_sample(renderer, number) for number in numbers])
                 walk.on = traced
                 await asyncio.to_thread(learn.run, lambda: False, follow=False)
-            assert runtime.engine is not None
-            await until(partial(_serves, runtime.engine, 2 if traced else 1))
-            walk.on = False
+                assert runtime.engine is not None
+                await until(partial(_serves, runtime.engine, 2 if traced else 1))
+                walk.on = False
 
 
 async def _serves(engine: Engine, version: int) -> bool | None:

@@ -16,7 +16,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.teacher import given_ids
 from afterwit.learning.policy import FrozenModels
 from afterwit.learning.update import accumulate, update_state
-from afterwit.objective import logprobs
+from afterwit.objective import terms
 from plugins.hosts.tests.slime.lessons import OBJECTIVES, PLAIN, made
 from plugins.hosts.tests.slime.sharded import TAU, a_row, gradients, joined, read
 from tests.fakes.models import reweighted
@@ -49,8 +49,8 @@ def test_log_probs_gradient_and_top_k_are_those_of_whole_logits(
     for outcome in outcomes_of(processes, ranks, read):
         for seed, (at_TJ, ids_TJ, gradient_TV) in enumerate(outcome):
             logits_TV = a_row(seed).requires_grad_()
-            expected_TJ = logprobs.top_k(logits_TV.detach(), 9)
-            now_TJ = logprobs.at(logprobs.logprobs(logits_TV, TAU), expected_TJ)
+            expected_TJ = terms.top_k(logits_TV.detach(), 9)
+            now_TJ = terms.at(terms.logprobs(logits_TV, TAU), expected_TJ)
             (now_TJ[:, :4] ** 2).sum().backward()
             assert torch.equal(ids_TJ, expected_TJ)
             assert torch.allclose(at_TJ, now_TJ, rtol=0, atol=1e-13)
