@@ -61,16 +61,11 @@ _SESSION_HEADERS = (
 )
 """The client's ids of a session, in order of trust; the headers of one entry are read together."""
 
-_OTHER_HEADERS = {
-    "x-parent-session-id",
-    "x-session-done",
-    "x-turn-type",
-    "x-codex-turn-metadata",
-    "x-interaction-type",
-}
-_HEADERS = _OTHER_HEADERS.union(*_SESSION_HEADERS)
-
-_FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id", "turn_type", "session_done"})
+_IDS = frozenset(
+    {"x-parent-session-id", "x-session-done", "x-turn-type", "x-codex-turn-metadata", "x-interaction-type"}
+    | {"metadata", "prompt_cache_key", "turn_type", "session_done"}
+).union(*_SESSION_HEADERS)
+"""All headers and fields that are read here: most requests have none."""
 
 _SIDE_INTERACTIONS = frozenset({"conversation-compaction", "conversation-background"})
 """Interaction types of the side turns of GitHub's Copilot."""
@@ -97,15 +92,11 @@ class ClientSession:
     """Whether the client declares this the last request of the session."""
 
 
-UNKNOWN = ClientSession()
-"""Of a client that sends no ids."""
-
-
 def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
     """Read the ids of a request. `headers` have lower-case names. Malformed ids are ignored."""
     fields = body if isinstance(body, Mapping) else {}
-    if _HEADERS.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
-        return UNKNOWN
+    if _IDS.isdisjoint(headers) and _IDS.isdisjoint(fields):
+        return ClientSession()
     metadata = fields.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
     packed = None
