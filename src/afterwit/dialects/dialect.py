@@ -305,6 +305,8 @@ class BlockEncoder(ABC):
         self._blocks: list[JsonObject] = []
         self._open = ""
         """The kind of the open block; empty if there is none."""
+        self._grown_by: type[TextDelta] | type[ReasoningDelta] | tuple[()] = ()
+        """The events that only add text to it."""
         self._texts: list[str] = []
         """Its text or arguments so far."""
         self._calls = SentCalls()
@@ -320,7 +322,7 @@ class BlockEncoder(ABC):
     def delta(self, delta: ChoiceDelta) -> bytes:
         if len(delta.events) == 1 and not delta.logprobs:
             event = delta.events[0]
-            if isinstance(event, TextDelta | ReasoningDelta) and self.KINDS[type(event)] == self._open:
+            if isinstance(event, self._grown_by):
                 self._texts.append(event.text)
                 return self._framed(event.text) if self._stream else b""
         begun = b"" if self._begun else self.begin(delta.version)
@@ -328,7 +330,7 @@ class BlockEncoder(ABC):
         for event in delta.events:
             if isinstance(event, TextDelta | ReasoningDelta):
                 if not isinstance(event, self._hidden):
-                    if self.KINDS[type(event)] != self._open:
+                    if not isinstance(event, self._grown_by):
                         self._enter(event)
                     self._add(event.text, logprobs)
                 if isinstance(event, TextDelta):  # the first one has the log-probs
@@ -347,6 +349,7 @@ class BlockEncoder(ABC):
         """Open an event's block. An open call was not completed, or it would have been closed."""
         self._close(complete=self._open != self.KINDS[ParsedCall])
         self._open, self._texts = self.KINDS[type(event)], []
+        self._grown_by = type(event) if isinstance(event, TextDelta | ReasoningDelta) else ()
         self._begin_block(event)
 
     def _add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
@@ -356,7 +359,7 @@ class BlockEncoder(ABC):
     def _close(self, *, complete: bool) -> None:
         if self._open:
             self._end_block("".join(self._texts), complete=complete)
-            self._open = ""
+            self._open, self._grown_by = "", ()
 
     def _framed(self, text: str) -> bytes:
         """The event that adds a text to the open block."""

@@ -22,6 +22,7 @@ from afterwit.dialects.dialect import (
     ChoiceEnd,
     Dialect,
     EarlierTurns,
+    Frame,
     JsonObject,
     ParsedCall,
     ReasoningDelta,
@@ -62,6 +63,7 @@ from afterwit.dialects.request import (
     parse_template_args,
 )
 from afterwit.errors import RequestError
+from afterwit.text import one_line
 from afterwit.turn import (
     STORED_PREFIX,
     Conversation,
@@ -289,9 +291,8 @@ def _other_call(item: Item, tool: str) -> Iterator[Message]:
     storable(item.data, item.where)
     id = with_prefix(STORED_PREFIX, item.optional("call_id", "id") or "")
     given = {name: value for name, value in item.data.items() if name not in NOT_GIVEN | RESULTS}
-    arguments = as_arguments(
-        item if "arguments" in item.data else Item({"arguments": given}, ""), "arguments"
-    )
+    called = item if "arguments" in item.data else Item({"arguments": given}, "")
+    arguments = as_arguments(called, "arguments")
     call = ToolCall(id=id, name=item.optional("name") or tool, arguments=arguments)
     found = [item.get(name) for name in sorted(RESULTS) if item.get(name)]
     ran = item.get("call_id") is None
@@ -323,35 +324,33 @@ def _joined(parts: Iterable[Message]) -> Iterator[Message]:
             said[-1].append(part)
         else:
             said.append([part])
-    for first, *more in said:
-        texts = [one.content for one in (first, *more) if one.content is not None]
-        thoughts = [one.reasoning for one in (first, *more) if one.reasoning is not None]
-        yield (
-            first
-            if not more
-            else Message(
-                role="assistant",
-                content="".join(texts) if texts else None,
-                reasoning="\n\n".join(thoughts) if thoughts else None,
-                tool_calls=tuple(call for one in (first, *more) for call in one.tool_calls),
-            )
+    for run in said:
+        if len(run) == 1:
+            yield run[0]
+            continue
+        texts = [one.content for one in run if one.content is not None]
+        thoughts = [one.reasoning for one in run if one.reasoning is not None]
+        yield Message(
+            role="assistant",
+            content="".join(texts) if texts else None,
+            reasoning="\n\n".join(thoughts) if thoughts else None,
+            tool_calls=tuple(call for one in run for call in one.tool_calls),
         )
 
 
 def _belongs(part: Message, last: Message) -> bool:
     """Whether a part is of the same reply as the `last`: it thinks, speaks, calls, and may speak again."""
-    if not part.role == last.role == "assistant":
-        return False
+    goes_on = part.content is None or last.content is None
     if part.reasoning is not None:
-        return last.reasoning is not None
-    return part.content is None or last.content is None
+        goes_on = last.reasoning is not None
+    return goes_on and part.role == last.role == "assistant"
 
 
 def references_of(body: Mapping[str, Any]) -> References:
     """The turns that a body refers to. Raises RequestError 400 if there are too many."""
     items = body.get("input")
     referred = map(_referred_id, items) if isinstance(items, list) else ()
-    found = [_ITEM.fullmatch(identifier) for identifier in referred if identifier is not None]
+    found = (_ITEM.fullmatch(identifier or "") for identifier in referred)
     quoted = dict.fromkeys(item[2] for item in found if item is not None)
     if len(quoted) > MOST_REFERENCES:
         raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
@@ -382,11 +381,9 @@ def _referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -
     if kind == CALL:
         if calls := response.tool_calls[number : number + 1]:
             yield Message(role="assistant", tool_calls=calls)
-    elif number:  # the first message item holds the whole text, even if a call divided it
-        return
-    elif kind == MESSAGE:
+    elif kind == MESSAGE and not number:  # the first one holds the whole text, even if a call divided it
         yield Message(role="assistant", content=response.content or "")
-    elif response.reasoning:
+    elif kind == REASONING and not number and response.reasoning:
         yield Message(role="assistant", reasoning=response.reasoning)
 
 
@@ -540,10 +537,15 @@ class ResponseEncoder(BlockEncoder):
         self._number += 1
 
     def _framed(self, text: str) -> bytes:
-        number, self._number = self._number, 0
-        event = super()._framed(text)
+        blocks, number = len(self._blocks), self._number
+        if blocks not in self._frames:
+            self._number = 0
+            super()._framed(text)
+            before, after = self._frames[blocks]
+            self._frames[blocks] = Frame(before.replace(b'_number":0', b'_number":%d', 1), after)
         self._number = number + 1
-        return event.replace(b'"sequence_number":0', b'"sequence_number":%d' % number, 1)
+        before, after = self._frames[blocks]
+        return before % number + one_line(orjson.dumps(text)) + after
 
 
 def encoder(request: ModelRequest, head: ResponseHead) -> ResponseEncoder:
