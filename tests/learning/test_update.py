@@ -138,12 +138,13 @@ def _adamw(named: dict[str, torch.nn.Parameter], settings: LearnerSettings) -> d
     """The first step, where both bias corrections cancel the decays."""
     norm = math.sqrt(sum(p.grad.square().sum().item() for p in named.values()))
     scale = min(1.0, settings.clip / (norm + 1e-6))
+    eps = max(1e-8, settings.adam_eps / math.sqrt(sum(p.numel() for p in named.values())))
     after = {}
     for name, p in named.items():
         decay = settings.weight_decay if p.dim() > 1 else 0.0
         gradient = p.grad * scale
         after[name] = (
-            p * (1 - settings.lr * decay) - settings.lr * gradient / (gradient.abs() + 1e-8)
+            p * (1 - settings.lr * decay) - settings.lr * gradient / (gradient.abs() + eps)
         ).detach()
     return after
 

@@ -331,6 +331,10 @@ def _hand_over(master: nn.Parameter) -> Callable[[Tensor], None]:
     return hook
 
 
+LEAST_EPS = 1e-8
+"""AdamW's epsilon as published."""
+
+
 def adamw(masters: Masters, settings: LearnerSettings) -> AdamW:
     """AdamW. Weight decay applies to matrices, not to norms and biases.
 
@@ -343,8 +347,11 @@ def adamw(masters: Masters, settings: LearnerSettings) -> AdamW:
         {"params": vectors, "weight_decay": 0.0},
     ]
     betas = (settings.beta1, settings.beta2)
+    weights = sum(parameter.numel() for parameter in masters.named.values())
+    eps = max(LEAST_EPS, settings.adam_eps / math.sqrt(weights))
     once = all(parameter.device.type == "cpu" for parameter in masters.named.values()) or None
-    return AdamW([group for group in groups if group["params"]], lr=settings.rate, betas=betas, fused=once)
+    trained = [group for group in groups if group["params"]]
+    return AdamW(trained, lr=settings.rate, betas=betas, eps=eps, fused=once)
 
 
 def moments(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:

@@ -36,6 +36,7 @@ ALIKE: dict[str, Any] = {
     "objective.routing": "all",
     "learner.beta1": 0.9,
     "learner.beta2": 0.98,
+    "learner.adam_eps": 0.0,
     "learner.weight_decay": 0.1,
     "learner.clip": 1.0,
     "learner.epochs": 1,
