@@ -7,8 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.embedded.engine import CAPABILITIES
-from afterwit.engines.port import Facts, Generate, Step
+from afterwit.engines.port import Basis, Capabilities, Facts, Generate, Step
 
 CHUNKS = 100
 """Chunks of a stream: asked for this many tokens, the engine gives one at a time."""
@@ -17,6 +16,15 @@ CALL = 777
 IDLE = 500
 """Asked for this many tokens, it gives one and then no more. Also the number of such streams."""
 CONTEXT = 32_768
+CAPABILITIES = Capabilities(
+    basis=Basis.PROCESSED,
+    base_weights=False,
+    forced_prefix=True,
+    whole_weights=False,
+    adapters=False,
+    constraint=True,
+    top_logprobs=20,
+)
 
 
 class QuickEngine:
