@@ -22,7 +22,7 @@ from benchmarks.head_work import Work
 from benchmarks.loss import SCALES
 from benchmarks.measure import Row, at_most, interleaved, quotients, ratios
 
-RL = ObjectiveSettings(objective="rl", beta=0.0)
+RL = ObjectiveSettings(objective="rl", w_rl=1.0, beta=0.0)
 DISTILL = ObjectiveSettings(objective="topk_distill", beta=0.0)
 
 Peers = Mapping[str, Callable[[Work], object]]

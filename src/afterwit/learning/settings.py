@@ -72,9 +72,9 @@ class LearnerSettings:
     beta2: float = 0.98
     """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
     adam_eps: float = 0.03
-    """AdamW's epsilon, as the norm of a gradient: a weight's part of it is divided by the square root of
-    their number. Weights with less gradient than their part hardly move. 0: 1e-8 for each, as published;
-    then the noise of a few turns moves every weight, and success in the demo's tools fell to 0.75."""
+    """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of their number.
+    0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far as their signal
+    does: after 12 conversations, success in the demo's tools was 0.77 in place of 0.91."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0

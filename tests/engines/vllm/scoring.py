@@ -49,7 +49,7 @@ class Scoring(Recorded):
                     }
                     | {str(token): {"logprob": own}}
                     for token, own, known, told in zip(
-                        ids[1:], said.sampled, said.ids, said.logprobs, strict=True
+                        ids[1:], said.logprobs, said.top_ids, said.top_logprobs, strict=True
                     )
                 ),
             ]
