@@ -7,7 +7,8 @@ import itertools
 from collections.abc import AsyncIterator
 
 from afterwit.chat_format.render import Renderer
-from afterwit.engines.port import Basis, Capabilities, Facts, Generate, Step
+from afterwit.engines.port import Capabilities, Facts, Generate, Step
+from afterwit.turn import Basis
 
 CHUNKS = 100
 """Chunks of a stream: asked for this many tokens, the engine gives one at a time."""
