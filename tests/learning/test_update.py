@@ -14,6 +14,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.errors import UpdateRefused
 from afterwit.learning.batch import Item
 from afterwit.learning.metrics import is_fresh
+from afterwit.learning.models import Masters, adamw
 from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
@@ -329,3 +330,16 @@ def test_tokens_that_attended_to_an_older_versions_cache_are_no_fresh_mismatch(
     sampled = a_sample(renderer, 0, tokens=3, versions=versions, cache_version=cache_version)
     (item,) = items_of([sampled], renderer, ObjectiveSettings())
     assert is_fresh(replace(item, staleness=2 - min(versions))) is fresh
+
+
+@pytest.mark.parametrize("count", [4, 900])
+def test_a_gradient_of_the_norm_of_adam_eps_moves_each_weight_by_half_the_rate(count: int) -> None:
+    module = torch.nn.Linear(count, 1, bias=False, dtype=torch.float64)
+    before = module.weight.detach().clone()
+    masters = Masters(module)
+    settings = replace(EXACT, weight_decay=0.0, adam_eps=0.03)
+    for parameter in masters.named.values():
+        parameter.grad = torch.full_like(parameter, settings.adam_eps / math.sqrt(count))
+    adamw(masters, settings).step()
+    moved = (before - next(iter(masters.named.values()))).detach()
+    assert moved.flatten().tolist() == pytest.approx([settings.rate / 2] * count, rel=1e-9)

@@ -400,7 +400,10 @@ class _Form(NamedTuple):
 _FORMS = {
     MESSAGE: _Form("message", "response.output_text", "content", "output_text", "response.content_part"),
     REASONING: _Form(  # as a summary, because clients display and return summaries
-        *("reasoning", "response.reasoning_summary_text", "summary", "summary_text"),
+        item_type="reasoning",
+        text_event="response.reasoning_summary_text",
+        parts="summary",
+        part_type="summary_text",
         part_event="response.reasoning_summary_part",
     ),
     CALL: _Form("function_call", "response.function_call_arguments"),

@@ -195,7 +195,7 @@ class LearnerSettings:
         at_least(self, 1, "epochs", "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 1, "processes", "shards")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay", "adam_eps")
-        below(self, inf, "max_wait_s")
+        below(self, inf, "max_wait_s", "adam_eps")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         at_most(self, MOST_LR, "lr")

@@ -13,6 +13,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import TurnNotFound
+from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.practice import lessons
@@ -144,6 +145,7 @@ def aged(place: Place) -> None:
             old["files"]["learner.safetensors"] = old["files"].pop(STATE)
             (path.parent / STATE).rename(path.parent / "learner.safetensors")
         if old["recipe"] is not None:
+            del old["recipe"]["learner"]["adam_eps"]
             old["recipe"]["learner"] |= {"target_share": 0.0, "target_kl": 0.15, "checkpointing": False}
         path.write_text(json.dumps(old))
 
@@ -151,12 +153,15 @@ def aged(place: Place) -> None:
 def test_a_home_of_an_older_afterwit_goes_on_from_its_states_and_can_forget(
     place: Place, samples: Samples, lived: Callable[..., Place]
 ) -> None:
-    place = lived(place, WAYS[1], four_batches)
+    place = lived(place.but(adam_eps=0.0), WAYS[1], four_batches)
     young = {number: tensors(place, number) for number in (1, 2, 3, 4)}
     aged(place)
     assert {number: tensors(place, number) for number in young} == young
     for number in young:
         place.versions.verify(number)
+        version = place.versions.get(number)
+        assert version is not None
+        assert settings_of(version)[0].adam_eps == 0
     learned(place, samples, (8, 9))
     made = place.versions.get(5)
     assert made is not None

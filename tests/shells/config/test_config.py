@@ -94,6 +94,7 @@ def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
         "store.next_state_hours",
         "engine.prefix_cache_gib",
         "learner.max_wait_s",
+        "learner.adam_eps",
     ],
 )
 def test_what_is_counted_in_whole_units_has_an_end(home: Path, name: str) -> None:
