@@ -70,12 +70,16 @@ def test_a_table_of_rows_is_read_as_numpy_writes_it(version: tuple[int, int]) ->
     ("answer", "said"),
     [
         (base64.b64encode(b"no table").decode(), "magic string is not correct"),
-        ("float64", "rows of float32"),
-        ("short", "3 rows"),
+        ("float64", r"\(3, 2\) of float64, but"),
+        ("short", r"\(2, 2\) of float32, but \(3, 2\)"),
+        ("narrow", r"\(3, 1\) of float32, but \(3, 2\)"),
+        ("flat", r"\(6,\) of float32, but \(3, 2\)"),
     ],
 )
 def test_any_other_table_is_refused(answer: str, said: str) -> None:
-    made = {"float64": np.zeros((3, 2)), "short": np.zeros((2, 2), dtype=np.float32)}
+    shapes = {"short": (2, 2), "narrow": (3, 1), "flat": 6}
+    made = {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}
+    made["float64"] = np.zeros((3, 2))
     if answer in made:
         answer = written(made[answer], (1, 0))
     with pytest.raises(ValueError, match=said):

@@ -329,9 +329,11 @@ def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...
     from numpy.lib.format import read_array
 
     table = read_array(BytesIO(base64.b64decode(answer)), allow_pickle=False)
-    if table.dtype != "float32" or len(table) != len(at):
-        found = f"{len(table)} of {table.dtype}"
-        raise ValueError(f"the server's rows are {found}, but {len(at)} rows of float32 are wanted")
+    shape = (len(at), max(map(len, at), default=0))
+    if table.dtype != "float32" or table.ndim != 2 or len(table) != shape[0] or table.shape[1] < shape[1]:
+        raise ValueError(
+            f"the server's rows are {table.shape} of {table.dtype}, but {shape} of float32 are wanted"
+        )
     return [tuple(row[: len(ids)].tolist()) for row, ids in zip(table, at, strict=True)]
 
 
