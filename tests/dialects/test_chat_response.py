@@ -161,6 +161,9 @@ def test_an_event_is_one_line_whatever_is_said(data):
 
 @given(st.text(), st.text(), st.text(min_size=1))
 @example("\u2028\x85", "", "a")
+@example("0", "", '"')
+@example("0", '":""', '":""')
+@example("0", ":", ':"')
 def test_a_frame_around_a_text_is_the_event_with_that_text(text, other, behind):
     def event(said: str) -> bytes:
         return data_event({"name": other, "delta": {"text": said}, "more": behind})

@@ -278,9 +278,9 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, event: bytes) -> Frame:
-        """The frame of an event whose last empty text is to be replaced."""
-        before, _, after = event.rpartition(b'""')
-        return cls(before, after)
+        """The frame of an event: the text of its last field that is empty will be replaced."""
+        before, _, after = event.rpartition(b'":""')  # in no text: there a quotation mark is escaped
+        return cls(before + b'":', after)
 
     def around(self, text: str) -> bytes:
         return self.before + one_line(orjson.dumps(text)) + self.after
