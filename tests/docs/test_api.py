@@ -72,7 +72,7 @@ def loaded(*modules: str) -> set[str]:
     return {name.partition(".")[0] for name in found.split()}
 
 
-def test_the_nouns_need_the_standard_library_alone() -> None:
+def test_the_shared_types_need_the_standard_library_alone() -> None:
     assert loaded("afterwit.api.turns") - loaded("sys") <= {"afterwit", *sys.stdlib_module_names}
 
 

@@ -1,4 +1,4 @@
-"""The map of the house names every room, and each once."""
+"""The page of the source tree names every folder and module, and each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
-HOUSE = ROOT / "src" / "afterwit"
+SOURCE = ROOT / "src" / "afterwit"
 
 
 def names(heading: str) -> list[str]:
@@ -17,11 +17,11 @@ def names(heading: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def test_the_map_has_each_room_once() -> None:
-    rooms = [f"{folder.name}/" for folder in HOUSE.iterdir() if (folder / "__init__.py").exists()]
-    assert sorted(names("The rooms")) == sorted(rooms)
+def test_the_page_has_each_folder_once() -> None:
+    folders = [f"{folder.name}/" for folder in SOURCE.iterdir() if (folder / "__init__.py").exists()]
+    assert sorted(names("Folders")) == sorted(folders)
 
 
-def test_the_map_has_each_module_at_the_top_once() -> None:
-    modules = [file.name for file in HOUSE.glob("*.py") if not file.name.startswith("__")]
-    assert sorted(names("The nouns")) == sorted(modules)
+def test_the_page_has_each_shared_module_once() -> None:
+    modules = [file.name for file in SOURCE.glob("*.py") if not file.name.startswith("__")]
+    assert sorted(names("Shared modules")) == sorted(modules)

@@ -1,4 +1,4 @@
-"""The nouns, for every package: turns, verdicts, versions and errors. Needs the standard library only."""
+"""Turns, verdicts, versions and errors, for every package. Needs the standard library only."""
 
 from afterwit.engines.port import TeacherRow, is_logprob
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, RequestError, SettingError
