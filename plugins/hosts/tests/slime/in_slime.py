@@ -14,8 +14,8 @@ from torch import Tensor
 from afterwit.engines.port import Ids, Scored
 from afterwit.learning.score import Row
 from afterwit.objective.terms import top_k
-from afterwit_hosts.slime import data
-from afterwit_hosts.slime.lesson import Lesson
+from afterwit_hosts.slime import training
+from afterwit_hosts.slime.lessons import Lesson
 
 KNOWN, VALUES = 457, 466
 """A vocabulary, and its size padded to two equal parts."""
@@ -66,7 +66,7 @@ def through_slime(checkout: Path, lessons: Sequence[Lesson]) -> tuple[float, lis
     rows = [lesson.item.student for lesson in lessons]
     tokens = [torch.tensor((*row.prompt, *row.response)) for row in rows]
     rollout = {"tokens": list(tokens), "prompt": list(lessons)}
-    data.postprocess(None, 0, rollout)
+    training.postprocess(None, 0, rollout)
     assert "prompt" not in rollout
     whole = [logits_of(row).requires_grad_() for row in rows]
     own = torch.cat([each.chunk(2, dim=-1)[mpu.get_tensor_model_parallel_rank()] for each in whole])
@@ -80,7 +80,7 @@ def through_slime(checkout: Path, lessons: Sequence[Lesson]) -> tuple[float, lis
     }
     args = Namespace(
         loss_type="custom_loss",
-        custom_loss_function_path="afterwit_hosts.slime.loss.loss",
+        custom_loss_function_path="afterwit_hosts.slime.training.loss",
         calculate_per_token_loss=False,
         recompute_loss_function=False,
         allgather_cp=False,

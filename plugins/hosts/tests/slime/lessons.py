@@ -11,8 +11,7 @@ from afterwit.engines.port import TeacherServer
 from afterwit.engines.teacher import given_ids
 from afterwit.learning.batch import Item
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit_hosts.slime.lesson import Lesson
-from afterwit_hosts.slime.scoring import lessons_of
+from afterwit_hosts.slime.lessons import Lesson, lessons_of
 from tests.learning.test_served_teacher import SERVED, FromLogits
 
 PLAIN = replace(SERVED, loss_backend="plain", packing="off")

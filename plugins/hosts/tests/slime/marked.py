@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit_hosts.slime import data
+from afterwit_hosts.slime import training
 
 
 def postprocess(args: Any, rollout_id: int, rollout_data: dict[str, Any]) -> None:
     args.rollout_data_postprocess_called = True
-    data.postprocess(args, rollout_id, rollout_data)
+    training.postprocess(args, rollout_id, rollout_data)

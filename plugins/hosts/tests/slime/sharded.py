@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from afterwit.learning.score import response_logits
-from afterwit_hosts.slime.lesson import Lesson
-from afterwit_hosts.slime.loss import lesson_loss
+from afterwit_hosts.slime.lessons import Lesson
 from afterwit_hosts.slime.shards import Shards
+from afterwit_hosts.slime.training import lesson_loss
 from tests.learning.updates import frozen
 
 SIZE, TAU = 23, 0.7

@@ -18,9 +18,9 @@ from afterwit.learning.models import load_model
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
-from afterwit_hosts.slime import commit, data
-from afterwit_hosts.slime.lesson import settings_of
+from afterwit_hosts.slime import training
 from afterwit_hosts.slime.lessons import Lessons
+from afterwit_hosts.slime.requirements import settings_of
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import reweighted
 from tests.fakes.renderers import renderer_of
@@ -87,9 +87,9 @@ def test_what_slime_wrote_is_a_version_and_its_turns_have_trained(
     written = reweighted(tmp_path / "weight_v000001", base, seed=4)
     with lessons_in(place, 2, teacher) as lessons:
         first = lessons.next()
-        data.postprocess(None, 0, {"tokens": [torch.zeros(3), torch.zeros(4)], "prompt": first})
-        commit.commit(None, str(written), [])
-        commit.commit(None, str(written), [])  # as before the first step: there is nothing to name
+        training.postprocess(None, 0, {"tokens": [torch.zeros(3), torch.zeros(4)], "prompt": first})
+        training.commit(None, str(written), [])
+        training.commit(None, str(written), [])  # as before the first step: there is nothing to name
         second = lessons.next()
         assert second[0].item.staleness == 1
     assert place.versions.numbers() == [0, 1]
@@ -115,7 +115,7 @@ def test_weights_that_are_not_finite_become_no_version(
     with lessons_in(place, 2, teacher) as lessons:
         (lesson, _) = lessons.next()
         with pytest.raises(UpdateRefused, match="not finite"):
-            commit.write(lesson.batch, tmp_path / "weight_v000001")
+            training.write(lesson.batch, tmp_path / "weight_v000001")
     assert place.versions.numbers() == [0]
 
 
@@ -162,9 +162,9 @@ def test_turns_wait_while_the_teacher_is_away(place: Place, teacher: FromLogits)
 
 def test_tokens_without_a_lesson_name_the_flag_that_is_missing() -> None:
     with pytest.raises(
-        ValueError, match=r"--rollout-data-postprocess-path afterwit_hosts\.slime\.data\.postprocess"
+        ValueError, match=r"--rollout-data-postprocess-path afterwit_hosts\.slime\.training\.postprocess"
     ):
-        data.lesson_of(torch.zeros(3))
+        training.lesson_of(torch.zeros(3))
 
 
 def test_a_home_has_one_learner(base: Path, tmp_path: Path) -> None:

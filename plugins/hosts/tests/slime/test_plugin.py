@@ -27,17 +27,17 @@ from tests.several import several
 pytestmark = pytest.mark.cluster
 RUN = "import runpy, sys, transformers; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 """The contract tests put a stand-in for transformers in place, unless it is there already."""
-DATA = "afterwit_hosts.slime.data"
+CONVERT = "afterwit_hosts.slime.rollout.convert_samples_to_train_data"
 PATHS = {
     "test_plugin_rollout_contracts.py": {
         "rollout-function-path": "afterwit_hosts.slime.rollout.generate_rollout"
     },
     "test_plugin_path_loading_contracts.py": {
-        "data-source-path": "afterwit_hosts.slime.source.Turns",
+        "data-source-path": "afterwit_hosts.slime.rollout.Turns",
         "eval-function-path": "afterwit_hosts.slime.rollout.generate_rollout",
     },
     "test_plugin_runtime_hook_contracts.py": {
-        "custom-convert-samples-to-train-data-path": f"{DATA}.convert_samples_to_train_data",
+        "custom-convert-samples-to-train-data-path": CONVERT,
         "rollout-data-postprocess-path": "plugins.hosts.tests.slime.marked.postprocess",
     },
 }
@@ -75,9 +75,8 @@ def test_a_batch_of_turns_goes_from_the_home_to_the_loss(home: Path, monkeypatch
     monkeypatch.setenv("AFTERWIT_HOME", str(home))
     from argparse import Namespace
 
-    from afterwit_hosts.slime.data import convert_samples_to_train_data, lesson_of, postprocess
-    from afterwit_hosts.slime.rollout import generate_rollout
-    from afterwit_hosts.slime.source import Turns
+    from afterwit_hosts.slime.rollout import Turns, convert_samples_to_train_data, generate_rollout
+    from afterwit_hosts.slime.training import lesson_of, postprocess
 
     args = Namespace(rollout_batch_size=3, global_batch_size=3)
     source = Turns(args)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.passes import ALONE, Ranks
 from afterwit.learning.trainer import Trainer
-from afterwit_hosts.verl.settings import Options, in_verl
+from afterwit_hosts.verl.__main__ import in_verl
 from tests.learning.stage.learning import Place
 
 
@@ -16,6 +16,7 @@ class InVerl(Place):
     """A home that verl trains."""
 
     def trainer(self, ranks: Ranks = ALONE) -> Trainer:
+        from afterwit_hosts.verl.policy import Options
         from afterwit_hosts.verl.trainer import VerlTrainer
 
         return VerlTrainer(

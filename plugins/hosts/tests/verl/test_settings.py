@@ -9,8 +9,7 @@ import pytest
 
 from afterwit.errors import SettingError
 from afterwit.learning.settings import LearnerSettings
-from afterwit_hosts.verl.__main__ import main
-from afterwit_hosts.verl.settings import in_verl, options_of
+from afterwit_hosts.verl.__main__ import in_verl, main, options_of
 
 FULL = LearnerSettings(lora_rank=0, batch=4)
 

@@ -18,7 +18,6 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import UpdateState, accumulate, update, update_state
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit_hosts.verl.settings import Options
 from tests.fakes.models import reweighted
 from tests.learning.test_update import batch
 from tests.learning.updates import EXACT, Given, furthest, policy_of, quiet, read_only, weights
@@ -45,7 +44,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_verl() -> Callable[..., Policy]:
     """A folder's policy in verl's engine."""
     from afterwit.checkpoints.versions import Versions
-    from afterwit_hosts.verl.policy import load
+    from afterwit_hosts.verl.policy import Options, load
 
     def made(folder: Path, settings: LearnerSettings = SINGLE, **options: Any) -> Policy:
         return load(Versions(root=folder / "none", base=folder), 0, settings, Options(**options))
@@ -70,10 +69,8 @@ def test_gradient_and_terms_are_the_learners(
     objective: ObjectiveSettings,
     in_verl: Callable[..., Policy],
 ) -> None:
-    from afterwit_hosts.verl.batch import batch_of
-    from afterwit_hosts.verl.loss import UpdateLoss
     from afterwit_hosts.verl.policy import engine_in
-    from afterwit_hosts.verl.step import rows_of
+    from afterwit_hosts.verl.update import UpdateLoss, batch_of, rows_of
 
     items = batch(renderer, objective)
     ours, theirs = policy_of(student, SINGLE), in_verl(student)
@@ -104,7 +101,7 @@ def test_the_weights_after_an_update_are_the_learners(
     in_verl: Callable[..., Policy],
 ) -> None:
     """Adam divides each gradient by its own size: where that is nothing but rounding, so is the step."""
-    from afterwit_hosts.verl.step import epoch
+    from afterwit_hosts.verl.update import epoch
 
     items, settings = batch(renderer, objective), replace(SINGLE, epochs=epochs)
     ours, theirs, frozen = (
@@ -128,7 +125,7 @@ def test_the_weights_after_an_update_are_the_learners(
 def test_a_gradient_that_is_not_finite_takes_no_step(
     student: Path, base: Path, renderer: Renderer, in_verl: Callable[..., Policy]
 ) -> None:
-    from afterwit_hosts.verl.step import epoch
+    from afterwit_hosts.verl.update import epoch
 
     objective = OBJECTIVES[0]
     policy = in_verl(student)

@@ -1,4 +1,4 @@
-"""The turns of a home's next update. Imports no slime."""
+"""The turns of a home's next update, each with all that its loss reads. Imports no slime."""
 
 from __future__ import annotations
 
@@ -6,22 +6,69 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from afterwit.api.learning import Claims, TeacherServer, TurnLimits, Versions, build_items
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from afterwit.api.learning import (
+    Claims,
+    Ids,
+    Item,
+    TeacherServer,
+    TurnLimits,
+    Versions,
+    build_items,
+    item_advantages,
+    probe_of,
+    served_sample,
+)
+from afterwit.api.objective import Denominators, Sample, denominators
 from afterwit.api.running import policy_server, store_of_model, teacher_server, versions_of, worker_name
-from afterwit.api.serving import Renderer
-from afterwit.api.settings import Settings, model_folder
+from afterwit.api.serving import Renderer, Scored
+from afterwit.api.settings import ObjectiveSettings, Settings, model_folder
 from afterwit.api.stores import Record, Store
-from afterwit.api.turns import EngineError
-from afterwit_hosts.slime.commit import write_base
-from afterwit_hosts.slime.lesson import Lesson, settings_of
-from afterwit_hosts.slime.scoring import lessons_of
+from afterwit.api.turns import EngineError, Origin, Version
+from afterwit_hosts.slime.requirements import settings_of
 
 log = logging.getLogger(__name__)
+
+LESSON = "afterwit_lesson"
+"""The name of the lesson in a sample's `train_metadata`, and on the tensor of its tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Values shared by all lessons of an update."""
+
+    home: Path
+    base: Path
+    turns: tuple[str, ...]
+    objective: ObjectiveSettings
+    over: Denominators
+    vocabulary: int
+    """Ids that the model knows; logits beyond are padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """One response that trains."""
+
+    item: Item
+    advantage: float | None
+    """None: no RL term."""
+    scores: tuple[Scored, ...]
+    """The teacher's scores after each hint."""
+    batch: Batch
+
+    def sample(self, like: Tensor) -> Sample:
+        """As the objective sees it, where `like` lies."""
+        k = self.batch.objective.ids_kept
+        return served_sample(self.item, self.scores, self.advantage, like, k=k)
 
 
 class Lessons:
@@ -150,3 +197,73 @@ class Lessons:
 
     def _give_back(self, records: Sequence[Record], turns: Sequence[str | None]) -> None:
         self._claims.give_back([record for record in records if record.turn.id in turns])
+
+
+def write_base(versions: Versions, dtype: str, *, now: float) -> None:
+    """Write version 0 if it is missing."""
+    if versions.get(0) is None:
+        probe = probe_of(versions.base, dtype)
+        version = Version(number=0, parent=None, origin=Origin.BASE, created=now, probe=probe)
+        with versions.writing():
+            versions.write(version, lambda folder: None)
+
+
+def lessons_of(
+    items: Sequence[Item],
+    settings: Settings,
+    *,
+    home: Path,
+    base: Path,
+    teacher: TeacherServer | None,
+    student: TeacherServer | None,
+) -> list[Lesson]:
+    """One lesson for each item, in order. EngineError if a server cannot be asked.
+
+    `teacher` scores hints; `student` returns the policy's likeliest ids, if the objective learns at them.
+    """
+    objective = settings.objective
+    found = item_advantages(items, objective).values
+    scores = _scores(items, teacher, student)
+    batch = Batch(
+        home=home,
+        base=base,
+        turns=tuple(item.turn for item in items if item.turn is not None),
+        objective=objective,
+        over=_denominators(items, found, scores, objective),
+        vocabulary=AutoConfig.from_pretrained(base).get_text_config().vocab_size,
+    )
+    return [
+        Lesson(item=item, advantage=advantage, scores=said, batch=batch)
+        for item, advantage, said in zip(items, found, scores, strict=True)
+    ]
+
+
+def _scores(
+    items: Sequence[Item], teacher: TeacherServer | None, student: TeacherServer | None
+) -> list[tuple[Scored, ...]]:
+    """The teacher's scores after each item's hints, at the student's likeliest ids too if they learn."""
+    hinted = [item for item in items if item.teachers]
+    if teacher is None or not hinted:
+        return [() for _ in items]
+    wanted: list[Sequence[Ids]] | None = None
+    if student is not None:
+        likeliest = student.score([(item.student.prompt, item.student.response) for item in hinted])
+        wanted = [said.top_ids for item, said in zip(hinted, likeliest, strict=True) for _ in item.teachers]
+    rows = [(row.prompt, row.response) for item in hinted for row in item.teachers]
+    scores = iter(teacher.score(rows, wanted))
+    return [tuple(next(scores) for _ in item.teachers) for item in items]
+
+
+def _denominators(
+    items: Sequence[Item],
+    found: Sequence[float | None],
+    scores: Sequence[tuple[Scored, ...]],
+    objective: ObjectiveSettings,
+) -> Denominators:
+    """Counts over the batch, which each rank would otherwise know of its own part alone."""
+    like, k = torch.zeros(()), objective.ids_kept
+    lone = [
+        served_sample(item, said, advantage, like, k=k)
+        for item, advantage, said in zip(items, found, scores, strict=True)
+    ]
+    return denominators(lone, objective)

@@ -1,12 +1,16 @@
-"""Requirements under which slime's step is the objective's. Pure."""
+"""Requirements under which slime's step is the objective's."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from afterwit.api.learning import require_servable
-from afterwit.api.settings import LearnerSettings, ObjectiveSettings
+from afterwit.api.settings import LearnerSettings, ObjectiveSettings, Settings, load
 from afterwit.api.turns import SettingError
+
+UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
+"""Settings of a home that slime trains, overridden by its own `config.toml` and the environment."""
 
 FLAGS = {
     "n_samples_per_prompt": (1, "a live turn has no siblings"),
@@ -30,6 +34,13 @@ def require_flags(args: Any) -> None:
             f"slime's rollout_batch_size is {size} and its global_batch_size {whole}, but one batch of turns"
             " is one step: make them equal"
         )
+
+
+def settings_of(home: Path) -> Settings:
+    """The home's settings. SettingError if slime cannot train by them."""
+    settings = load(home=home, below=UNLESS_SAID)
+    require_settings(settings.learner, settings.objective)
+    return settings
 
 
 def require_settings(learner: LearnerSettings, objective: ObjectiveSettings) -> None:

@@ -6,19 +6,20 @@ In an environment that has verl and Afterwit. Gateway and judge run elsewhere, o
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from afterwit.api.commands import Config, Home, LearnerProcesses, Model, Recipe, Set
 from afterwit.api.learning import Placed, run
-from afterwit.api.settings import home_of, load
+from afterwit.api.settings import LearnerSettings, home_of, load
 from afterwit.api.turns import AfterwitError, SettingError
-from afterwit_hosts.verl.settings import Options, in_verl, options_of
 
 FULL_WEIGHTS = {"learner": {"lora_rank": 0}}
 """Settings that verl needs; other values are refused."""
@@ -40,7 +41,7 @@ def train(
     set_: Set = None,
 ) -> None:
     """Train on the judged turns of a home with verl's FSDP2 engine, writing a version for each update."""
-    options = Options(engine=options_of("--engine", engine), model=options_of("--verl-model", verl_model))
+    options = {"engine": options_of("--engine", engine), "model": options_of("--verl-model", verl_model)}
     folder = home_of(home)
     direct = {"model": model, "learner.processes": learner_processes}
     settings = load(
@@ -49,13 +50,45 @@ def train(
     placed = Placed.of(os.environ)
     learner = in_verl(settings.learner, settings.learner.processes if placed is None else placed.size)
     try:
+        from afterwit_hosts.verl.policy import Options
         from afterwit_hosts.verl.trainer import VerlTrainer
     except ModuleNotFoundError as error:
         raise SettingError(
             f"this needs {error.name}: install verl and Afterwit together, in an environment of their own"
         ) from error
-    kind = partial(VerlTrainer, options=options)
+    kind = partial(VerlTrainer, options=Options(**options))
     run(settings.model_copy(update={"learner": learner}), folder, forever=follow, kind=kind)
+
+
+def options_of(flag: str, text: str) -> Mapping[str, Any]:
+    """Options in a flag's JSON. Raises SettingError unless it is an object."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise SettingError(f"{flag} is {text}, which is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingError(f"{flag} is {text}, but must be a JSON object")
+    return found
+
+
+def in_verl(settings: LearnerSettings, processes: int) -> LearnerSettings:
+    """The settings of a learner in verl: each process holds a part of the model, and reads whole logits.
+
+    SettingError if verl cannot train by them.
+    """
+    if settings.lora_rank:
+        raise SettingError(
+            f"learner.lora_rank is {settings.lora_rank}, but verl's engine trains full weights here: set it"
+            " to 0, or train the adapter with `afterwit train`"
+        )
+    if settings.dtype == "float64":
+        raise SettingError("learner.dtype is float64, which verl does not know: set float32 or bfloat16")
+    if "ema" in (settings.teacher, settings.reference):
+        raise SettingError("the mean of the weights is not kept under verl: set learner.teacher = 'base'")
+    try:
+        return replace(settings, processes=processes, shards=processes, loss_backend="plain", packing="off")
+    except ValueError as error:
+        raise SettingError(f"learner: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

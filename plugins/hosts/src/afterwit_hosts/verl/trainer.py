@@ -7,18 +7,10 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from afterwit.api.learning import (
-    Follower,
-    NotRepeatable,
-    Policy,
-    Ranks,
-    Trainer,
-    Versions,
-)
+from afterwit.api.learning import Follower, NotRepeatable, Policy, Ranks, Trainer, Versions
 from afterwit.api.settings import LearnerSettings
-from afterwit_hosts.verl.policy import load
-from afterwit_hosts.verl.settings import Options
-from afterwit_hosts.verl.step import epoch
+from afterwit_hosts.verl.policy import Options, load
+from afterwit_hosts.verl.update import epoch
 
 
 class VerlTrainer(Trainer):
