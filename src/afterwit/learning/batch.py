@@ -6,6 +6,7 @@ elsewhere (rows that came with a batch, or those of a server) join an item as it
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from afterwit.version import versions_between
 if TYPE_CHECKING:
     from afterwit.learning.policy import Policy
 
+DIGEST_BYTES = 16
 AS_SAMPLED = ("",)
 """No hint: the teacher reads the recorded prompt. It may have lessons that the student does not read; or the
 response recites a hint."""
@@ -79,6 +81,11 @@ class Item:
         ):
             if values is not None and len(values) != tokens:
                 raise ValueError(f"{tokens} ids but {len(values)} {name}")
+
+    @property
+    def digest(self) -> str:
+        """BLAKE2b of everything that an update reads of it."""
+        return hashlib.blake2b(repr(replace(self, hints=())).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 class Refused(NamedTuple):

@@ -4,7 +4,7 @@ The manifest of the version without them is the commit. Before it nothing has ch
 after it the store deletes the content when it follows the folder of versions, whoever does that. A rollback
 may come at any moment before it: what was planned is void then, and planned again.
 
-Updates that followed what is forgotten are run again, as they were, from what their manifests (`recipe_of`)
+Updates that followed what is forgotten are run again, as they were, from what the recipes in their manifests
 and the store hold.
 """
 
@@ -15,7 +15,7 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +31,7 @@ from afterwit.errors import (
     VersionTaken,
 )
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.batch import Item, TurnLimits, build_items
+from afterwit.learning.batch import TurnLimits, build_items
 from afterwit.learning.claims import Claims, sample_of
 from afterwit.learning.distributed.orders import run_update
 from afterwit.learning.passes import Phase, Progress
@@ -42,14 +42,12 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.gate import Gate
 from afterwit.store import ForgetOrder, Store
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Recipe, Version, learned, turns_in
+from afterwit.version import Origin, Version, learned, turns_in
 
 if TYPE_CHECKING:
     from afterwit.learning.trainer import Trainer
 
 S = TypeVar("S")
-
-DIGEST_BYTES = 16
 
 HALFWAY_FOLDER = ".forgetting"
 KEPT_EVERY = 8
@@ -75,16 +73,15 @@ class Forgetter:
         self._store, self._trainer, self._claims, self._gate_of = store, trainer, claims, gate_of
         self._now, self._say = now, say
 
-    def carry_out(self, progress: Progress) -> list[str]:
-        """Carry out every order that can be; a sentence for each. What is not run again goes in one step.
+    def carry_out(self, orders: Sequence[ForgetOrder], progress: Progress) -> list[str]:
+        """Carry out each order that can be; a sentence for each. What is not run again goes in one step.
 
         `progress` may raise: the order stands, and what was run again is gone on with the next time.
         """
-        orders = [order for order in self._store.forget_orders() if order.error is None]
         alone = [[order] for order in orders if order.replay]
         together = [order for order in orders if not order.replay]
         said = [said for each in (*alone, together) if each for said in self._tried(each, progress)]
-        self._trainer.drop_halfway()
+        drop_halfway(self._trainer.versions.root)
         return said
 
     def _tried(self, orders: Sequence[ForgetOrder], progress: Progress) -> list[str]:
@@ -111,6 +108,8 @@ class Forgetter:
         sessions = tuple(order.session for order in orders)
         turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
         plans = self._plans(turns)
+        if not (orders[0].replay and any(found.steps for found in plans.values())):
+            drop_halfway(self._trainer.versions.root)  # what another order left there may hold these turns
         try:
             if not plans:
                 self._claims.remove_forgotten(turns)
@@ -315,7 +314,7 @@ def _repeat(
         raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
     digests = {} if version.recipe is None else version.recipe.digests
     for item in items:
-        if item.turn is None or digests.get(item.turn) != digest(item):
+        if item.turn is None or digests.get(item.turn) != item.digest:
             raise NotRepeatable(f"turn {item.turn} was judged again since")
     batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
     with trainer.ranks.leading(run_update, **batch):
@@ -383,32 +382,6 @@ class Halfway:
 
 def drop_halfway(root: Path) -> None:
     shutil.rmtree(root / HALFWAY_FOLDER, ignore_errors=True)
-
-
-def recipe_of(
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
-    placement: Placement,
-    fresh_optimizer: bool,
-) -> Recipe | None:
-    """The recipe of an update; None if it learned from anything but turns of the store."""
-    turns = {item.turn: item for item in items if item.turn is not None}
-    if len(turns) != len(items):
-        return None
-    return Recipe(
-        learner=asdict(settings),
-        objective=asdict(objective),
-        placement=placement.value,
-        fresh_optimizer=fresh_optimizer,
-        digests={turn: digest(item) for turn, item in turns.items()},
-        groups={turn: item.group for turn, item in turns.items() if item.group},
-    )
-
-
-def digest(item: Item) -> str:
-    """BLAKE2b of everything that an update reads of an item."""
-    return hashlib.blake2b(repr(replace(item, hints=())).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:

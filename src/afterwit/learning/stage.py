@@ -315,11 +315,13 @@ class Learn:
 
         Raises Stopped if `stop` returns True before that is done: the next call goes on with it.
         """
-        found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
+        orders = [order for order in self._store.forget_orders() if order.error is None]
+        if not orders:
+            return []
+        found = self._forgetter.carry_out(orders, self._claims.progress([], stop, self._watch))
         for words in found:
             log.info("learn: %s", words)
-        if found:
-            self._say_forgetting(found[-1])
+        self._say_forgetting(found[-1])
         return found
 
     def _say_forgetting(self, words: str) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.sharded import Sharded
-from afterwit.learning.forgetting import Samples, Step, drop_halfway, recipe_of, replay_updates
+from afterwit.learning.forgetting import Samples, Step, replay_updates
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.passes import ALONE, Phase, PhaseTimes, Progress, Ranks
@@ -36,7 +36,7 @@ from afterwit.objective.terms import advantages
 from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Origin, Probe, Recipe, Version
 from afterwit.weights.load import read_config, width_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Trainer:
                 replayed=_turns(replayed),
                 probe=self.probe(policy),
                 metrics={**found, **times.metrics(), **metrics},
-                recipe=recipe_of(items, objective, settings, self.placement, policy.fresh_optimizer),
+                recipe=self._recipe(items, objective, settings, policy),
                 effects=effects,
                 suite=suite,
                 adapter=self.adapter,
@@ -219,6 +219,22 @@ class Trainer:
             raise
         progress(Phase.WRITTEN)
         return written
+
+    def _recipe(
+        self, items: Sequence[Item], objective: ObjectiveSettings, settings: LearnerSettings, policy: Policy
+    ) -> Recipe | None:
+        """The recipe of an update; None if it learned from anything but turns of the store."""
+        turns = {item.turn: item for item in items if item.turn is not None}
+        if len(turns) != len(items):
+            return None
+        return Recipe(
+            learner=asdict(settings),
+            objective=asdict(objective),
+            placement=self.placement.value,
+            fresh_optimizer=policy.fresh_optimizer,
+            digests={turn: item.digest for turn, item in turns.items()},
+            groups={turn: item.group for turn, item in turns.items() if item.group},
+        )
 
     def _side_effect(self, policy: Policy, objective: ObjectiveSettings) -> dict[str, float]:
         """How far the update moved answers that no turn teaches; {} unless the base is in memory anyway, and
@@ -290,17 +306,13 @@ class Trainer:
             return item_reads(policy, items, self.settings, self.ranks)
 
     def rerun(self, start: int, steps: Sequence[Step], samples: Samples, *, progress: Progress) -> Policy:
-        """The policy at `start` after these updates, which are run again as they were. No version is written;
-        `drop_halfway` deletes the progress that is kept for a learner that stops meanwhile.
+        """The policy at `start` after these updates, which are run again as they were. No version is written.
 
         Raises NotRepeatable if an update would read something else than it did. The policy in memory is
         forgotten.
         """
         self.drop()
         return replay_updates(self, start, steps, samples, progress)
-
-    def drop_halfway(self) -> None:
-        drop_halfway(self.versions.root)
 
 
 def _turns(items: Sequence[Item]) -> tuple[str, ...]:
