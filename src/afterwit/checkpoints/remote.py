@@ -59,7 +59,7 @@ LONGEST_MESSAGE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
-    """A shared place for weight versions, besides `versions/` of the home."""
+    """A shared place for versions, in addition to `versions/` in the home."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

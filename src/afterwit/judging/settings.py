@@ -24,7 +24,7 @@ class JudgeSettings:
     enabled: bool = True
     """false: turns are recorded and wait for a judge."""
     mode: Literal["auto", "write", "read"] = "auto"
-    """How it judges. `write`: it writes votes and hints, as published. `read`: its log-probs find complaints,
+    """`write`: the judge writes votes and hints, as published. `read`: its log-probs find complaints,
     which are the hints. `auto`: the way that is right about more of the shipped replies."""
     client: str | None = None
     """Judge of an installed package (entry point `afterwit.judges`). Unset: `url`, or the served model."""
@@ -35,7 +35,7 @@ class JudgeSettings:
     api_key_env: str | None = None
     """Environment variable with the key for `url`."""
     weights: Weights = Weights.BASE
-    """The served weights that judge: the frozen first ones, because a judge that trains drifts."""
+    """The served weights that judge: the original ones, because a judge that trains drifts."""
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as in the demo."""
     thinking: bool = False
@@ -45,28 +45,28 @@ class JudgeSettings:
     temperature: float = 0.6
     """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
-    """How many valid votes must give a hint: `majority`, or `any` as published; one of three is more often
-    wrong than right."""
+    """How many valid votes must give a hint: a `majority`, or `any` as published; one of three is more
+    often wrong than right."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count. `off`: all. `consistent`: those without contradiction between the votes on
-    both questions. `unanimous`: those of all valid votes. `auto`: `consistent` while a fifth of the answers
-    seem wrong, else `off`, under which thanks with a wish still teach the wish."""
+    """The verdicts that count. `off`: all. `consistent`: those whose votes on both questions do not
+    contradict each other. `unanimous`: those of undivided votes. `auto`: `consistent` while a fifth of
+    the answers seem wrong, else `off`, under which thanks with a wish still teach the wish."""
     follow_tries: int = 2
-    """Answers sampled with a hint in the prompt until one follows it, as the judge finds. A hint that none
-    follows does not train. 0: no check."""
+    """Answers sampled with a hint in the prompt until the judge finds one that follows it. A hint that
+    none follows does not train. 0: no check."""
     siblings: bool = False
-    """Whether a known good answer to the same prompt teaches a bad turn without a hint: for agents that try a
+    """Whether a good answer to the same prompt teaches a bad turn without a hint: for agents that try a
     task several times (SDPO)."""
     max_candidates: int = 3
     """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
     quote_words: int = 8
-    """Words of the next state in a row that a hint may not quote; most commands are shorter."""
+    """A hint may not quote this many words in a row of the next state; most commands are shorter."""
     pay_repeats: bool = False
     """Whether votes may reward a tool call that repeats an earlier one word for word, as published. Off,
     because judges praise quiet results."""
     calibrate: bool = True
-    """Whether the judge also votes on turns with explicit feedback, without seeing it, so that `afterwit
-    judges` shows how often it is right."""
+    """Whether the judge also votes on turns with explicit feedback, without seeing the feedback:
+    `afterwit judges` shows how often it is right."""
     check_every_s: float = 600.0
     """Seconds between checks of the judge (health of `judge_checks`)."""
     placement: Placement = Placement.LAST_USER
@@ -95,7 +95,7 @@ class JudgeSettings:
     retry_max_s: float = 60.0
     """Longest wait between tries, whatever the judge's Retry-After."""
     poll_s: float = 2.0
-    """Seconds between looks for answered turns."""
+    """Seconds between two looks for answered turns."""
     lease_s: float = 30.0
     """Seconds until another process may take a dead judge's turn."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)

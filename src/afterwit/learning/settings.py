@@ -50,8 +50,8 @@ class LearnerSettings:
     enabled: bool = True
     """false: turns are recorded, judged and wait for `afterwit train`."""
     lr: float | None = None
-    """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter, a tenth for whole weights,
-    with the width of the hidden states (1.5e-4 at 2560). Measured at 96 and 576; published for 4B to 8B are
+    """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter (1.5e-4 at a hidden
+    width of 2560), a tenth of that for whole weights. Measured at 96 and 576; published for 4B to 8B are
     1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next to nothing."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: one for
@@ -60,8 +60,8 @@ class LearnerSettings:
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter in place of their own."""
     teaches: Literal["own", "both"] = "own"
-    """The adapters that learn from a key with an adapter of its own: `own`, or `both`, where the shared one
-    learns later, once, from replayed turns."""
+    """The adapters that learn from a key with its own adapter: `own`, or `both`: then the shared one
+    learns too, later and once, from replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
     which needs their optimiser state and a second model as base."""
@@ -72,43 +72,43 @@ class LearnerSettings:
     beta2: float = 0.98
     """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
     adam_eps: float = 0.03
-    """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of their number.
-    0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far as their signal
-    does: after 12 conversations, success in the demo's tools was 0.77 in place of 0.91."""
+    """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
+    of weights. 0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far
+    as their signal: after 12 conversations, success in the demo's tools was 0.77 in place of 0.91."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. 16 is published, for many people: in one person's 50
-    conversations it had almost no effect, and 4 taught most of what they asked."""
+    """New judged turns that start an update. Published is 16, for many people; in one person's 50
+    conversations 16 had almost no effect, and 4 taught most of what the person wanted."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`; fewer make a noisy step."""
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
     evening."""
     hours: str | None = None
-    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; turns are
-    learned at any hour. Unset: always."""
+    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; new
+    turns train at any hour. Unset: always."""
     turns_per_session_per_update: int = 1
-    """Turns of one session that share an update and their prefix: less work, later learning. They wait at
-    most `max_wait_s`. 1: no waiting."""
+    """Turns of one session that wait for each other, at most `max_wait_s`, to share an update and their
+    prefix: less work, later learning. 1: no waiting."""
     batches_per_update: int = 4
-    """Most batches in an update when turns pile up (a quarter of the queue), because each update ages waiting
-    turns by a version. 1: always `batch` turns."""
+    """Most batches in an update when turns pile up (it takes a quarter of the queue), because each update
+    ages waiting turns by a version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
     replay: int = 4
-    """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69 of
-    a preference to 0.22, with four it stayed. An update takes up to twice as long."""
+    """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
+    of a preference to 0.22; with four it stayed. An update takes up to twice as long."""
     max_staleness: int = 16
     """Versions since a turn's oldest token after which it is skipped as too far off policy."""
     update_gate: bool = False
-    """Whether an update needs a new turn with a weighted term; off as published. Without it, replay in small
+    """Whether an update needs a new turn with a weighted term; off as published. Off, replay in small
     batches broke a tiny model within 500 interactions."""
     source_share: float = 0.25
-    """Largest share of an update's new turns from one source (a key) if others wait, at least an equal part.
-    1: no limit."""
+    """Largest share of an update's new turns from one source (a key) if others wait; an equal part is
+    always allowed. 1: no limit."""
     source_turns_a_day: int = 0
     """New turns of one source that train within 24 hours; more wait. 0: no limit. Set one before strangers
     get keys."""
@@ -119,9 +119,9 @@ class LearnerSettings:
     """Whether tools' results alone may give a hint, as published. Off, such a hint teaches only after a
     person accepts the turn or approves the outcome."""
     teacher: str = "base"
-    """The weights that read the hint: the policy's first (`base`) or present ones (`live`), their running
-    mean (`ema`), a [server](models.md#the-server-as-teacher) (`server`), or the folder or hub id of a
-    checkpoint with the same tokenizer."""
+    """The weights that read the hint: the policy's original (`base`) or present ones (`live`), their
+    running mean (`ema`), a [server](models.md#the-server-as-teacher) (`server`), or the folder or hub id
+    of a checkpoint with the same tokenizer."""
     teacher_url: str | None = None
     """URL of the `server` teacher, without `/v1`. Unset: `engine.url`, whose model without adapter is the
     base."""
@@ -132,9 +132,9 @@ class LearnerSettings:
     reference: str = "base"
     """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_reads_hints: bool = True
-    """Whether the reference reads a turn's first hint; in an update with hints, turns without one then carry
-    no KL. Off, the KL takes back what hints taught: five updates of SmolLM2 took a preference from 0.40 to
-    0.34, not to 0.67."""
+    """Whether the reference reads a turn's first hint; in an update with hints, turns without one then
+    carry no KL. Off, the KL takes back what hints taught: five updates of SmolLM2 took a preference from
+    0.40 to 0.34, in place of 0.67."""
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
@@ -144,22 +144,23 @@ class LearnerSettings:
     micro_batch_tokens: int = 4096
     """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
-    """`auto`: tokens that rows share (sessions, hints, retries) run once if that saves a sixth and the model
-    allows it; same result. `off`: each row alone."""
+    """`auto`: tokens that rows share (sessions, hints, retries) run once, with the same result, if that
+    saves a sixth and the model allows it. `off`: each row alone."""
     loss_backend: LossBackend = "fused"
     """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
     autograd, for comparison and for unusual heads."""
     checkpointing: bool | None = None
-    """Recompute activations in the backward pass: 1.4 times the work and half the memory in a pass of 1,200
-    tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`, which a longer turn needs."""
+    """Recompute activations in the backward pass: 1.4 times the work and half the memory in a pass of
+    1,200 tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`, as a longer turn
+    needs."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
     """Precision of passes and written versions; use the engine's. With bfloat16 the optimiser keeps fp32
     master weights."""
     threads: int = 0
-    """CPU threads of torch; 0: half of the cores, fewer if they are busy when the learner starts: on two busy
-    cores two threads took five times as long as one."""
+    """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts; on two
+    busy cores two threads took five times as long as one."""
     measure_effects: bool = True
     """Whether one more forward pass, of at most a tenth of the update's work or 4,096 tokens, measures its
     effect for `afterwit ledger`."""
@@ -172,14 +173,14 @@ class LearnerSettings:
     poll_s: float = 1.0
     """Seconds between two looks at the store."""
     processes: int = 1
-    """Processes that share an update's passes, each with the policy on its own device; at most `batch`. Under
-    `torchrun` its number counts."""
+    """Processes that share an update's passes, each with the policy on its own device; at most `batch`.
+    Under `torchrun`, its number of processes."""
     shards: int = 1
     """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). It divides
     `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
     """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A
-    single process that is silent for this time is reported as hanging."""
+    single process that is silent this long is reported as hanging."""
     lease_s: float = 900.0
     """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0

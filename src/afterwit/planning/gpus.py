@@ -29,8 +29,8 @@ REMEDY = 'name them, such as `afterwit plan --gpu-memory 80GB --gpus 8`, or set 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSettings:
-    """How many GPUs of a machine each part gets. `afterwit plan` computes with this; `afterwit up` starts the
-    parts by it."""
+    """How many GPUs of a machine each part gets. `afterwit plan` computes with it, and `afterwit up`
+    starts the parts by it."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -49,7 +49,7 @@ class PlacementSettings:
     teacher_model: str | None = None
     """Folder or hub id of the teacher server's model. Unset: the served model."""
     context: int = 32_768
-    """Tokens of the longest request that every engine holds, at most the model's context."""
+    """Tokens of the longest request that every engine can hold, at most the model's context."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

@@ -26,29 +26,29 @@ from afterwit.verdict import Flag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PracticeSettings:
-    """How much a correction is practised: its prompt and others like it are answered again while nothing else
-    waits, and the model that reads the hint teaches from the new answers."""
+    """How much a correction is practised: while no turn waits, the model answers its prompt and similar
+    ones again, and the model that reads the hint teaches on the new answers."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""
     updates: int = 8
-    """Updates for one lesson until it is learned. The next day, or when the correction is repeated, it gets
-    as many again."""
+    """Updates for one lesson until it is learned; as many again the next day, or when the correction is
+    repeated."""
     a_day: int = 96
     """Updates of all lessons within 24 hours; each costs as much as any update."""
     max_tokens: int = 1024
     """Tokens of an answer that is sampled for practice, at most."""
     approved: float = 0.25
-    """Share of an update's prompts whose answers people approved: there the base teaches, without a hint, and
-    only where the policy has left it."""
+    """Share of an update's prompts whose answers people approved. There the base teaches without a hint,
+    and only where the policy has left it."""
     group: int = 1
-    """Answers to each prompt of an update. Above 1, a judge that votes finds which of them follow the lesson;
-    where they differ, these get the reward 1 and the others -1."""
+    """Answers to each prompt of an update. Above 1, a judge that votes decides which answers follow the
+    lesson; if some do and some do not, they get the rewards 1 and -1."""
     at_once: bool = False
-    """Whether new conversations of a key read its unlearned lessons in their instructions, the newest first,
-    the same for a session. Their answers teach the model that does not read them."""
+    """Whether the prompts of a key's new conversations contain its unlearned lessons, the newest first,
+    the same for a whole session. The answers teach the model that does not read the lessons."""
     at_once_lessons: int = 5
     """Lessons in one prompt, at most."""
     at_once_tokens: int = 256

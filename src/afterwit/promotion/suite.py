@@ -40,10 +40,10 @@ class PromotionSettings:
     enabled: bool = True
     """false: every finite update is served; none is held or taken back."""
     may_lose: float = 0.10
-    """Share of approved responses of each kind that a new version may answer otherwise."""
+    """Share of the approved responses of each kind that a new version may lose."""
     hold_at: float = 20.0
-    """Evidence (e-value) of a greater loss that holds an update; 20 holds at most 1 in 20 wrongly if
-    responses are independent."""
+    """Evidence (e-value) of a greater loss at which an update is held; at 20 at most 1 in 20 is held
+    wrongly if responses are independent."""
     per_kind: int = 16
     """Approved responses in the test, for each kind: a tool with its flags, or text."""
     per_source: int = 6
@@ -52,16 +52,16 @@ class PromotionSettings:
     """Tokens of the test as a share of the update's work, at least 4,096; kinds take turns."""
     may_end_badly: float = 0.15
     """Share of requests that may end badly: in a complaint without a hint, in repeated calls, cut off, or
-    never."""
+    not at all."""
     alarm_at: float = 100.0
-    """Evidence of a greater share that takes back all versions since the confirmed one. In simulations an
-    alarm came after 46 requests if twice `may_end_badly` ended badly, after 13 if half did, and falsely after
-    1,300 if an eighth did."""
+    """Evidence of a greater share at which all versions since the confirmed one are taken back. In
+    simulations the alarm came after 46 requests if twice `may_end_badly` ended badly, after 13 if half
+    did, and falsely after 1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly. Complaints with a hint do not count."""
     no_end_s: float = 1800.0
-    """Seconds without a tool's result before a request counts as never ended."""
+    """Seconds without a tool's result after which a request counts as never ended."""
 
     def __post_init__(self) -> None:
         within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")

@@ -42,7 +42,8 @@ class PublishSettings:
     poll_s: float = 1.0
     """Seconds between two looks at the versions folder."""
     adapters: int = 16
-    """Personal adapters (`learner.adapters`) in the engine, the last used; others are loaded on request."""
+    """Personal adapters (`learner.adapters`) in the engine, the last used ones; others are loaded on
+    request."""
     idle_s: float = 900.0
     """Seconds without a request before a personal adapter is unloaded."""
 

@@ -62,7 +62,7 @@ class Redaction:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
-    """API keys and tokens, card numbers, e-mail addresses. Responses with one do not train: leave out
+    """API keys and tokens, card numbers, e-mail addresses: responses with one do not train. Leave out
     `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
     """Python regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every

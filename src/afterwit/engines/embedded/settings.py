@@ -24,16 +24,16 @@ class EmbeddedSettings:
     context_length: int = 0
     """Tokens of prompt and response together. 0: the model's own, at most 32768."""
     slots: int = 16
-    """Responses sampled at once with live weights, and again with base weights; more wait."""
+    """Responses sampled at once with live weights, and as many with base weights; more wait."""
     prefill_chunk: int = 256
-    """Prompt tokens between two decode steps, fewer at a long context. Higher reads prompts faster, lower
-    streams more evenly."""
+    """Prompt tokens between two decode steps, fewer at a long context. More read prompts faster, fewer
+    stream more evenly."""
     prefill_beside: int = 0
-    """Mean prompt tokens per decode step while others decode. Higher reads long prompts faster, lower
-    protects the others. 0: 32 on a CPU, 512 on a GPU."""
+    """Mean prompt tokens per decode step while others decode. More read long prompts faster, fewer delay
+    the others less. 0: 32 on a CPU, 512 on a GPU."""
     prefix_cache_gib: float | None = None
-    """GiB of keys and values kept, so that requests run only what no earlier one began with; the oldest go
-    first, never those in use. Unset: an eighth of the device's memory. 0: no reuse."""
+    """GiB of keys and values kept, so that a request skips the beginning that it shares with an earlier
+    one; the oldest go first, never those in use. Unset: an eighth of the device's memory. 0: no reuse."""
     threads: int = 1
     """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower."""
 

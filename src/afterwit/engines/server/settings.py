@@ -27,9 +27,9 @@ class ServerSettings:
     api_key_env: str | None = None
     """Environment variable that holds the server's API key, if it needs one."""
     swap: Swap = "adapters"
-    """How new weights are loaded. adapters: as LoRA adapters next to the base, which still judges; running
-    requests end with theirs. whole: all weights are replaced while requests wait, without a base; for
-    `learner.lora_rank = 0`."""
+    """How new weights are loaded. adapters: as LoRA adapters next to the base, which still judges;
+    running requests finish with their own. whole: all weights are replaced while requests wait, and the
+    server keeps no base; for `learner.lora_rank = 0`."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
