@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.head import Head, HeadGradients, sizes_on
-from afterwit.fused_head.loss import FusedLoss, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.fused_head.score import Rows
+from afterwit.fused_head.loss import FusedLoss, Rows, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.objective.sample import Sample, Target, denominators, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from afterwit.engines.embedded.forward import score_rows
 from afterwit.engines.embedded.load import attend_in_slots
 from afterwit.engines.port import Score
-from afterwit.fused_head.score import score_logits
+from afterwit.fused_head.head import score_logits
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.packing.pack import ratio
 from benchmarks.asked import Asked, Scale, Shape

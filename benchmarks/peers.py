@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import torch
 
-from afterwit.fused_head.score import score_states
+from afterwit.fused_head.head import score_states
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks import peer_ways as ways
 from benchmarks import scoring

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from afterwit.fused_head.head import sizes_on
-from afterwit.fused_head.score import score_states, two_stage_top_k
+from afterwit.fused_head.head import score_states, sizes_on, two_stage_top_k
 from afterwit.objective.terms import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work

@@ -13,14 +13,17 @@ from torch import Tensor
 from afterwit.fused_head.head import (
     CPU,
     GPU,
+    CompiledOnGpu,
     Head,
     HeadGradients,
+    Softmax,
+    exp_sums,
     on_tensor_cores,
     product_for,
     sizes_on,
+    softmax_of,
 )
 from afterwit.fused_head.loss import dense_tile
-from afterwit.fused_head.score import CompiledOnGpu, Softmax, exp_sums, softmax_of
 from tests.fused_head.batches import cast, random_pass
 from tests.fused_head.test_loss import EVERYTHING
 

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import by_sorting, score_states, two_stage_top_k
+from afterwit.fused_head.head import Head, by_sorting, score_states, two_stage_top_k
 from afterwit.objective.terms import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)

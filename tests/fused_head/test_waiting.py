@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.head import Head, HeadGradients, score_states
 from afterwit.fused_head.head import on_tensor_cores as tensor_cores
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
-from afterwit.fused_head.score import score_states
 from afterwit.objective.settings import HINT_RULES, ObjectiveSettings
 from tests.products import diagonal
 

@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head, HeadGradients, on_tensor_cores, product_for, sizes_on
+from afterwit.fused_head.head import (
+    Head,
+    HeadGradients,
+    exp_sums,
+    on_tensor_cores,
+    product_for,
+    score_states,
+    sizes_on,
+)
 from afterwit.fused_head.loss import (
     FusedLoss,
     Reference,
@@ -19,7 +27,6 @@ from afterwit.fused_head.loss import (
     fused_loss,
     targets,
 )
-from afterwit.fused_head.score import exp_sums, score_states
 from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass

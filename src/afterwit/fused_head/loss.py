@@ -17,10 +17,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head, HeadGradients, sizes_on, through_soft_cap
-from afterwit.fused_head.score import (
+from afterwit.fused_head.head import (
     CompiledOnGpu,
-    Rows,
+    Head,
+    HeadGradients,
     Softmax,
     buffers,
     cut,
@@ -28,7 +28,9 @@ from afterwit.fused_head.score import (
     joined,
     score_states,
     select,
+    sizes_on,
     softmax_of,
+    through_soft_cap,
     tiles,
     zeros,
 )
@@ -155,6 +157,28 @@ def _logprobs_at(head: Head, states_TD: Tensor, softmax: Softmax, ids_TK: Tensor
         for at in torch.split(rows_T, max(1, GATHERED // ids_TK.shape[-1]))
     ]
     return torch.cat(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    at_N: Tensor
+    """Each row's index in the micro-batch's hidden states."""
+    tau_N: Tensor
+    entropy_N: Tensor
+    """The row's weight in the entropy."""
+    reference_N: Tensor
+    """The row's weight in the KL to the reference; 0 for a row of a sample that is not anchored."""
+    targets: TokenTargets
+    weights: dict[str, Tensor]
+    """The row's weight [N] in each term that reads a few ids; 0 for a row without the term."""
+
+    def __len__(self) -> int:
+        return len(self.at_N)
+
+    def chunks(self, size: int) -> Iterator[Rows]:
+        """The rows in order, at most `size` at a time."""
+        for start in range(0, len(self), size):
+            yield select(self, slice(start, start + size))
 
 
 def collect_rows(

@@ -18,7 +18,7 @@ from torch import Tensor
 from afterwit.engines.port import Ids, Scored, TeacherRow, TeacherServer
 from afterwit.engines.teacher import given_ids
 from afterwit.errors import RequestError
-from afterwit.fused_head.score import score_states
+from afterwit.fused_head.head import score_states
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts, recites
 from afterwit.learning.passes import Ranks, streamed
 from afterwit.learning.score import NEVER, Row, stream_logits, stream_states

@@ -20,8 +20,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.port import Score, Scored
-from afterwit.fused_head.head import Head
-from afterwit.fused_head.score import score_logits, score_states
+from afterwit.fused_head.head import Head, score_logits, score_states
 from afterwit.packing.attention import Inputs, Kernel, kernel_for, tree_attention, unsupported_reason
 from afterwit.packing.pack import WORTH, Block, Path, groups, inputs, pack, ratio
 
