@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learning.score import Row, response_logits
+from afterwit.learning.passes import Row, response_logits
 from benchmarks.asked import Asked
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import at_most

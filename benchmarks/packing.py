@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from afterwit.learning.models import recompute_activations
-from afterwit.learning.score import Row, response_logits, token_ratio
+from afterwit.learning.passes import Row, response_logits, token_ratio
 from afterwit.packing.attention import unsupported_reason
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

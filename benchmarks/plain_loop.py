@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learning.batch import Item
-from afterwit.learning.score import Row
+from afterwit.learning.passes import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 

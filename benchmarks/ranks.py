@@ -24,9 +24,8 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import joined
 from afterwit.learning.metrics import measure
-from afterwit.learning.passes import ALONE, Ranks
+from afterwit.learning.passes import ALONE, Ranks, Row
 from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.score import Row
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

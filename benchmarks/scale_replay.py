@@ -16,8 +16,8 @@ from typing import TypeVar
 from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.questions import case_of, questions
 from afterwit.judging.settings import JudgeSettings
+from afterwit.learning.passes import Row, token_ratio
 from afterwit.learning.schedule import is_stale, next_batch
-from afterwit.learning.score import Row, token_ratio
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.packing.pack import WORTH

@@ -18,8 +18,8 @@ from statistics import fmean
 from transformers.utils.logging import disable_progress_bar
 
 from afterwit.learning.batch import Item
+from afterwit.learning.passes import Row, token_ratio
 from afterwit.learning.schedule import next_batch
-from afterwit.learning.score import Row, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.verdict import Waiting
 from benchmarks.asked import Asked, Scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.learning.score import Row
+from afterwit.learning.passes import Row
 
 HINTS = 3
 

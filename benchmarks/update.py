@@ -20,8 +20,8 @@ from transformers import PreTrainedModel
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.models import load_model, recompute_activations
+from afterwit.learning.passes import Row
 from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.score import Row
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.score import Row
+from afterwit.learning.passes import Row
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted

@@ -19,7 +19,7 @@ from openai import AsyncOpenAI
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.learning.models import load_model
-from afterwit.learning.score import probe
+from afterwit.learning.passes import probe
 from afterwit.running.serve import Runtime
 from afterwit.version import Origin, Version
 from tests.fakes.models import reweighted

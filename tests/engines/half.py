@@ -18,7 +18,7 @@ from afterwit.doctor.finding import require
 from afterwit.engines.port import Engine
 from afterwit.errors import ProbeMismatch
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.learning.score import Row, response_logits
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings

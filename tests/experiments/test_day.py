@@ -15,8 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from afterwit.judging.settings import JudgeSettings
 from afterwit.learning import metrics as work
+from afterwit.learning.passes import Row, token_ratio
 from afterwit.learning.schedule import largest_batch
-from afterwit.learning.score import Row, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.planning.memory import ModelShape
 from docs.cards import CONFIGS, qwen3

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.models import device_of, load_model
-from afterwit.learning.score import probe
+from afterwit.learning.passes import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -22,8 +22,8 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.models import name_of
+from afterwit.learning.passes import Packing, probe, response_logits
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import Packing, probe, response_logits
 from afterwit.learning.settings import LearnerSettings, Precision
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -20,7 +20,7 @@ from afterwit.learning.metrics import (
     to_measure,
     work,
 )
-from afterwit.learning.score import Row, response_logits
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import UpdateState, update
 from afterwit.objective.settings import ObjectiveSettings

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
+from afterwit.learning.passes import probe, response_logits, stream_states
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import probe, response_logits, stream_states
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
-from afterwit.learning.score import Row, fused_head, response_logits, response_states, stream_states
+from afterwit.learning.passes import Row, fused_head, response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.models import reweighted, tiny_llama
 from tests.fakes.renderers import renderer_of

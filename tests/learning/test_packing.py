@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.models import load_model
-from afterwit.learning.score import NEVER, Packing, Row, response_logits, stream_logits, token_ratio
+from afterwit.learning.passes import NEVER, Packing, Row, response_logits, stream_logits, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

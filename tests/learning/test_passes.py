@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import shares
 from afterwit.learning.metrics import FORWARD_AND_BACKWARD
-from afterwit.learning.passes import ALONE, Ranks
-from afterwit.learning.score import Packing, Row
+from afterwit.learning.passes import ALONE, Packing, Ranks, Row
 from afterwit.learning.update import own_passes
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)

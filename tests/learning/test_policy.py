@@ -15,9 +15,8 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.learning.batch import Item, Refused
 from afterwit.learning.models import device_of, load_model
-from afterwit.learning.passes import Phase, PhaseTimes
+from afterwit.learning.passes import Phase, PhaseTimes, probe
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings, Precision
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.learning.score import Row, micro_batches
+from afterwit.learning.passes import Row, micro_batches
 
 lengths_of_rows = st.lists(st.integers(1, 100), max_size=30)
 

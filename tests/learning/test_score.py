@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
 from afterwit.learning.models import load_model, recompute_activations
-from afterwit.learning.score import Row, probe, response_logits, stream_logits
+from afterwit.learning.passes import Row, probe, response_logits, stream_logits
 from tests.fakes.models import tiny_llama, tiny_starcoder2
 
 CPU = torch.device("cpu")

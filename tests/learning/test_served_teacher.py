@@ -14,8 +14,8 @@ from afterwit.engines.port import Ids, Scored
 from afterwit.engines.teacher import given_ids, require_servable
 from afterwit.errors import SettingError
 from afterwit.learning.batch import Item, log_mass, temperature_of
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.policy import FrozenModels
-from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import OBJECTIVES, SUBSETS, ObjectiveSettings

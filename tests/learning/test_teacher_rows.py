@@ -12,7 +12,7 @@ import torch
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import TeacherRow
 from afterwit.learning.batch import Item, teacher_rows
-from afterwit.learning.score import response_logits
+from afterwit.learning.passes import response_logits
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings

@@ -15,7 +15,7 @@ from afterwit.errors import UpdateRefused
 from afterwit.learning.batch import Item
 from afterwit.learning.metrics import is_fresh
 from afterwit.learning.models import Masters, adamw
-from afterwit.learning.score import Row, response_logits
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective import evaluate

@@ -12,7 +12,7 @@ from torch import Tensor
 from afterwit.chat_format.render import Renderer
 from afterwit.learning.batch import Item
 from afterwit.learning.metrics import _way
-from afterwit.learning.score import Row, response_logits
+from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
 from afterwit.objective.sample import Sample, Target

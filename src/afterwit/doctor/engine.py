@@ -21,8 +21,8 @@ from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.judging.ability import Examination, name_of
 from afterwit.judging.settings import JudgeSettings
+from afterwit.learning.passes import Row, probe, response_logits
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import Row, probe, response_logits
 from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampling

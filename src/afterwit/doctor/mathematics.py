@@ -14,8 +14,8 @@ from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import HINT, SAMPLE
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.learning.batch import Behaviour, Item
+from afterwit.learning.passes import Packing, Row, probe, stream_logits
 from afterwit.learning.policy import FrozenModels
-from afterwit.learning.score import Packing, Row, probe, stream_logits
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.objective import ObjectiveSettings

@@ -20,8 +20,7 @@ from afterwit.engines.teacher import given_ids
 from afterwit.errors import RequestError
 from afterwit.fused_head.head import score_states
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts, recites
-from afterwit.learning.passes import Ranks, streamed
-from afterwit.learning.score import NEVER, Row, stream_logits, stream_states
+from afterwit.learning.passes import NEVER, Ranks, Row, stream_logits, stream_states, streamed
 from afterwit.lifecycle import Reason
 from afterwit.objective.sample import Advantages, Sample, TeacherRows, advantages
 from afterwit.objective.settings import ObjectiveSettings, Rewarded

@@ -14,9 +14,18 @@ from transformers import PreTrainedModel
 from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import Rendering
 from afterwit.learning.batch import Item
-from afterwit.learning.passes import ALONE, Ranks, streamed
+from afterwit.learning.passes import (
+    ALONE,
+    Packing,
+    Ranks,
+    Row,
+    response_logits,
+    stream_logits,
+    stream_states,
+    streamed,
+    token_ratio,
+)
 from afterwit.learning.policy import Policy
-from afterwit.learning.score import Packing, Row, response_logits, stream_logits, stream_states, token_ratio
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.sample import Sample, Target
 from afterwit.objective.terms import advantages, at, logprobs

@@ -24,7 +24,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from afterwit.errors import SettingError, VersionDamaged
-from afterwit.learning.score import probe
+from afterwit.learning.passes import probe
 from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.version import Probe
 from afterwit.weights.load import load_causal_lm

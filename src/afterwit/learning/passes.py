@@ -1,27 +1,290 @@
-"""The passes of an update: the phases that it reports, and the processes that share its work.
+"""Passes: rows grouped, and run through a model to logits or to the hidden states before its head.
 
-The learn stage renews its leases by the phases, and tests watch them.
+The same code scores the current, old, base and teacher's weights. Below it are the phases that an update
+reports, by which the learn stage renews its leases, and the processes that share its passes.
+
+Axes: B rows of a pass, L tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from random import Random
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.learning.score import Packing, Row, response_states
+from afterwit.fused_head.head import Head
+from afterwit.learning.settings import LearnerSettings
+from afterwit.packing.attention import unsupported_reason
+from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
+from afterwit.version import AMPLIFIED, Probe
+from afterwit.weights.lora import widened
 
 if TYPE_CHECKING:
     from afterwit.learning.models import Masters
 
 T = TypeVar("T")
+
+PROBE_TOKENS = 256
+LOGPROB_ROWS = 64
+"""Rows of logits that are turned into log-probs at a time, in double precision."""
+CLOSE_LOGITS = 0.02
+"""Share of the largest logit. Half precision differs from itself by less, another head by more."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.prompt or not self.response:
+            raise ValueError(
+                f"{len(self.prompt)} prompt ids and {len(self.response)} response ids: neither may be 0"
+            )
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The ids that the model reads: all but the last, which predicts nothing that is scored."""
+        return (*self.prompt, *self.response[:-1])
+
+    @property
+    def first(self) -> int:
+        """Index of the input that predicts the response's first id."""
+        return len(self.prompt) - 1
+
+
+def micro_batches(lengths: Sequence[int], limit: int, *, in_order: bool = False) -> list[list[int]]:
+    """Indices grouped so that a group padded to its longest holds at most `limit` tokens.
+
+    Longest first, so that little is padded, or in the given order. A row longer than the limit is a group of
+    its own.
+    """
+    groups, longest = list[list[int]](), 0
+    order = range(len(lengths)) if in_order else sorted(range(len(lengths)), key=lambda at: -lengths[at])
+    for index in order:
+        longest = max(longest, lengths[index])
+        if groups and (len(groups[-1]) + 1) * longest <= limit:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+            longest = lengths[index]
+    return groups
+
+
+class MicroBatch(NamedTuple):
+    chosen: list[int]
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    allowed: bool
+
+    @classmethod
+    def of(cls, settings: LearnerSettings, *models: PreTrainedModel | None) -> Packing:
+        """Allowed if the setting and every model permit it. A model that does not is logged once."""
+        if settings.packing == "off":
+            return NEVER
+        unsupported = (unsupported_reason(model) for model in models if model is not None)
+        reasons = [reason for reason in unsupported if reason]
+        for reason in reasons:
+            _log_once(f"rows are not packed, but run one sequence each: {reason}")
+        return cls(not reasons)
+
+    def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[MicroBatch]:
+        """The rows as passes, packed if that pays. `in_order`: in the order of the rows."""
+        pays = self.allowed and len(rows) > 1
+        if pays and token_ratio(rows) < WORTH:
+            _log_once(
+                f"a batch whose rows share little (token ratio below {WORTH}) runs one sequence at a time"
+            )
+            pays = False
+        if not pays:
+            chosen = micro_batches([len(row) for row in rows], limit, in_order=in_order)
+            return [MicroBatch(each, False) for each in chosen]
+        order = list(range(len(rows)))
+        if not in_order:
+            order.sort(key=lambda index: rows[index].inputs)
+        found = groups([rows[index].inputs for index in order], limit)
+        return [MicroBatch([order[at] for at in each], True) for each in found]
+
+
+NEVER = Packing(False)
+
+
+def token_ratio(rows: Sequence[Row]) -> float:
+    """Tokens of the rows, divided by the tokens that run if all sharing is used."""
+    return ratio([row.inputs for row in rows])
+
+
+@cache
+def _log_once(words: str) -> None:
+    log.info("learn: %s", words)
+
+
+def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
+    """The logits [T, V] that predict each row's response, in one pass; with a graph if gradients are on.
+
+    The head sees response rows only. Packed, tokens that rows share go through the model once.
+    """
+    layout = _layout(model, rows, packed)
+    logits_1NV = _through(model, layout, lambda states_BLD: layout.pick(states_BLD)[None])
+    return list(torch.split(logits_1NV[0], [len(row.response) for row in rows]))
+
+
+def response_states(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> Tensor:
+    """The hidden states [N, D] that predict the responses, row after row. The head does not run."""
+    layout, found = _layout(model, rows, packed), list[Tensor]()
+
+    def divert(states_BLD: Tensor) -> Tensor:
+        found.append(layout.pick(states_BLD))
+        return states_BLD[:, :0]
+
+    _through(model, layout, divert)
+    return found[0]
+
+
+@torch.no_grad()
+def stream_logits(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """`response_logits` of the rows in order, without a graph, in passes of `limit` tokens."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        yield from response_logits(model, [rows[index] for index in chosen], packed=packed)
+
+
+@torch.no_grad()
+def stream_states(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """The hidden states [T, D] of each row in order, as `stream_logits` gives its logits."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        part = [rows[index] for index in chosen]
+        states_ND = response_states(model, part, packed=packed)
+        yield from torch.split(states_ND, [len(row.response) for row in part])
+
+
+@torch.no_grad()
+def probe(model: PreTrainedModel) -> Probe:
+    """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree.
+
+    They are computed at full precision (`widened`), so that the learner's own rounding hides no difference;
+    those of an adapter also amplified, for `agreement`.
+    """
+    model = widened(model)
+    layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
+    config, random = model.config.get_text_config(), Random(0)
+    tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
+    ids = tuple(random.randrange(config.vocab_size) for _ in range(tokens))
+    logprobs = _logprobs(model, ids)
+    if not layers:
+        return Probe(ids=ids, logprobs=logprobs)
+    with _amplified(layers):
+        return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
+
+
+def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
+    (logits_TV,) = response_logits(model, [Row(prompt=ids[:1], response=ids[1:])])
+    ids_T = torch.tensor(ids[1:], device=logits_TV.device)
+    found: list[float] = []
+    for part_NV, of_N in zip(
+        torch.split(logits_TV, LOGPROB_ROWS), torch.split(ids_T, LOGPROB_ROWS), strict=True
+    ):
+        found += part_NV.double().log_softmax(-1).gather(-1, of_N[:, None])[:, 0].tolist()
+    return tuple(found)
+
+
+@contextmanager
+def _amplified(layers: Sequence[Any]) -> Iterator[None]:
+    before = [dict(layer.scaling) for layer in layers]
+    for layer in layers:
+        layer.scaling = {name: AMPLIFIED * scale for name, scale in layer.scaling.items()}
+    try:
+        yield
+    finally:
+        for layer, scaling in zip(layers, before, strict=True):
+            layer.scaling = scaling
+
+
+def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
+    try:
+        logits: Tensor = model(**layout.inputs).logits
+    finally:
+        handle.remove()
+    return logits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """One pass: keyword arguments of the model, and the places whose states predict the responses."""
+
+    inputs: Mapping[str, Any]
+    at_row: Tensor
+    at_token: Tensor
+
+    def pick(self, states_BLD: Tensor) -> Tensor:
+        """The states [N, D] that predict the responses, row after row."""
+        return states_BLD[self.at_row, self.at_token]
+
+
+def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:
+    """The rows side by side, padded on the right, where causal attention does not look; packed as a tree, in
+    which a shared token occurs once."""
+    device = model.device
+    if packed:
+        tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
+        at_token = torch.tensor([place for places in tree.at for place in places], device=device)
+        return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)
+    ids_BL = torch.zeros((len(rows), max(map(len, rows)) - 1), dtype=torch.int64)
+    for index, row in enumerate(rows):
+        ids_BL[index, : len(row) - 1] = torch.tensor(row.inputs)
+    places = [(index, at) for index, row in enumerate(rows) for at in range(row.first, len(row) - 1)]
+    at_row, at_token = torch.tensor(places, device=device).unbind(dim=1)
+    arguments = {"input_ids": ids_BL.to(device), "use_cache": False}
+    return Layout(inputs=arguments, at_row=at_row, at_token=at_token)
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head, by its parameters and the config. ValueError if it is not a linear layer."""
+    layer = model.get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
+    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
+
+
+@torch.no_grad()
+def fused_head(model: PreTrainedModel) -> Head | None:
+    """The head if it gives the model's own logits, which is tested; else None, with a warning."""
+    row = Row(prompt=(0,), response=(1, 2))
+    try:
+        head = head_of(model)
+        (theirs_TV,) = response_logits(model, [row])
+        ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
+        apart = float((ours_TV - theirs_TV).abs().max())
+        if not apart <= CLOSE_LOGITS * float(theirs_TV.abs().max()):
+            raise ValueError(f"the model's logits are not those of its head: {apart} apart")
+    except ValueError as error:
+        log.warning("learner.loss_backend is plain from here on, which takes more memory and time: %s", error)
+        return None
+    return head
 
 
 class Phase(StrEnum):

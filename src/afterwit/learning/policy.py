@@ -38,8 +38,7 @@ from afterwit.learning.models import (
     restore_moments,
     without_prefix,
 )
-from afterwit.learning.passes import Phase, Progress
-from afterwit.learning.score import fused_head, head_of
+from afterwit.learning.passes import Phase, Progress, fused_head, head_of
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of, twin

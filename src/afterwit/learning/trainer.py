@@ -25,9 +25,8 @@ from afterwit.learning.distributed.sharded import Sharded
 from afterwit.learning.forgetting import Samples, Step, replay_updates
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
-from afterwit.learning.passes import ALONE, Phase, PhaseTimes, Progress, Ranks
+from afterwit.learning.passes import ALONE, Packing, Phase, PhaseTimes, Progress, Ranks, probe
 from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.score import Packing, probe
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.learning.update import Epoch, score, update_state, updated
 from afterwit.lifecycle import Reason

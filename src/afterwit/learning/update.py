@@ -26,19 +26,25 @@ from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fuse
 from afterwit.learning.batch import Item, samples_of
 from afterwit.learning.metrics import figures, measure, way_to_teacher, work
 from afterwit.learning.models import clip_gradients
-from afterwit.learning.passes import ALONE, EMPTY_ROW, Phase, Progress, Ranks, Stream, streamed
-from afterwit.learning.policy import FrozenModels, Policy
-from afterwit.learning.score import (
+from afterwit.learning.passes import (
+    ALONE,
+    EMPTY_ROW,
     NEVER,
     MicroBatch,
     Packing,
+    Phase,
+    Progress,
+    Ranks,
     Row,
+    Stream,
     head_of,
     response_logits,
     response_states,
     stream_logits,
     stream_states,
+    streamed,
 )
+from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.sample import Denominators, Sample, Target, denominators, prepare, sample_loss
 from afterwit.objective.settings import ObjectiveSettings

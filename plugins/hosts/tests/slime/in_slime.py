@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from afterwit.engines.port import Ids, Scored
-from afterwit.learning.score import Row
+from afterwit.learning.passes import Row
 from afterwit.objective.terms import top_k
 from afterwit_hosts.slime import training
 from afterwit_hosts.slime.lessons import Lesson

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from afterwit.learning.score import response_logits
+from afterwit.learning.passes import response_logits
 from afterwit_hosts.slime.lessons import Lesson
 from afterwit_hosts.slime.shards import Shards
 from afterwit_hosts.slime.training import lesson_loss

@@ -16,9 +16,8 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.learning.distributed.sharded import Sharded, write_state
 from afterwit.learning.metrics import item_reads
 from afterwit.learning.models import Adapter, FullWeights
-from afterwit.learning.passes import Phase, Progress, Ranks
+from afterwit.learning.passes import Phase, Progress, Ranks, probe
 from afterwit.learning.policy import FrozenModels, Policy, Trained
-from afterwit.learning.score import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import updated
 from afterwit.promotion.suite import SuiteItem

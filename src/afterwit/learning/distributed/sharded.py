@@ -39,7 +39,7 @@ from afterwit.learning.models import (
     read_tensors,
     without_prefix,
 )
-from afterwit.learning.score import fused_head
+from afterwit.learning.passes import fused_head
 from afterwit.learning.settings import LearnerSettings
 
 
