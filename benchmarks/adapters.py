@@ -24,7 +24,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import SHARED, Sampling
-from afterwit.weights.lora import RowAdapters
+from afterwit.weights.weights import RowAdapters
 from benchmarks.asked import Asked
 from benchmarks.lora import QUICK, RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios

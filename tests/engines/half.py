@@ -24,7 +24,7 @@ from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.publish.publisher import BASE, Publisher, examine
 from afterwit.version import AMPLIFIED, Probe, Version
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise
 from tests.fakes.judged_samples import a_sample

@@ -13,7 +13,7 @@ from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError
-from afterwit.weights.lora import RowAdapters, lora_of, pairs_of
+from afterwit.weights.weights import RowAdapters, lora_of, pairs_of
 from experiments.simulation.lockstep import BatchEngine
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise

@@ -20,7 +20,7 @@ from afterwit.engines.embedded.forward import prefill
 from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.planning.memory import kept_per_token
-from afterwit.weights.load import read_config
+from afterwit.weights.weights import read_config
 
 LIVE, BASE = "live", "base"
 

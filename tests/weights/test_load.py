@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from afterwit.weights.load import load_causal_lm, read_tensors
+from afterwit.weights.weights import load_causal_lm, read_tensors
 from tests.fakes.models import tiny_qwen3
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from afterwit.weights.lora import twin
+from afterwit.weights.weights import twin
 from tests.fakes.adapters import plain
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])

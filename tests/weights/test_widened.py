@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learning.models import load_model
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])

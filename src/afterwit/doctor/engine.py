@@ -26,7 +26,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampling
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3

@@ -89,7 +89,7 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
     from afterwit.engines.embedded.cache import budget_of, in_words
     from afterwit.engines.embedded.load import context_of, device_and_dtype
     from afterwit.planning.memory import kept_per_token
-    from afterwit.weights.load import read_config
+    from afterwit.weights.weights import read_config
 
     device, dtype = device_and_dtype(engine)
     config = read_config(folder).get_text_config().to_dict()

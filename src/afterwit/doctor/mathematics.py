@@ -19,7 +19,7 @@ from afterwit.learning.policy import FrozenModels
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.objective import ObjectiveSettings
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
 OTHER_HINT = "Answer in French."

@@ -73,7 +73,7 @@ def write_model(
 
 def described(folder: Path) -> tuple[Any, Family, dict[str, Any]]:
     """The configuration of a folder's model, its family, and its file's settings. SettingError as above."""
-    from afterwit.weights.load import read_config
+    from afterwit.weights.weights import read_config
 
     config = read_config(folder)
     family, fields = fields_of(config)

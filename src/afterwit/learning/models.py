@@ -27,8 +27,7 @@ from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.passes import probe
 from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.version import Probe
-from afterwit.weights.load import load_causal_lm
-from afterwit.weights.lora import TENSORS, twin
+from afterwit.weights.weights import TENSORS, load_causal_lm, twin
 
 REMEDY = "`afterwit rollback` returns to a version before it"
 

@@ -28,7 +28,7 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
 from afterwit.version import AMPLIFIED, Probe
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 
 if TYPE_CHECKING:
     from afterwit.learning.models import Masters

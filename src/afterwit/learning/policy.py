@@ -40,8 +40,7 @@ from afterwit.learning.models import (
 )
 from afterwit.learning.passes import Phase, Progress, fused_head, head_of
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.weights.load import width_of
-from afterwit.weights.lora import Lora, lora_of, twin
+from afterwit.weights.weights import Lora, lora_of, twin, width_of
 
 
 class FrozenModels:

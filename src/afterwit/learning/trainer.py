@@ -36,7 +36,7 @@ from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Recipe, Version
-from afterwit.weights.load import read_config, width_of
+from afterwit.weights.weights import read_config, width_of
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group

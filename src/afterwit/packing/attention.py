@@ -19,7 +19,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.agreement import MULTIPLE
 from afterwit.packing.pack import Block, Path, inputs, pack
-from afterwit.weights.lora import widened
+from afterwit.weights.weights import widened
 
 HALVES = (torch.bfloat16, torch.float16)
 AMPERE = (8, 0)

@@ -26,7 +26,7 @@ from afterwit.planning.memory import (
     pass_tokens,
     server_memory,
 )
-from afterwit.weights.load import load_causal_lm
+from afterwit.weights.weights import load_causal_lm
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}

@@ -51,8 +51,7 @@ from afterwit.engines.port import (
 )
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import SHARED, Basis
-from afterwit.weights.load import read_config
-from afterwit.weights.lora import Factors, RowAdapters
+from afterwit.weights.weights import Factors, RowAdapters, read_config
 
 CAPABILITIES = Capabilities(
     basis=Basis.PROCESSED,

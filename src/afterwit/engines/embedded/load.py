@@ -19,8 +19,7 @@ from afterwit.engines.embedded.forward import decode, prefill, score
 from afterwit.engines.embedded.runner import PrefillBudget
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError, SettingError
-from afterwit.weights.load import load_causal_lm
-from afterwit.weights.lora import Factors, RowAdapters, adapted, lora_of, pairs_of
+from afterwit.weights.weights import Factors, RowAdapters, adapted, load_causal_lm, lora_of, pairs_of
 
 PER_STEP = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt

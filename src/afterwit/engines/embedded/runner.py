@@ -20,7 +20,7 @@ from afterwit.engines.embedded.sequence import Draw, Drawn, ResponseSequence, Se
 from afterwit.errors import EngineError
 from afterwit.text import prefix_length
 from afterwit.turn import SHARED
-from afterwit.weights.lora import Factors
+from afterwit.weights.weights import Factors
 
 LATE_S = 0.05
 """Seconds that a step waits for masks: a client's slow schema must not stop the others."""

@@ -25,7 +25,7 @@ from afterwit.engines.embedded.grammar import Guide
 from afterwit.engines.port import Facts, Generate, Step, TopLogprobs
 from afterwit.errors import RequestRefused
 from afterwit.turn import Sampling
-from afterwit.weights.lora import Factors
+from afterwit.weights.weights import Factors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,10 @@
-"""LoRA adapters in PEFT's own format, put on a model: (W + (alpha / r) B A) x.
+"""Weights in memory: a model folder loaded through transformers, and LoRA adapters put on it.
 
-Hu et al. 2021, arXiv:2106.09685, section 4.1. Axes: B rows of a batch, N tokens, R the rank, I and O a
-layer's inputs and outputs.
+Python code in a folder never runs. Weights are copied into memory, never mapped from a file: writing to the
+file while it is served would change the answers of a version, or end the process.
+
+Adapters are in PEFT's own format: (W + (alpha / r) B A) x, Hu et al. 2021, arXiv:2106.09685, section 4.1.
+Axes: B rows of a batch, N tokens, R the rank, I and O a layer's inputs and outputs.
 """
 
 from __future__ import annotations
@@ -14,21 +17,93 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging
 
-from afterwit.weights.load import read_tensors
+from afterwit.errors import SettingError
 
+M = TypeVar("M", bound=nn.Module)
+
+KINDS_OF_MISFIT = ("missing", "unexpected", "mismatched")
 CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """PEFT's prefix of the names of the model's modules."""
+HALVES = (torch.bfloat16, torch.float16)
 
-M = TypeVar("M", bound=nn.Module)
+
+def read_config(folder: Path) -> PreTrainedConfig:
+    """The folder's configuration. SettingError if transformers cannot read it by itself."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise SettingError(f"{folder} has no config.json: the model must be a Hugging Face folder.")
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError) as error:
+        raise SettingError(own_code(folder) or f"transformers cannot read {path}: {error}") from error
+
+
+def width_of(config: PreTrainedConfig) -> int:
+    width: int = config.get_text_config().hidden_size
+    return width
+
+
+def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The folder's causal language model on the CPU. SettingError if it cannot be loaded whole."""
+    logging.disable_progress_bar()
+    read_config(folder)
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except UnpicklingError as error:
+        raise SettingError(
+            f"transformers cannot load {folder}: its weights are a pickle of more than tensors, which is "
+            "not run; take them as *.safetensors"
+        ) from error
+    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
+        raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
+    misfits = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
+    if wrong := "; ".join(f"{kind}: {names}" for kind, names in misfits.items() if names):
+        raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
+    loaded: PreTrainedModel = model
+    for tensor in (*loaded.parameters(), *loaded.buffers()):
+        if not tensor.untyped_storage().resizable():  # mapped from the file
+            tensor.data = tensor.data.clone()
+    return loaded
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file, by name. Raises SafetensorError and OSError."""
+    found: dict[str, Tensor] = load(path.read_bytes())
+    return found
+
+
+def own_code(folder: Path) -> str | None:
+    """A sentence if the folder's model needs Python code of its own; else None."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict) or not config.get("auto_map"):
+        return None
+    return (
+        f"the model in {folder} needs Python code of its own (auto_map in config.json), which Afterwit does "
+        "not run: take a model that transformers knows by itself (Qwen3, Llama, Qwen2, SmolLM, ...)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +156,7 @@ def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     unmerged, as in training: merged weights would be rounded differently, and the log-probs would not be the
     learner's. ValueError if it does not fit.
     """
-    if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
+    if next(model.parameters()).dtype in HALVES:
         return unmerged(model, pairs, scale)
     return twin(model, merged(model, pairs, scale))
 
@@ -212,9 +287,6 @@ class RowAdapters:
                 raise ValueError(f"{name} was given {len(inputs[0])} rows of {self._here.size}")
             out_NO[rows_B] = _added(inputs[0][rows_B], out_NO[rows_B], pair)
         return out_NO
-
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 def widened(model: M) -> M:
