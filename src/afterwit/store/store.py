@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 
 from afterwit.errors import StoreConflict, StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store.database import Database, Row
-from afterwit.store.leases import Leases
 from afterwit.store.lessons import Lessons
-from afterwit.store.lineage import Lineage
 from afterwit.store.promotion import Promotion
 from afterwit.store.schema import TABLES
 from afterwit.store.upkeep import Upkeep
+from afterwit.store.work import Work
 
 PAGE = 256
 """Numbers read at once."""
@@ -31,7 +30,7 @@ SCHEMA_KEY = "schema"
 """Of `meta`: the database's own."""
 
 
-class Store(Lessons, Leases, Lineage, Promotion, Upkeep, ABC):
+class Store(Lessons, Work, Promotion, Upkeep, ABC):
     """The whole store. Each method is one transaction, stored whole or not at all.
 
     The writes of a method survive a killed process as soon as it returns; whether they survive a power loss
