@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import sys
 import time
@@ -48,29 +49,32 @@ QUESTIONS = (
     "scale",
 )
 INSTALLING = ("peers", "hindsight_vllm", "proxy", "published")
-"""Questions that need what the tests do not. `--quick` leaves them out unless they are named."""
+"""Questions that need packages which the tests do not. `--quick` leaves them out unless they are named."""
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "KINETO_LOG_LEVEL": "6",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
-"""What libraries have to say of themselves stays unsaid in the processes of the questions."""
+"""Silences libraries in the processes of the questions."""
 ON_A_DEVICE = (*QUESTIONS[:5], "hindsight", "update")
 """Those that a GPU answers too."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="\n".join(["questions:", *(f"  {name:15} {_question(name)}" for name in QUESTIONS)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "names", nargs="*", choices=[*QUESTIONS, []], metavar="NAME", help=", ".join(QUESTIONS)
-    )
+    parser.add_argument("names", nargs="*", choices=[*QUESTIONS, []], metavar="NAME", help="see below")
     parser.add_argument(
         "--without", nargs="+", choices=QUESTIONS, default=[], metavar="NAME", help="leave out"
     )
-    parser.add_argument("--quick", action="store_true", help="smaller and coarser: is all in order?")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and coarser: checks that everything runs"
+    )
     parser.add_argument(
         "--runs",
         type=int,
@@ -99,6 +103,12 @@ def main() -> None:
         print("\nQuick: at these sizes targets need not hold; `make bench` says whether they do.")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
+
+
+def _question(name: str) -> str:
+    """The first line of the question's file."""
+    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def _all(asked: Asked) -> Sequence[str]:

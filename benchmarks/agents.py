@@ -1,4 +1,4 @@
-"""What does the next request of a long agent session cost, of which only a few hundred tokens are new?
+"""What does the next request of a long agent session cost, with only a few hundred new tokens?
 
 Sessions of 60 messages and 25,000 tokens are played from their first request, recorded, and echoed as agents
 do. Only the last requests are timed: everything that the gateway does for them, as CPU time of its process,

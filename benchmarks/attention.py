@@ -1,4 +1,4 @@
-"""What does attention over a tree cost block by block, against a dense mask, and does anything grow as T^2?
+"""What does attention over a tree cost block by block, against a dense mask, and does it grow as T^2?
 
 Forward and backward of one layer over a packed session with its hints. The floor is causal attention over as
 many tokens.

@@ -1,4 +1,4 @@
-"""Do packed rows give what rows one by one give?
+"""Do packed rows give the same results as rows one by one?
 
 Logits, loss and gradients of a small random Qwen3 over random trees of rows, each difference relative to the
 largest value of its tensor if that is above 1; the largest of all is the figure.

@@ -1,4 +1,4 @@
-"""What do two servers behind one gateway sample, against one?
+"""How many tokens do two servers under one gateway sample, against one?
 
 Streams come through the gateway to one server that stands in for vLLM, then to a fleet of two: such a server
 samples for SLOTS streams at a time, a token each every 20 ms, and lets others wait, as a GPU does whose batch

@@ -1,4 +1,4 @@
-"""What does it cost to read a reply by log-probs, against six answers written, and how right is it?
+"""What does reading a reply by log-probs cost, against six written answers, and how right is it?
 
 SmolLM2-135M-Instruct, as `experiments.published_model` writes it to build/smollm2, on the embedded engine. A
 reading scores twenty messages of one reply; writing samples three votes and three hints of at most 256 tokens

@@ -1,4 +1,4 @@
-"""What does the loss with its gradient cost beside its matrix products, in time and in memory?
+"""What does the loss with its gradient cost beyond its matrix products, in time and in memory?
 
 RL and top-K OPD over a real vocabulary, weights and states random. The floor is the loss's three matrix
 products in chunks of rows; the plain way is autograd through whole logits. Left out: the backbone.

@@ -1,4 +1,4 @@
-"""What a durable turn of 10 KB costs over PostgreSQL, beside SQLite that flushes each commit to the disk.
+"""What does a durable turn of 10 KB cost over PostgreSQL, against SQLite that flushes each commit?
 
 Both survive a power loss. The server runs on this machine, on a unix socket; a network adds its way to every
 statement. The CPU of the client and of the server are told apart: the server may be another machine. Not

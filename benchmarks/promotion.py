@@ -1,4 +1,4 @@
-"""What does it cost to ask an update for what people approved, and what it did, against the update itself?
+"""What do the test of approved turns and the measured effects cost, against the update itself?
 
 An update of 16 turns with two hints each, reference KL and base teacher, of prompts of 300 tokens and
 responses of 60, on a random Qwen3 of 3 M parameters. The suite holds five kinds of 32 approved responses of

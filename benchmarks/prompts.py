@@ -1,4 +1,4 @@
-"""What does a prompt cost that begins like an earlier one, and whom does a long one hold up?
+"""What does a prompt cost that begins like an earlier one, and how long does a long one delay others?
 
 A random Qwen3 of about 4 M parameters. All is CPU time of the process, whose two threads never work at once.
 

@@ -1,4 +1,4 @@
-"""What does a recorded request cost beside LiteLLM's proxy, which hands requests on and records nothing?
+"""What does a recorded request cost, against LiteLLM's proxy, which forwards requests and records nothing?
 
 Both get the same requests of 1 kB. LiteLLM stands in front of a server that knows one answer, and is
 installed into `build/litellm` if it is absent. The gateway's engine is a fake in its own process: the hop to

@@ -1,4 +1,4 @@
-"""Does a day go as the model of it says that it goes, at a thousandth of the size?
+"""Does a day match its model, at a thousandth of the size?
 
 A thousand turns, as `experiments/day` assumes them, go through a real store, the learner's own
 choice of batches and the packing, four times: as sessions one after the other, and as sessions beside each

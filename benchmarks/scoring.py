@@ -1,4 +1,4 @@
-"""What does scoring cost beside its matrix product?
+"""What does scoring cost beyond its matrix product?
 
 Log-probs over a real vocabulary, weights and states random. The floor is one matrix product in chunks of
 rows. Left out: the backbone.

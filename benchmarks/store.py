@@ -1,4 +1,4 @@
-"""CPU time of storing one turn of 10 KB, and what a turn of a long session takes, against SQLite alone.
+"""What CPU time and bytes does a stored turn of 10 KB, or of a long session, take, against SQLite alone?
 
 The floor inserts the same bytes, packed beforehand, into one table with one key, one transaction each, as
 SQLite comes; beside it the same in transactions of 32, as the store writes what waits together, and the

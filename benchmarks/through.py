@@ -1,4 +1,4 @@
-"""How much of a model server's throughput is left behind the gateway, which records each of its responses?
+"""How much of a model server's throughput does the gateway keep, which records each response?
 
 32 clients stream through the gateway, or from the server itself, in turn; by the wall clock, since throughput
 is asked for; and what the gateway's processor spends on a token. The server is vLLM on the CPU, where

@@ -13,7 +13,10 @@ from afterwit import recipes
 from afterwit.cli.app import app
 from afterwit.config import known_names, load
 
-PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "migrating.md").read_text(encoding="utf-8")
+SPLITS = (DOCS / "scale.md").read_text(encoding="utf-8")
+"""The page to which PAGE links for the launchers' splits over GPUs."""
 NO_SETTING = "-"
 SERVED = ["engine.kind=sglang"]
 """Their servers are SGLang; the settings of its section are those of the page."""
@@ -196,7 +199,7 @@ def test_a_setting_that_a_launchers_number_decides_has_that_number_checked() -> 
 
 
 def test_each_split_has_a_recipe_with_as_many_gpus_as_it_is_named_for(tmp_path: Path) -> None:
-    shown = set(re.findall(r"`(\dgpu-[a-z-]+)`", PAGE))
+    shown = set(re.findall(r"`(\dgpu-[a-z-]+)`", SPLITS))
     assert shown == set(recipes.machines())
     for name in shown:
         assert load(home=tmp_path, recipe=name, environment={}).placement.gpus == int(name[0])
