@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from afterwit.chat_format.render import Renderer
 from afterwit.page.app import VIEWS
-from afterwit.store.reading import SEARCHED
+from afterwit.store.browsing import SEARCHED
 from afterwit.store.sqlite import SqliteStore
 from tests.browser.history import play
 from tests.gateway.serving import serving

@@ -11,29 +11,12 @@ from typing import Protocol
 
 from afterwit import plugins
 from afterwit.errors import SettingError
+from afterwit.store.browsing import Counts, Found, Hit, SessionLine, SourceLine, TurnLine, summary, whole
+from afterwit.store.reading import Filter, Record
 from afterwit.store.recording import ParentLookup
-from afterwit.store.records import (
-    Counts,
-    Excluded,
-    Filter,
-    ForgetOrder,
-    Found,
-    Hit,
-    Key,
-    LearnedTurn,
-    Pause,
-    Reconciled,
-    Record,
-    ReviewOutcome,
-    SessionLine,
-    SourceLine,
-    Status,
-    TurnLine,
-    VersionRecord,
-    summary,
-    whole,
-)
 from afterwit.store.store import AsyncStore, Store
+from afterwit.store.upkeep import Excluded, ForgetOrder, Key, Pause, ReviewOutcome, Status
+from afterwit.store.work import LearnedTurn, Reconciled, VersionRecord
 
 __all__ = [
     "AsyncStore",

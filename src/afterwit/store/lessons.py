@@ -11,9 +11,8 @@ from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, alike
 from afterwit.store.database import Row, marks
-from afterwit.store.reading import ACCEPTED, Reading
+from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
-from afterwit.store.records import Record
 from afterwit.store.rows import content_columns, first_columns, read, unpack_message
 from afterwit.store.upkeep import UNSAID
 from afterwit.turn import Message, RecordedTurn, Turn, adapter_of, source_of

@@ -12,8 +12,7 @@ from afterwit.promotion.episodes import Episode
 from afterwit.promotion.events import Event
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store.database import ALL, marks
-from afterwit.store.reading import Reading
-from afterwit.store.records import Record
+from afterwit.store.reading import Reading, Record
 from afterwit.store.rows import columns_of, pack_ids, read, unpack_flags, unpack_ids
 
 PROMOTION = "promotion"

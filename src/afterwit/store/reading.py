@@ -1,7 +1,4 @@
-"""Turns with everything that happened to them, lists of them without conversations, and counts. Read-only.
-
-A page of a list goes on after the last line of the one before: `before` is its `seq`.
-"""
+"""Turns with everything that happened to them, as the stages read them."""
 
 from __future__ import annotations
 
@@ -9,20 +6,19 @@ import random
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from afterwit.errors import StoreError, TurnAmbiguous, TurnNotFound
-from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
-from afterwit.store.records import Counts, Filter, Found, Hit, Record, SessionLine, SourceLine, TurnLine
-from afterwit.store.rows import last_said, read, read_turn, unpack_message, whole_values
+from afterwit.store.rows import read, read_turn, unpack_message, whole_values
 from afterwit.teaching.review import Votes
-from afterwit.turn import SHARED, Message, source_of
-from afterwit.verdict import Feedback, Flag, NextState, Question, Verdict, Vote
+from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn, source_of
+from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
 
 ACCEPTED, REFUSED = "yes", "no"
 """A person's review of a verdict, as it is stored."""
@@ -51,77 +47,61 @@ VOTES = f"""
 TEXTS = 1_000
 """Turns, the newest ones, whose votes on text are counted."""
 
-TURN_LINES = """
-    SELECT t.seq, t.id AS turn, t.session, t.scope, t.kind, t.created, t.imported, t.state, t.reason, t.error,
-        c.message, v.reward, v.hints
-    FROM turns t JOIN contents c USING (seq) LEFT JOIN verdicts v USING (seq)
-"""
 
-SEARCHED, SEARCHED_BYTES = 2_000, 4 << 20
-"""The newest turns that one search reads, and about the bytes of their words: a search holds up all calls."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A turn, with everything that happened to it since."""
 
-WORDS_BYTES = 32 << 10
-"""Of a conversation's end, in which the words that a turn answers are looked for."""
+    seq: int
+    """The order of arrival. A page of turns continues after it."""
+    turn: RecordedTurn
+    state: State
+    reason: Reason | None
+    """Why it was skipped; None in every other state."""
+    delivered: bool
+    """Whether the client got the whole response."""
+    superseded_by: str | None
+    next_state: NextState | None
+    revision: int
+    """Counts the changes of the next state."""
+    verdict: Verdict | None
+    rl: bool
+    opd: bool
+    """The terms of the loss that the verdict gives the turn."""
+    trained_in: tuple[int, ...]
+    """The versions it was trained in as a new turn, oldest first."""
+    replayed_in: tuple[int, ...]
+    owner: str | None
+    attempts: int
+    """Failed attempts at the next step."""
+    retry_at: float
+    error: str | None
+    """The message of the last failed attempt."""
+    flags: tuple[Flag, ...] = ()
+    accepted: bool | None = None
+    """A person's review of the verdict; None: not reviewed."""
 
-WORDS = f"""
-    SELECT t.seq, t.id, t.created, c.message,
-        CASE WHEN length(c.conversation) <= {WORDS_BYTES} THEN c.conversation
-        ELSE substr(c.conversation, length(c.conversation) - {WORDS_BYTES}) END AS said
-    FROM turns t JOIN contents c USING (seq) WHERE t.seq < ? AND t.kind = 'main'{{}}
-    ORDER BY t.seq DESC LIMIT ?
-"""
+    @property
+    def sampled_turn(self) -> Turn:
+        """The turn, which was sampled here. Raises ValueError for an imported one."""
+        if not isinstance(self.turn, Turn):
+            raise ValueError(f"turn {self.turn.id} was not sampled here")
+        return self.turn
 
-EXCERPT = 240
-"""Characters of what is shown around words that were found."""
 
-CLIENTS = """
-    WITH RECURSIVE known(scope) AS (
-        SELECT min(scope) FROM turns WHERE kind = 'main' UNION ALL
-        SELECT (SELECT min(t.scope) FROM turns t WHERE t.kind = 'main' AND t.scope > known.scope) FROM known
-        WHERE known.scope IS NOT NULL
-    )
-    SELECT scope FROM known WHERE scope IS NOT NULL LIMIT ?
-"""
-"""Steps through the index of main turns: one look-up for each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A choice of turns; None: any."""
 
-SESSIONS = """
-    SELECT t.seq, t.session, t.scope, t.created AS newest FROM turns t
-    WHERE t.seq < ? AND t.kind = 'main'{} AND NOT EXISTS (
-        SELECT 1 FROM turns n WHERE n.session = t.session AND n.kind = 'main' AND n.seq > t.seq
-    )
-    ORDER BY t.seq DESC LIMIT ?
-"""
-"""Each session's newest main turn, by the index of sessions."""
-
-REWARDS = """
-    count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
-    count(*) FILTER (WHERE v.reward = -1) AS bad, count(*) FILTER (WHERE v.hinted = 1) AS hinted,
-    count(*) FILTER (WHERE t.state = 'JUDGED') AS waiting,
-    count(*) FILTER (WHERE t.state = 'TRAINED') AS trained
-"""
-
-SESSION_COUNTS = f"""
-    SELECT t.session, min(t.seq) AS first, min(t.created) AS begun, {REWARDS}
-    FROM turns t LEFT JOIN verdicts v USING (seq)
-    WHERE t.kind = 'main' AND t.session IN ({{}})
-    GROUP BY t.session
-"""
-
-SOURCES = f"""
-    SELECT t.scope, {REWARDS}
-    FROM (SELECT * FROM turns WHERE kind <> 'practice' ORDER BY seq DESC LIMIT ?) t
-    LEFT JOIN verdicts v USING (seq)
-    GROUP BY t.scope
-"""
-
-JUDGED = """
-    SELECT v.seq, t.id AS turn, t.session, v.reward, v.source, v.hinted, v.at, t.oldest_version AS version,
-        coalesce(v.signature, 'text') AS kind,
-        (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
-        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq AND f.reward IS NOT NULL
-            ORDER BY f.number DESC LIMIT 1) AS feedback
-    FROM verdicts v JOIN turns t USING (seq) WHERE t.kind <> 'practice' ORDER BY v.seq DESC LIMIT ?
-"""
+    session: str | None = None
+    state: State | None = None
+    reason: Reason | None = None
+    kind: Kind | None = None
+    practised: bool | None = None
+    """Whether they are answers that practised a lesson."""
+    scope: str | None = None
+    version: int | None = None
+    """Only turns that this version trained on as new."""
 
 
 class Reading(Part):
@@ -179,7 +159,7 @@ class Reading(Part):
         newest_first: bool = False,
     ) -> Iterator[Record]:
         """Turns in the order of arrival, or the newest first; with `after`, those after this `seq`."""
-        clauses, values = _clauses(where or Filter())
+        clauses, values = conditions(where or Filter())
         if not newest_first:
             clauses, values = f"{clauses} AND t.seq <= ?", [*values, self._db.settled()]
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
@@ -232,18 +212,6 @@ class Reading(Part):
         for row in self._db.rows(f"SELECT {query}", values):
             groups[row[by]].append(row)
         return groups
-
-    def counts(self) -> Counts:
-        """Turns by state, and ended turns by reason."""
-        states: Counter[State] = Counter()
-        reasons: dict[Reason, int] = {}
-        sql = "SELECT state, reason, count(*) AS count FROM turns GROUP BY state, reason"
-        for row in self._db.rows(sql):
-            states[State(row["state"])] += row["count"]
-            if row["reason"] is not None:
-                reasons[Reason(row["reason"])] = row["count"]
-        invalid = self._db.value("SELECT count(*) FROM votes WHERE value IS NULL")
-        return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid)
 
     def group_rewards(self, turns: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """For each of these turns, the rewards of all judged turns of its scope with the same prompt ids.
@@ -326,7 +294,7 @@ class Reading(Part):
         return self._votes(VOTES.format(kind=kind, only=newest), (adapter,))
 
     def _votes(self, sql: str, values: Sequence[Any]) -> Mapping[str, Votes]:
-        counted = _by_source(self._db.rows(sql, tuple(values)), "approved", "rejected")
+        counted = by_source(self._db.rows(sql, tuple(values)), "approved", "rejected")
         return {source: Votes(**counts) for source, counts in counted.items()}
 
     def trained_since(self, at: float) -> Mapping[str, int]:
@@ -338,7 +306,7 @@ class Reading(Part):
             " GROUP BY t.scope",
             (at,),
         )
-        return {source: counts["turns"] for source, counts in _by_source(rows, "turns").items()}
+        return {source: counts["turns"] for source, counts in by_source(rows, "turns").items()}
 
     def contradictions(self, source: str) -> int:
         """How many rejections of a source contradict what others approved, and no person accepted."""
@@ -348,109 +316,10 @@ class Reading(Part):
             " AND coalesce(v.review, '') <> ? GROUP BY t.scope",
             (ACCEPTED,),
         )
-        return _by_source(rows, "turns")[source]["turns"]
-
-    def turn_lines(
-        self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
-    ) -> list[TurnLine]:
-        """Turns with content, the newest first."""
-        clauses, values = _clauses(where or Filter())
-        return self._lines(clauses, values, before=before, limit=limit)
-
-    def _lines(
-        self, clauses: str, values: Sequence[Any], *, before: int | None = None, limit: int
-    ) -> list[TurnLine]:
-        sql = f"{TURN_LINES} WHERE t.seq < ?{clauses} ORDER BY t.seq DESC LIMIT ?"
-        rows = self._db.rows(sql, (ALL if before is None else before, *values, limit))
-        trained = self._trained([row["turn"] for row in rows])
-        return [
-            read(TurnLine, row, trained_in=_versions_of(trained[row["turn"]], replayed=False)) for row in rows
-        ]
-
-    def search(
-        self,
-        words: str,
-        *,
-        scope: str | None = None,
-        before: int | None = None,
-        limit: int,
-        most: int = SEARCHED,
-    ) -> Found:
-        """The newest main turns with all these words in the person's text, the answer or the feedback,
-        whatever their case. It reads at most `most` turns, the newest, or those `before`."""
-        wanted, clauses = words.casefold().split(), _clauses(Filter(scope=scope))
-        place, read_, size = ALL if before is None else before, list[float](), 0
-        texts = dict[int, str]()
-        while place and len(texts) < limit and len(read_) < most and size < SEARCHED_BYTES:
-            chunk = min(PAGE, most - len(read_))
-            rows = self._db.rows(WORDS.format(clauses[0]), (place, *clauses[1], chunk))
-            seqs = [row["seq"] for row in rows]
-            feedback = self._grouped(f"* FROM feedback WHERE seq IN ({marks(len(seqs))})", seqs)
-            for row in rows:
-                if len(texts) == limit:
-                    break
-                place, size = row["seq"], size + len(row["said"]) + len(row["message"])
-                read_.append(row["created"])
-                given = [each[name] for each in feedback[place] for name in ("words", "hint", "correction")]
-                answer = unpack_message(row["message"]).content
-                excerpt = _excerpt([*last_said(row["said"]), answer, *given], wanted)
-                if excerpt is not None:
-                    texts[place] = excerpt
-            if len(rows) < chunk and (not rows or place == seqs[-1]):
-                place = 0
-        lines = self._lines(f" AND t.seq IN ({marks(len(texts))})", list(texts), limit=limit)
-        return Found(
-            hits=tuple(Hit(line=line, text=texts[line.seq]) for line in lines),
-            read=len(read_),
-            since=read_[-1] if read_ else None,
-            before=place or None,
-        )
-
-    def clients(self, *, limit: int) -> list[str]:
-        """The scopes of main turns, in order."""
-        return [row["scope"] for row in self._db.rows(CLIENTS, (limit,))]
-
-    def session_lines(
-        self, *, scope: str | None = None, before: int | None = None, limit: int = 30
-    ) -> list[SessionLine]:
-        """Sessions by their newest main turn, the newest first; of all clients, or of one."""
-        clauses, values = _clauses(Filter(scope=scope))
-        newest = self._db.rows(SESSIONS.format(clauses), (ALL if before is None else before, *values, limit))
-        names = tuple(row["session"] for row in newest)
-        sql = SESSION_COUNTS.format(marks(len(names)))
-        counted = {row["session"]: row for row in self._db.rows(sql, names)}
-        asked = dict[int, str]()
-        for seq, whole in whole_values(self._db, [row["first"] for row in counted.values()]).items():
-            messages = orjson.loads(whole["conversation"])["messages"]
-            words = (message["content"] for message in reversed(messages) if message["role"] == "user")
-            asked[seq] = next(words, None) or ""
-        lines = []
-        for row in newest:
-            counts = counted[row["session"]]
-            own = {name: row[name] for name in ("seq", "scope", "newest")}
-            lines.append(read(SessionLine, counts, **own, asked=asked.get(counts["first"])))
-        return lines
-
-    def source_lines(self, *, newest: int) -> list[SourceLine]:
-        """The sources of the newest turns, those with most turns first."""
-        rows = self._db.rows(SOURCES, (newest,))
-        counted = _by_source(rows, "turns", "good", "bad", "hinted", "waiting", "trained")
-        found = [SourceLine(source=source, **counts) for source, counts in counted.items()]
-        return sorted(found, key=lambda line: (-line.turns, line.source))
-
-    def judged_turns(self, *, limit: int) -> list[Judged]:
-        """The newest judged turns with the judge's votes, in the order of arrival."""
-        rows = self._db.rows(JUDGED, (limit,))
-        votes: defaultdict[int, list[tuple[Question, int | None]]] = defaultdict(list)
-        for row in self._db.rows(
-            "SELECT seq, question, value FROM votes WHERE seq >= ? ORDER BY seq, place",
-            (min((row["seq"] for row in rows), default=ALL),),
-        ):
-            votes[row["seq"]].append((Question(row["question"]), row["value"]))
-        return [read(Judged, row, votes=tuple(votes[row["seq"]])) for row in reversed(rows)]
+        return by_source(rows, "turns")[source]["turns"]
 
 
-def _by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[str]]:
+def by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[str]]:
     """The sums of columns over the rows of each source's scopes."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -459,19 +328,7 @@ def _by_source(rows: Sequence[Row], *columns: str) -> defaultdict[str, Counter[s
     return found
 
 
-def _excerpt(texts: Sequence[str | None], wanted: Sequence[str]) -> str | None:
-    """The text around the first of the words, in lower case; None unless all are in the texts."""
-    folded = [(text or "").casefold() for text in texts]
-    if not all(any(word in text for text in folded) for word in wanted):
-        return None
-    shown = next((at for at, text in enumerate(folded) if wanted and wanted[0] in text), 0)
-    start = max(0, folded[shown].find(wanted[0]) - EXCERPT // 3) if wanted else 0
-    text = texts[shown] or ""
-    cut, more = " ".join(text[start : start + EXCERPT].split()), start + EXCERPT < len(text)
-    return f"{'…' * (start > 0)}{cut}{'…' * more}"
-
-
-def _clauses(where: Filter) -> tuple[str, list[Any]]:
+def conditions(where: Filter) -> tuple[str, list[Any]]:
     """Further conditions on `turns t`, and their values."""
     names = ("session", "state", "reason", "kind", "scope")
     plain = {name: getattr(where, name) for name in names}
@@ -504,8 +361,8 @@ def _record(
         turn=read_turn(row, whole),
         next_state=next_state,
         verdict=verdict,
-        trained_in=_versions_of(trained, replayed=False),
-        replayed_in=_versions_of(trained, replayed=True),
+        trained_in=versions_of(trained, replayed=False),
+        replayed_in=versions_of(trained, replayed=True),
         accepted=None if row["review"] is None else row["review"] == ACCEPTED,
     )
 
@@ -523,5 +380,5 @@ def _feedback(rows: Sequence[Row]) -> Feedback | None:
     )
 
 
-def _versions_of(trained: Sequence[Row], *, replayed: bool) -> tuple[int, ...]:
+def versions_of(trained: Sequence[Row], *, replayed: bool) -> tuple[int, ...]:
     return tuple(row["version"] for row in trained if bool(row["replayed"]) is replayed)

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from afterwit.errors import StoreConflict, StoreError, StoreMismatch, StoreUnavailable
+from afterwit.store.browsing import Browsing
 from afterwit.store.database import Database, Row
 from afterwit.store.lessons import Lessons
 from afterwit.store.promotion import Promotion
@@ -30,7 +31,7 @@ SCHEMA_KEY = "schema"
 """Of `meta`: the database's own."""
 
 
-class Store(Lessons, Work, Promotion, Upkeep, ABC):
+class Store(Lessons, Work, Promotion, Upkeep, Browsing, ABC):
     """The whole store. Each method is one transaction, stored whole or not at all.
 
     The writes of a method survive a killed process as soon as it returns; whether they survive a power loss

@@ -7,7 +7,9 @@ every process over the store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
 
 import orjson
 
@@ -16,7 +18,6 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.store.database import ALL, LAST_CHARACTER, marks
 from afterwit.store.moves import Part, TurnState
 from afterwit.store.reading import ACCEPTED, REFUSED
-from afterwit.store.records import Excluded, ForgetOrder, Key, Pause, ReviewOutcome, Status
 from afterwit.store.rows import columns_of, detach, read
 
 PAUSED, PAUSED_ADAPTER, NOTE, FORGET = "paused", "paused adapter:", "note:", "forget:"
@@ -45,6 +46,56 @@ TRAINS = """
     JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?
 """
 """Whether a turn has a verdict on its newest next state that trains it; no row if its content is gone."""
+
+
+class ReviewOutcome(StrEnum):
+    """The effect of a person's review of a turn, and `words` about it."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+    ACCEPTED = "accepted", "accepted: it may train"
+    REFUSED = "refused", "refused: it does not train"
+    IN_UPDATE = "in_update", "an update is training it: nothing changed"
+    TRAINED = "trained", "it has trained already: nothing changed; `afterwit rollback` takes it back"
+    NOT_WAITING = "not_waiting", "it has no verdict that could train: nothing changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """The effect of excluding a session."""
+
+    ended: int
+    """Turns that would have trained or might have."""
+    trained: tuple[int, ...]
+    """Versions that trained on its turns before, oldest first."""
+    in_update: int
+    """Turns that train at this moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOrder:
+    """A session that is to be forgotten."""
+
+    session: str
+    replay: bool
+    """Whether later updates are run again without it; else they are reverted."""
+    at: float
+    error: str | None
+    """Why it cannot be carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A person's order to stop learning."""
+
+    since: float
+    words: str
+    """Why; may be empty."""
 
 
 class Orders(Part):
@@ -246,6 +297,34 @@ BY_HAND = FAILED | {Reason.REVERTED}
 STATUS_KEPT_S = 7 * 86400.0
 """Seconds without a report from a machine, after which its status of a stage is dropped once another machine
 reports that stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A stage's health, as it reported it."""
+
+    stage: str
+    machine: str = ""
+    """The machine that it runs on, if the store is shared."""
+    ok: bool
+    message: str
+    at: float
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.stage} on {self.machine}" if self.machine else self.stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An API key. The key itself is never stored."""
+
+    name: str
+    scopes: frozenset[str]
+    hash: str
+    created: float
+    revoked: float | None = None
 
 
 class Upkeep(Orders):

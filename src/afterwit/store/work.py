@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
+from afterwit.promotion.suite import SuiteResult
 from afterwit.store.database import ALL, Row, marks
 from afterwit.store.moves import TurnState
-from afterwit.store.reading import ACCEPTED, Reading
-from afterwit.store.records import LearnedTurn, Reconciled, Record, VersionRecord
+from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.rows import columns_of, read
 from afterwit.store.upkeep import Orders
 from afterwit.teaching.review import Rule
 from afterwit.turn import SHARED, source_of
 from afterwit.verdict import Flag, Verdict, Vote, Waiting
-from afterwit.version import Origin, Version
+from afterwit.version import Effect, Origin, Version
 
 Stage = Literal["judge", "learn"]
 
@@ -66,6 +67,53 @@ VERSIONS = """
         (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 1) AS replayed
     FROM versions v
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """A version, without its files."""
+
+    number: int
+    parent: int | None
+    origin: Origin
+    created: float
+    restores: int | None
+    reverts: tuple[int, ...]
+    metrics: Mapping[str, float]
+    committed_at: float
+    published_at: float | None
+    trained: int
+    """Number of turns that it trained on as new ones."""
+    replayed: int
+    suite: SuiteResult | None = None
+    """How much of what people had approved it lost; None: not measured."""
+    adapter: str = SHARED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedTurn:
+    """A turn that a version was trained on."""
+
+    version: int
+    turn: str
+    replayed: bool
+    """Whether it had trained before."""
+    effect: Effect | None
+    """How the update changed it; None: not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """The effect of reconciling with the checkpoint folder."""
+
+    committed: tuple[int, ...]
+    """Versions whose manifests the store did not know."""
+    lost: tuple[int, ...]
+    """Versions that the store knew and that are gone, with all their descendants."""
+    returned: int
+    """Turns of lost versions that wait to be trained again."""
+    freed: tuple[str, ...]
+    """Turns that a dead learner held, in an update that no manifest names."""
 
 
 class Work(Reading, Orders):
