@@ -10,7 +10,6 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from shutil import disk_usage
@@ -232,8 +231,8 @@ class Learn:
                 raise VersionHeld(why, evidence=found.evidence)
             return found
 
-        settings, objective = gate.backed_off(self._settings, self._trainer.objective)
-        settings = replace(settings, lr=settings.rate * self._step_of(records))
+        step = self._step_of(records)
+        settings, objective = gate.backed_off(self._settings, self._trainer.objective, step=step)
         return self._trainer.train(
             new,
             replayed,

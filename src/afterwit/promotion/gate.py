@@ -134,12 +134,13 @@ class Gate:
             log.info(words, len(turns), were)
 
     def backed_off(
-        self, learner: LearnerSettings, objective: ObjectiveSettings
+        self, learner: LearnerSettings, objective: ObjectiveSettings, *, step: float = 1.0
     ) -> tuple[LearnerSettings, ObjectiveSettings]:
-        """The settings of the next update: with the step size and KL that holds and alarms require."""
+        """The settings of the next update: with this share of the step size, and of that what holds and
+        alarms leave; with the KL that they require."""
         share, pull = back_off(self._store.events(self._adapter)) if self._settings.enabled else (1.0, 0.0)
-        if share < 1.0:
-            learner = replace(learner, lr=share * learner.rate)
+        if step * share < 1.0:
+            learner = replace(learner, lr=step * share * learner.rate)
         return learner, replace(objective, beta=pull) if pull > objective.beta else objective
 
     def fall_back(self, *, now: float) -> tuple[Version, str] | None:
