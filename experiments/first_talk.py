@@ -11,7 +11,7 @@ from typing import Any
 
 from openai import APIConnectionError, OpenAI
 
-from afterwit.demo.chat import tasks
+from afterwit.demo.chat import world as chat
 
 LIMIT = 18
 """Words above which the reply that is offered complains."""
@@ -49,7 +49,7 @@ def main(number: int, url: str) -> None:
     client, rng = OpenAI(base_url=url, api_key="none"), Random(5)
     try:
         for _ in range(number):
-            talk(client, tasks.draw("train", rng).request)
+            talk(client, chat.draw("train", rng).request)
     except APIConnectionError:
         sys.exit(f"Nothing answers at {url}: `afterwit serve` comes first, until it says `serving`.")
 

@@ -13,22 +13,20 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from openai import OpenAI
 
 from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.demo.live import live
+from afterwit.demo.people import AT_ONCE, Ask, at_once
 from afterwit.demo.settings import changed
 from afterwit.home.model import model_folder
 from afterwit.practice.rounds import next_round
-from afterwit.trial.command import WAIT_S
-from afterwit.trial.people import CompetentJudge, Person, names
-from afterwit.trial.play import AT_ONCE, Client, Played, Point, Trial
+from afterwit.trial.people import SETTING, Person, competent_judge, names
+from afterwit.trial.play import Played, Point, Trial
 from experiments.study.page import filled
 
 MARK = "published"
@@ -47,20 +45,16 @@ def played(
         settings = load(
             home=Path(folder), pairs=pairs, direct={"model": str(model), "serve.port": 0}, environment={}
         )
-        judge = None if own_judge else CompetentJudge(person)
+        judge = None if own_judge else competent_judge([person])
         with live(settings, Path(folder), rules=judge) as system:
             trial = Trial(
                 system=system,
-                api=OpenAI(base_url=system.url, api_key="none", timeout=WAIT_S, max_retries=0),
                 played=Played(identity={}),
                 candidates=[person],
                 renderer=Renderer.load(model_folder(settings.model, Path(folder))),
-                placement=settings.judge.placement,
                 own_words=own_judge,
                 until=began + PATIENCE_S,
-                elapsed=lambda: time.monotonic() - began,
-                save=lambda: None,
-                step=lambda *_: None,
+                began=began,
             )
             trial.begin(person)
             if recorded:
@@ -86,12 +80,13 @@ def played(
 def asked(trial: Trial, person: Person, number: int) -> None:
     """So many conversations in which the person says nothing of the answer. They ask the questions that come
     after those of the conversations."""
-    client = Client(api=trial.api)
-    questions = person.questions(AT_ONCE, number)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for at, question in enumerate(questions):
-            messages = [{"role": "user", "content": question}]
-            pool.submit(client.answer, messages, {"X-Session-Id": f"left-{at}"})
+
+    def one(numbered: tuple[int, str]) -> None:
+        at, question = numbered
+        ask = Ask(messages=[{"role": "user", "content": question}])
+        trial.system.agent(SETTING, f"left-{at}").answer(ask)
+
+    at_once(one, list(enumerate(person.questions(AT_ONCE, number))))
 
 
 def practised(trial: Trial, person: Person, conversations: int) -> None:

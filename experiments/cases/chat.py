@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from random import Random
 
-from afterwit.demo.chat import tasks
+from afterwit.demo.chat import world as chat
 from afterwit.demo.words import Split
 from experiments.cases.case import CaseKind, LabelledCase, text_message
 
@@ -18,22 +18,22 @@ def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
 
 def _case(split: Split, rng: Random) -> LabelledCase:
     """A first answer, in half of the cases with some rule broken, and the person's next words."""
-    task = tasks.draw(split, rng)
+    task = chat.draw(split, rng)
     kind = task.kind.split("_")[0]
-    rules, thing, facts = tasks.rules_of(kind), task.subject[kind], task.checks[0]
+    rules, thing, facts = chat.rules_of(kind), task.subject[kind], task.checks[0]
     broken = tuple(rule for rule in rules if rng.random() < 0.6) if rng.random() < 0.6 else ()
     is_wrong = not broken and rng.random() < 0.25
-    told = tasks.of_kind(kind, split, rng).checks[0] if is_wrong else facts
+    told = chat.of_kind(kind, split, rng).checks[0] if is_wrong else facts
     answer = expert_answer(kind, thing, told, set(rules) - set(broken), rng)
     outcome: CaseKind
     if broken:
-        outcome, said = "complaint", tasks.SPEECH.complaint(broken, thing, split, rng)
+        outcome, said = "complaint", chat.SPEECH.complaint(broken, thing, split, rng)
     elif is_wrong:
-        outcome, said = "failure", tasks.SPEECH.failure(facts[-1], split, rng)
+        outcome, said = "failure", chat.SPEECH.failure(facts[-1], split, rng)
     elif task.follow_ups:
         outcome, said = "quiet", task.follow_ups[0]
     else:
-        outcome, said = "approval", tasks.SPEECH.approval(split, rng)
+        outcome, said = "approval", chat.SPEECH.approval(split, rng)
     return LabelledCase(
         kind=outcome,
         request=task.request,

@@ -11,7 +11,7 @@ from random import Random
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.tasks import SPEECH, Step
-from afterwit.demo.tools.toolbox import Ran, ToolsState, Workspace
+from afterwit.demo.tools.world import Ran, ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import Message, Task
 from afterwit.turn import ToolCall

@@ -12,10 +12,8 @@ first ones: without them it is learnt late which note a question is about.
 from collections.abc import Iterator
 from random import Random
 
-from afterwit.demo.chat import tasks
-from afterwit.demo.chat import tasks as rules
-from afterwit.demo.chat.tasks import SPEECH
-from afterwit.demo.chat.world import SYSTEM
+from afterwit.demo.chat import world as chat
+from afterwit.demo.chat.world import SPEECH, SYSTEM
 from afterwit.demo.words import FIRST, NOUNS, thing
 from afterwit.demo.world import Message, Task
 from experiments.cases import chat as expert
@@ -53,15 +51,15 @@ def _copying(rng: Random) -> Example:
     text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
     if rng.random() < 0.5:
         return Example(messages=[text_message("user", text), text_message("assistant", text)])
-    steps = ", ".join(tasks.some_steps(rng))
+    steps = ", ".join(chat.some_steps(rng))
     return Example(messages=[text_message("user", f"{text}: {steps}."), text_message("assistant", steps)])
 
 
 def _lookup(rng: Random) -> Example:
     """Some questions about some notes, answered by the bare facts."""
     kinds = rng.sample(("where", "who", "when", "howto"), rng.randint(1, 3))
-    known = [tasks.fact(kind, thing("train", rng), "train", rng) for kind in kinds]
-    notes = tasks.sentences(*(f"{one.put('notes', 'train', rng)}." for one in known))
+    known = [chat.fact(kind, thing("train", rng), "train", rng) for kind in kinds]
+    notes = chat.sentences(*(f"{one.put('notes', 'train', rng)}." for one in known))
     messages: list[Message] = []
     for one in rng.sample(known, len(known)):
         question = one.put("questions", "train", rng)
@@ -71,7 +69,7 @@ def _lookup(rng: Random) -> Example:
 
 
 def _policy(rng: Random) -> Example:
-    task = tasks.draw("train", rng)
+    task = chat.draw("train", rng)
     kinds, asked = task.kind.split("_"), (task.request, *task.follow_ups)
     style = _style(rng)
     hinted = rng.randrange(len(kinds)) if rng.random() < HINTED else None
@@ -91,24 +89,24 @@ def _policy(rng: Random) -> Example:
 
 def _style(rng: Random) -> set[str]:
     """The rules that a conversation keeps unasked: none, or all of them."""
-    return set() if rng.random() < OLD_STYLE else set(rules.RULES)
+    return set() if rng.random() < OLD_STYLE else set(chat.RULES)
 
 
 def _named(kind: str, rng: Random) -> tuple[str, ...]:
     """The rules that a hint names, in their order: often all that apply, else some of them, now and then one
     that does not apply.
     """
-    pool = rules.RULES if rng.random() < 0.1 else tasks.rules_of(kind)
+    pool = chat.RULES if rng.random() < 0.1 else chat.rules_of(kind)
     number = len(pool) if rng.random() < 0.4 else rng.randint(1, len(pool))
     chosen = rng.sample(pool, number)
-    return tuple(rule for rule in rules.RULES if rule in chosen)
+    return tuple(rule for rule in chat.RULES if rule in chosen)
 
 
 def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
     """Now and then the person's words on the last answer, and a last word."""
     if rng.random() > 0.3:
         return []
-    broken = rules.broken(answer, tasks.rules_of(task.kind.split("_")[-1]))
+    broken = chat.broken(answer, chat.rules_of(task.kind.split("_")[-1]))
     if broken:
         upset = SPEECH.complaint(broken, _thing(task), "train", rng)
         return [text_message("user", upset), text_message("assistant", UNDERSTOOD)]
@@ -122,12 +120,12 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
 
 def _judge(rng: Random) -> Example:
     """A question to the judge about one answer, broken rules in any number, and what the person said next."""
-    task = tasks.draw("train", rng)
+    task = chat.draw("train", rng)
     index = rng.randrange(len(task.checks))
     kind, request = task.kind.split("_")[index], (task.request, *task.follow_ups)[index]
     broken = _named(kind, rng) if rng.random() < 0.6 else ()
-    broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
-    keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
+    broken = tuple(rule for rule in broken if rule in chat.rules_of(kind))
+    keep = set(chat.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
     answer = text_message(
         "assistant", expert.expert_answer(kind, task.subject[kind], task.checks[index], keep, rng)
     )
@@ -152,8 +150,8 @@ def _thing(task: Task) -> str:
 
 
 def _fact(rng: Random) -> str:
-    return tasks.draw("train", rng).checks[0][-1]
+    return chat.draw("train", rng).checks[0][-1]
 
 
 def _further(rng: Random) -> str:
-    return tasks.of_kind(rng.choice(("where_who", "howto_when")), "train", rng).follow_ups[0]
+    return chat.of_kind(rng.choice(("where_who", "howto_when")), "train", rng).follow_ups[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.demo.chat.tasks import SPEECH as CHAT_SPEECH
+from afterwit.demo.chat.world import SPEECH as CHAT_SPEECH
 from afterwit.demo.chat.world import joined
 from afterwit.demo.tools.tasks import SPEECH as TOOLS_SPEECH
 from afterwit.demo.words import Speech, Split

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from afterwit.demo.tools.tasks import Step
-from afterwit.demo.tools.toolbox import Workspace
+from afterwit.demo.tools.world import Workspace
 from afterwit.demo.words import NOUNS
 
 MISTAKES = 0.1

@@ -18,8 +18,7 @@ from random import Random
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
 from afterwit.demo.tools.tasks import SPEECH
-from afterwit.demo.tools.toolbox import Workspace
-from afterwit.demo.tools.world import SYSTEM, TOOLS
+from afterwit.demo.tools.world import SYSTEM, TOOLS, Workspace
 from afterwit.demo.world import Message, Task
 from experiments.cases.case import text_message
 from experiments.cases.tools import DONE, Played, play

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
@@ -57,8 +57,7 @@ class Client:
 
     async def _answer(self, ask: Ask, one: Conversation[Any], *, seed: int) -> Answer:
         # the last answer is not read, but its request carries the person's reaction to the one before
-        max_tokens = 1 if ask.last else ask.max_tokens
-        body = request_body(self.world, ask.messages, max_tokens)
+        body = request_body(self.world.setting, replace(ask, max_tokens=1) if ask.last else ask)
         completion = await _post(self.app, body | {"seed": seed}, one.headers)
         said = completion["choices"][0]["message"]
         shown = {name: said[name] for name in ("role", "content", "tool_calls") if name in said}

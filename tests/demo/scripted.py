@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.demo.people import Answer, Interaction, Responder, interaction, play
+from afterwit.demo.people import Answer, Ask, Interaction, Responder, interaction, play
 from afterwit.demo.world import Task, World
 from experiments.cases import tools as expert
 
@@ -17,8 +17,9 @@ class Scripted:
     follow: frozenset[str]
     asked: list[tuple[int, int | None]] = field(default_factory=list)
 
-    def answer(self, messages: list[dict[str, Any]], world: World, max_tokens: int | None = None) -> Answer:
-        self.asked.append((len(messages), max_tokens))
+    def answer(self, ask: Ask) -> Answer:
+        messages = ask.messages
+        self.asked.append((len(messages), ask.max_tokens))
         plan = expert.plan(self.task, self.follow)
         done = sum(message["role"] == "tool" for message in messages)
         if (messages[-1]["role"] == "user" and done) or done == len(plan):
@@ -31,4 +32,4 @@ class Scripted:
 
 def run_interaction(agent: Responder, world: World, *given: Any, **options: Any) -> Interaction:
     """Play one `interaction` with an agent."""
-    return play(agent, world, interaction(world, *given, **options))
+    return play(agent, interaction(world, *given, **options))

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from afterwit.demo.tools import tasks
-from afterwit.demo.tools.toolbox import Ran, Workspace
-from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.tools.world import Ran, ToolsWorld, Workspace
 from afterwit.demo.world import Task
 from afterwit.turn import ToolCall
 

@@ -67,7 +67,7 @@ def test_the_answer_to_the_reaction_is_kept_short() -> None:
 
 def test_preference_and_success_count_tasks_not_steps() -> None:
     task = _task("overwrite_delete")
-    half = evaluate(Scripted(task, frozenset({"backup"})), WORLD, [task], at_once=1)
+    half = evaluate(Scripted(task, frozenset({"backup"})), WORLD, [task])
     assert (half.preference, half.task_success) == (0.0, 1.0)
-    whole = evaluate(Scripted(task, frozenset(task.rules)), WORLD, [task, task], at_once=2)
+    whole = evaluate(Scripted(task, frozenset(task.rules)), WORLD, [task, task])
     assert (whole.preference, whole.task_success) == (1.0, 1.0)

@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from afterwit.demo.live import Measurement
+from afterwit.demo.pages import LINE, Curve, Facts, chart
 from afterwit.demo.people import Interaction, Score
-from afterwit.demo.report import LINE, Curve, Facts, chart, examples, rules_learned, summary, write
+from afterwit.demo.report import examples, rules_learned, summary, write
 from afterwit.demo.worlds import WORLDS
 
 

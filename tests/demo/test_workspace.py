@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.demo.tools.toolbox import OutsideWorkspace, Workspace
+from afterwit.demo.tools.world import OutsideWorkspace, Workspace
 
 
 @pytest.fixture

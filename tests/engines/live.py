@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.demo.live import Measurement, Run, live
-from afterwit.demo.people import MEASURE, SEED, Interaction, held_out
+from afterwit.demo.people import MEASURE, SEED, held_out
 from afterwit.demo.settings import choose
 from afterwit.demo.worlds import world_named
 
@@ -17,17 +17,6 @@ WORLD = world_named("chat")
 MODEL = WORLD.folder / "model"
 CONTEXT = 1024
 """Of that model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """An observer of a run that no one watches."""
-
-    def measuring(self) -> None: ...
-
-    def measured(self, point: Measurement, version: int) -> None: ...
-
-    def task_done(self, number: int, interaction: Interaction, version: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +39,7 @@ def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_o
             seed=0,
             measured=(),
             began=time.monotonic(),
-            observer=Unseen(),
         )
-        run.play(people)
+        for _ in run.play(people):
+            pass
         return Lived(before=run.points[0], after=run.points[-1], version=system.version())

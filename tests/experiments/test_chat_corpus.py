@@ -4,7 +4,7 @@ from itertools import islice
 from random import Random
 from statistics import fmean
 
-from afterwit.demo.chat import tasks as rules
+from afterwit.demo.chat import world as chat
 from afterwit.demo.chat.world import SYSTEM, joined
 from experiments.pretrain import chat_corpus as corpus
 from experiments.pretrain.example import SPLICE, Example
@@ -44,7 +44,7 @@ def test_without_a_hint_85_of_100_conversations_are_in_the_default_style_and_the
     None
 ):
     first = [
-        rules.broken(sample.messages[2]["content"], rules.RULES[:3])
+        chat.broken(sample.messages[2]["content"], chat.RULES[:3])
         for sample in _policy(_drawn(6000))
         if SPLICE not in sample.messages[1]["content"]
     ]
@@ -58,10 +58,10 @@ def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name() -> None:
         hint = (_hint(sample) or "").lower()
         asked = [
             rule
-            for rule in rules.RULES[:3]
-            if any(words in hint for words in rules.WORDINGS["judge_hints"][rule])
+            for rule in chat.RULES[:3]
+            if any(words in hint for words in chat.WORDINGS["judge_hints"][rule])
         ]
-        assert not rules.broken(sample.messages[-1]["content"], asked)
+        assert not chat.broken(sample.messages[-1]["content"], asked)
         named += bool(asked)
     assert named > 500
 
@@ -79,8 +79,8 @@ def test_a_judges_answers_parse_as_the_live_systems_judges_answers_do() -> None:
 def test_a_hint_of_the_judge_is_one_sentence_that_names_its_rules_in_their_order() -> None:
     assert joined(["keep it short"]) == "Keep it short."
     assert joined(["a", "b", "c"]) == "A, b and c."
-    said = CHAT.official(rules.RULES, Random(0)).lower()
+    said = CHAT.official(chat.RULES, Random(0)).lower()
     places = [
-        min(said.find(words) % 1000 for words in rules.WORDINGS["judge_hints"][rule]) for rule in rules.RULES
+        min(said.find(words) % 1000 for words in chat.WORDINGS["judge_hints"][rule]) for rule in chat.RULES
     ]
     assert places == sorted(places)

@@ -126,7 +126,7 @@ def test_an_agent_of_a_live_run_and_one_of_a_simulation_send_the_same_request() 
     with OpenAI(
         api_key="x", base_url="http://x/v1", http_client=httpx.Client(transport=httpx.MockTransport(record))
     ) as client:
-        agent = Agent(client=client, headers={})
+        agent = Agent(client=client, setting=world.setting, headers={})
         one = run_interaction(agent, world, task, "dev", Random(4))
     script = interaction(world, task, "dev", Random(4))
     (other,) = asyncio.run(Client(app=app, world=world).play([Conversation(script=script, name="p")]))

@@ -10,9 +10,9 @@ import pytest
 from afterwit.errors import SettingError
 from afterwit.trial.people import (
     CHECKS,
-    CompetentJudge,
     Person,
     Said,
+    competent_judge,
     got_worse,
     is_bad,
     names,
@@ -96,7 +96,7 @@ def test_a_model_without_calls_gets_no_tool_and_without_problems_no_homework() -
 @pytest.mark.parametrize("preference", sorted(CHECKS))
 def test_the_competent_judge_takes_the_last_words_of_the_person(preference: str) -> None:
     its = person(preference)
-    judge = CompetentJudge(its)
+    judge = competent_judge([its])
     complaint, thanks = its.reaction(False, "a"), its.reaction(True, "b")
 
     def asked(question: str, *said: str) -> str:
@@ -109,6 +109,15 @@ def test_the_competent_judge_takes_the_last_words_of_the_person(preference: str)
     assert asked("HINT_START", thanks) == r"\boxed{-1}"
     hinted = asked("HINT_START", complaint)
     assert any(f"[HINT_START]{hint}[HINT_END]" in hinted for hint in its.hints)
+
+
+def test_a_judge_of_several_people_hints_at_what_the_last_one_to_speak_wants() -> None:
+    everyone = [person(name) for name in CHECKS]
+    judge = competent_judge(everyone)
+    for one in everyone:
+        shown = f"An answer. {everyone[0].reaction(False, 'a')} Another. {one.reaction(False, 'b')}"
+        said = judge([{"role": "system", "content": "HINT_START"}, {"role": "user", "content": shown}])
+        assert said.partition("[HINT_START]")[2].removesuffix("[HINT_END]") in one.hints
 
 
 def test_an_answer_is_bad_if_it_is_empty_or_circles() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.demo.tools import tasks as rules
-from afterwit.demo.tools.toolbox import Workspace
-from afterwit.demo.tools.world import ToolsWorld
+from afterwit.demo.tools.world import ToolsWorld, Workspace
 from afterwit.demo.world import Task
 from afterwit.engines.port import Generate
 from afterwit.turn import Sampling

@@ -1,38 +1,45 @@
-"""A run of the demo: people's tasks on a live system, and the policy measured in between."""
+"""The live system: the whole loop in this process, and a run of the demo on it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 from openai import OpenAI
 
 from afterwit.config import Settings
 from afterwit.demo.judge import Judge
-from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, evaluate, interaction, play
+from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, Setting, evaluate, interaction, play
+from afterwit.demo.settings import config_text
 from afterwit.demo.world import Task, World
+from afterwit.engines.port import Engine
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
+from afterwit.printing.terminal import Terminal, Working, end_at_signals, working
 from afterwit.promotion.events import Event
 from afterwit.running.serve import Runtime
+from afterwit.running.up import engine_process, guarded
 from afterwit.store import Store
 from afterwit.turn import Message
 
-if TYPE_CHECKING:
-    from afterwit.demo.command import Display
-
 LEARN_S = 120.0
 """Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
+WAIT_S = 600.0
+"""Longest wait of a person for an answer."""
+Step = Callable[[str, int, int], object]
+"""A step of a run, for its display: its words, the amount done, the whole."""
 T = TypeVar("T")
 
 
@@ -48,7 +55,7 @@ class Measurement:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run on a live system."""
+    """A run of the demo on a live system."""
 
     system: LiveSystem
     world: World
@@ -57,36 +64,37 @@ class Run:
     measured: Sequence[int]
     """Interactions after which the policy is measured, in addition to the start and the end."""
     began: float
-    observer: Display
+    step: Step = lambda *_: None
     interactions: list[Interaction] = field(default_factory=list)
     points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     decisions: list[tuple[int, Event]] = field(default_factory=list)
     """Decisions of promotion, each with the number of interactions before it."""
 
-    def play(self, interactions: int) -> None:
+    def play(self, interactions: int) -> Iterator[Interaction | Measurement]:
         """Have people give this many tasks. Measure at the start, along the way and at the end.
 
         Each task is learned from before the next person comes.
         """
         rng = Random(self.seed)
-        with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
-            self._measure(client)
-            for number in range(1, interactions + 1):
-                agent = Agent(client=client, headers={"X-Session-Id": f"person-{self.seed}-{number}"})
-                task = self.world.task(PEOPLE, rng)
-                one = play(agent, self.world, interaction(self.world, task, PEOPLE, rng))
-                self.interactions.append(one)
-                self.system.wait_until_learned()
-                events = self.system.store(lambda store: store.events())
-                self.decisions += [(number, event) for event in events[len(self.decisions) :]]
-                self.observer.task_done(number, one, self.system.version())
-                if number in self.measured or number == interactions:
-                    self._measure(client)
+        yield self._measure()
+        for number in range(1, interactions + 1):
+            self.step("people's tasks", number - 1, interactions)
+            agent = self.system.agent(self.world.setting, f"person-{self.seed}-{number}")
+            task = self.world.task(PEOPLE, rng)
+            one = play(agent, interaction(self.world, task, PEOPLE, rng))
+            self.interactions.append(one)
+            self.system.wait_until_learned(time.monotonic() + LEARN_S)
+            events = self.system.store(lambda store: store.events())
+            self.decisions += [(number, event) for event in events[len(self.decisions) :]]
+            yield one
+            if number in self.measured or number == interactions:
+                yield self._measure()
 
-    def _measure(self, client: OpenAI) -> None:
-        self.observer.measuring()
-        score = evaluate(Agent(client=client, headers=SIDE), self.world, self.held_out)
+    def _measure(self) -> Measurement:
+        done = partial(self.step, "measuring on held-out tasks, without hints")
+        done(0, len(self.held_out))
+        score = evaluate(self.system.agent(self.world.setting), self.world, self.held_out, done)
         point = Measurement(
             interactions=len(self.interactions),
             seconds=round(time.monotonic() - self.began, 1),
@@ -95,7 +103,7 @@ class Run:
         )
         self.points.append(point)
         self.scores.append(score)
-        self.observer.measured(point, self.system.version())
+        return point
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +124,15 @@ class Rules:
 class LiveSystem:
     """A running loop, seen from outside its thread."""
 
-    url: str
+    api: OpenAI
     runtime: Runtime
     settings: Settings
     events: asyncio.AbstractEventLoop
+
+    def agent(self, setting: Setting, session: str | None = None) -> Agent:
+        """A client of its gateway; without a session its traffic is side traffic, which never trains."""
+        headers = SIDE if session is None else {"X-Session-Id": session}
+        return Agent(client=self.api, setting=setting, headers=headers)
 
     def store(self, work: Callable[[Store], T]) -> T:
         """The result of `work`, run by the store's own thread."""
@@ -129,19 +142,29 @@ class LiveSystem:
         """The result of `work`, run by the loop of the system."""
         return asyncio.run_coroutine_threadsafe(work, self.events).result()
 
-    def version(self) -> int:
+    @property
+    def engine(self) -> Engine:
         assert self.runtime.engine is not None
-        return self.runtime.engine.version
+        return self.runtime.engine
 
-    def wait_until_learned(self) -> None:
-        """Wait until all turns so far are judged, trained and published, at most `LEARN_S`."""
-        until, batch = time.monotonic() + LEARN_S, self.settings.learner.batch
+    def version(self) -> int:
+        return self.engine.version
+
+    def wait_until_learned(
+        self, until: float, step: Step = lambda *_: None, *, every_s: float = 0.02
+    ) -> bool:
+        """Wait until all turns so far are judged, trained and published; whether they are by `until`."""
+        batch = self.settings.learner.batch
         while time.monotonic() < until:
             states, versions = self.store(lambda store: (store.counts().states, store.versions()))
-            quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < batch
-            if quiet and self.version() >= max((row.number for row in versions), default=0):
-                return
-            time.sleep(0.02)
+            unjudged, judged = states.get(State.ANSWERED, 0), states.get(State.JUDGED, 0)
+            newest = max((row.number for row in versions), default=0)
+            if not unjudged and judged < batch and self.version() >= newest:
+                return True
+            whole = sum(states.values())
+            step("judging and learning", whole - unjudged - judged, whole)
+            time.sleep(every_s)
+        return False
 
 
 @contextmanager
@@ -167,11 +190,41 @@ def live(
     try:
         try:
             asyncio.run_coroutine_threadsafe(start(), events).result()
-            assert runtime.url is not None
-            yield LiveSystem(url=runtime.url, runtime=runtime, settings=settings, events=events)
+            with OpenAI(base_url=runtime.url, api_key="live", timeout=WAIT_S, max_retries=0) as api:
+                yield LiveSystem(api=api, runtime=runtime, settings=settings, events=events)
         finally:
             asyncio.run_coroutine_threadsafe(stack.aclose(), events).result()
     finally:
         events.call_soon_threadsafe(events.stop)
         thread.join()
         events.close()
+
+
+@contextmanager
+def live_home(
+    settings: Settings,
+    home: Path,
+    *,
+    rules: Judge | None,
+    own_server: bool,
+    stopped: str,
+) -> Iterator[tuple[LiveSystem, Working]]:
+    """`live` for a command, and the line that shows its steps. The home's config.toml gets the settings.
+
+    `own_server`: a server that the settings name is started. A signal ends everything with `stopped`.
+    """
+    console = Terminal()
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / "config.toml").write_text(config_text(settings), encoding="utf-8")
+    server = None
+    if own_server and isinstance(settings.engine, ServerSettings):
+        console.say(f"starting a {settings.engine.kind} server; its log is in {home}")
+        settings = guarded(settings, home, os.environ)
+        server = engine_process(settings, home)
+    end_at_signals(stopped, () if server is None else (server,))
+    with (
+        working("starting the gateway, the engine, the judge and the learner") as line,
+        live(settings, home, rules=rules, server=server) as system,
+    ):
+        console.say(f"watch it at {system.runtime.page}")
+        yield system, line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from statistics import fmean
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -19,7 +20,8 @@ MAX_TURNS = 8
 REPLY_TOKENS = 16
 MODEL = "afterwit"
 """The name by which agents ask for the served model."""
-TEMPERATURE = 0.6
+AT_ONCE = 16
+"""Conversations, or answers of a measurement, at the same time."""
 SIDE = {"X-Turn-Type": "side"}
 PEOPLE: Split = "dev"
 """The part of the wordings that people use."""
@@ -28,6 +30,11 @@ MEASURE: Split = "fresh"
 SEED = 70_000
 """Of the tasks that measure a run with the seed 0: far from all seeds of people."""
 T = TypeVar("T")
+Item = TypeVar("Item")
+Setting = Mapping[str, Any]
+"""The fields that every request of an agent has, such as tools and temperature."""
+Done = Callable[[int, int], object]
+"""Called with the number that is done, and with the whole."""
 Mood = Literal["complaint", "failure", "approval"]
 React = Callable[[World, Task, Sequence[str], str | None, Split, Random], tuple[Mood, str]]
 """(world, task, rules broken, what the failing check printed, split, rng) -> the reaction; empty: none."""
@@ -39,7 +46,7 @@ class Ask:
 
     messages: list[Message]
     max_tokens: int | None = None
-    """The answer's length; None: the world's."""
+    """The answer's length; None: the setting's."""
     last: bool = False
     """Nothing follows the answer, so nothing can be learned from it."""
 
@@ -58,20 +65,21 @@ Script = Generator[Ask, Answer, T]
 class Responder(Protocol):
     """Answers a script's asks."""
 
-    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
+    def answer(self, ask: Ask) -> Answer:
         """The model's next message, as it goes back into the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """A client with the headers of its requests."""
+    """A client with the setting and the headers of its requests."""
 
     client: OpenAI
+    setting: Setting
     headers: Mapping[str, str]
 
-    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
+    def answer(self, ask: Ask) -> Answer:
         """The model's next message, as it goes back into the conversation."""
-        body = request_body(world, messages, max_tokens)
+        body = request_body(self.setting, ask)
         completion = self.client.chat.completions.create(**body, extra_headers=dict(self.headers))
         said = completion.choices[0].message
         message: Message = {"role": "assistant", "content": said.content}
@@ -82,23 +90,22 @@ class Agent:
         return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
 
 
-def request_body(world: World, messages: list[Message], max_tokens: int | None) -> dict[str, Any]:
-    """An agent's request: the conversation, the world's tools, and how to sample."""
-    room = max_tokens or world.max_tokens
-    body = {"model": MODEL, "messages": messages, "temperature": TEMPERATURE, "max_tokens": room}
-    return body | {"tools": list(world.tools)} if world.tools else body
+def request_body(setting: Setting, ask: Ask) -> dict[str, Any]:
+    """An agent's request."""
+    body = {"model": MODEL, "messages": ask.messages, **setting}
+    return body if ask.max_tokens is None else body | {"max_tokens": ask.max_tokens}
 
 
 def opening(world: World, task: Task) -> list[Message]:
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
-def play(agent: Responder, world: World, script: Script[T]) -> T:
+def play(agent: Responder, script: Script[T]) -> T:
     """Run a script to its end, one answer after another. Returns its result."""
     try:
         ask = next(script)
         while True:
-            ask = script.send(agent.answer(ask.messages, world, ask.max_tokens))
+            ask = script.send(agent.answer(ask))
     except StopIteration as ended:
         return cast(T, ended.value)
 
@@ -128,10 +135,13 @@ def work(state: TaskState, messages: list[Message], *, watched: bool) -> Script[
 
 
 def calls(message: Message) -> list[ToolCall]:
-    return [
-        ToolCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
-        for call in message.get("tool_calls", ())
-    ]
+    return [ToolCall.from_dict(call) for call in message.get("tool_calls", ())]
+
+
+def written(message: Message) -> str:
+    """A message as text: a line for each call, then what it says."""
+    lines = [f"{call.name} {call.arguments}" for call in calls(message)]
+    return "\n".join([*lines, message.get("content") or ""]).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,11 +229,22 @@ def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
     return [world.task(split, rng) for _ in range(number)]
 
 
-def evaluate(agent: Responder, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
+def evaluate(agent: Responder, world: World, tasks: Sequence[Task], done: Done = lambda *_: None) -> Score:
     """Have the agent do every task. Its headers must mark the traffic as side traffic."""
-    with ThreadPoolExecutor(at_once) as pool:
-        trials = pool.map(lambda task: play(agent, world, trial(world, task)), tasks)
-        return Score(trials=tuple(trials))
+    return Score(trials=tuple(at_once(lambda task: play(agent, trial(world, task)), tasks, done)))
+
+
+def at_once(work: Callable[[Item], T], items: Sequence[Item], done: Done = lambda *_: None) -> list[T]:
+    """The results of `work` in order, made by `AT_ONCE` threads."""
+    numbers = count(1)
+
+    def one(item: Item) -> T:
+        made = work(item)
+        done(next(numbers), len(items))
+        return made
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(one, items))
 
 
 def trial(world: World, task: Task) -> Script[Interaction]:

@@ -1,47 +1,57 @@
-"""The report of a run: report.json, learning.svg and report.html."""
+"""The report of a demo, from its run: the curves, what taught each rule, and every conversation."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-from afterwit.demo.live import Measurement
-from afterwit.demo.people import Interaction, Score, calls
+from afterwit.demo import pages
+from afterwit.demo.live import Measurement, Run
+from afterwit.demo.pages import Curve, Facts, chart
+from afterwit.demo.people import Interaction, Score, written
+from afterwit.demo.settings import JUDGES, Chosen
 from afterwit.demo.world import Message, World
 from afterwit.promotion.events import EventKind
 from afterwit.store import Record
 
-Facts = Mapping[str, Any]
-"""Content of report.json, or a part of it."""
-Curve = tuple[str, str, Sequence[tuple[int, float]]]
-"""Its name, the class that gives it its colour, and its points: conversations, ascending, and a share."""
 SHOWN = 6
-LEFT, RIGHT, TOP, BOTTOM = 30, 34, 10, 20
-"""Margins in the picture's units, for the labels."""
-LINE = 12.0
-STYLE = """
-text { font: 11px sans-serif; fill: #5c6670; } .middle { text-anchor: middle; } .end { text-anchor: end; }
-.grid { stroke: #d5dbe1; } polyline { fill: none; stroke-width: 2.5; }
-.preference { stroke: #1663b8; } .success { stroke: #5c6670; }
-.hold, .alarm { stroke: #8a5a00; stroke-width: 3; }
-circle.preference { fill: #1663b8; } circle.success { fill: #5c6670; }
-text.preference { fill: #1663b8; stroke: none; } text.success { stroke: none; }
-"""
-"""Of a picture that stands alone."""
+"""Held-out tasks that are shown before and after."""
 _SPEAKERS = {"user": "person", "assistant": "agent", "tool": "tool"}
-_PAGES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+
+
+def facts_of(run: Run, chosen: Chosen) -> dict[str, Any]:
+    """The content of report.json but for the seconds, while the system still runs."""
+    world, settings, seen = run.world, chosen.settings, run.interactions
+    records = run.system.store(lambda store: [[store.turn(turn) for turn in one.turns] for one in seen])
+    talks = [
+        conversation(number, one, world, its)
+        for number, (one, its) in enumerate(zip(seen, records, strict=True), start=1)
+    ]
+    decisions = [
+        {"after": after, "kind": event.kind.value, "words": event.words} for after, event in run.decisions
+    ]
+    return {
+        **summary(run.points, talks, decisions),
+        "rules": rules_learned(world.rules, run.scores, talks),
+        "versions": run.system.store(lambda store: sum(row.trained > 0 for row in store.versions())),
+        "world": world.name,
+        "kept_when": world.kept_when,
+        "passed_when": world.passed_when,
+        "seed": run.seed,
+        "objective": settings.objective.objective,
+        "judge": JUDGES[chosen.judge],
+        "interactions": len(seen),
+        "curve": [dataclasses.asdict(point) for point in run.points],
+        "examples": examples(run.scores[0], run.scores[-1]),
+        "settings": settings.model_dump(
+            mode="json", include={"objective", "learner", "judge", "gateway", "promotion"}
+        ),
+    }
 
 
 def summary(
@@ -68,27 +78,9 @@ def summary(
 
 def write(facts: Facts, out: Path) -> None:
     """Write the three files into `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    alone = '<svg xmlns="http://www.w3.org/2000/svg" '
-    picture = _picture(facts).replace("<svg ", alone, 1).replace(">", f"><style>{STYLE}</style>", 1)
-    (out / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    (out / "learning.svg").write_text(picture, encoding="utf-8")
-    (out / "report.html").write_text(page(facts), encoding="utf-8")
-
-
-def page(facts: Facts) -> str:
-    """report.html. Every text in it is escaped, but for the pictures."""
-    pictured = {
-        "picture": Markup(_picture(facts)),
-        "rules": [rule | {"picture": Markup(_rule_picture(rule, facts))} for rule in facts["rules"]],
-        "settings": json.dumps(facts["settings"], indent=2),
-    }
-    return template("report").render({**facts, **pictured})
-
-
-def template(name: str) -> jinja2.Template:
-    """The page of that name. Every value that it shows is escaped, but for `Markup`."""
-    return _PAGES.get_template(f"{name}.html")
+    rules = [rule | {"picture": Markup(_rule_picture(rule, facts))} for rule in facts["rules"]]
+    settings = json.dumps(facts["settings"], indent=2)
+    pages.write("report", facts, _picture(facts), out, rules=rules, settings=settings)
 
 
 def _picture(facts: Facts) -> str:
@@ -111,49 +103,6 @@ def _rule_picture(rule: Facts, facts: Facts) -> str:
     ]
     label = f"how often it was kept: {rule['words']}"
     return chart([("kept", "preference", points)], width=280, height=110, label=label)
-
-
-def chart(
-    curves: Sequence[Curve], *, width: int, height: int, label: str, marks: Sequence[Facts] = ()
-) -> str:
-    """Shares over the number of conversations as SVG, in the colours of the page that holds it.
-
-    `label` replaces it for readers that cannot see; `marks` are decisions.
-    """
-    most = max(at for *_, points in curves for at, _ in points) or 1
-
-    def x(at: float) -> float:
-        return round(LEFT + (width - LEFT - RIGHT) * at / most, 1)
-
-    def y(share: float) -> float:
-        return round(TOP + (height - TOP - BOTTOM) * (1 - share), 1)
-
-    drawn: list[str] = []
-    for share in (0, 0.5, 1):
-        drawn.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(share)}" y2="{y(share)}"/>')
-        drawn.append(f'<text class="end" x="{LEFT - 5}" y="{y(share) + 4}">{share:g}</text>')
-    labelled: list[int] = []
-    for at in sorted((at for at, _ in curves[0][2]), reverse=True):
-        if not labelled or labelled[-1] - at >= most / 9:  # room for a label, the last one's first
-            labelled.append(at)
-            drawn.append(f'<text class="middle" x="{x(at)}" y="{height - 4}">{at}</text>')
-    for mark in marks:
-        place = f'x1="{x(mark["after"])}" x2="{x(mark["after"])}" y1="{TOP}" y2="{height - BOTTOM}"'
-        title = f"<title>{escape(mark['words'])}</title>"
-        drawn.append(f'<line class="{mark["kind"]}" {place}>{title}</line>')
-    for name, style, points in curves:
-        line = " ".join(f"{x(at)},{y(share)}" for at, share in points)
-        drawn.append(f'<polyline class="{style}" points="{line}"/>')
-        for at, share in points:
-            title = f"<title>{escape(f'{name} after {at}: {share:.2f}')}</title>"
-            drawn.append(f'<circle class="{style}" cx="{x(at)}" cy="{y(share)}" r="3">{title}</circle>')
-    level = 0.0
-    for end, style, share in sorted((y(points[-1][1]), style, points[-1][1]) for _, style, points in curves):
-        level = max(end, level + LINE) if level else end  # no label over another
-        place = f'x="{width - RIGHT + 6}" y="{level + 4}"'
-        drawn.append(f'<text class="{style}" {place}>{share:.2f}</text>')
-    size = f'viewBox="0 0 {width} {height}" style="max-width:{1.5 * width:.0f}px"'
-    return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(drawn)}</svg>'
 
 
 def examples(before: Score, after: Score) -> list[dict[str, Any]]:
@@ -206,8 +155,7 @@ def conversation(number: int, one: Interaction, world: World, records: Sequence[
         if (speaker := _SPEAKERS.get(message["role"])) is not None:
             # the agent's messages are its turns in order; the last one, which nothing followed, is none
             judged = next(turns, None) if speaker == "agent" else None
-            text = "\n".join([*_calls(message), message.get("content") or ""]).strip()
-            steps.append({"speaker": speaker, "text": text, "judged": judged})
+            steps.append({"speaker": speaker, "text": written(message), "judged": judged})
     talk = {"number": number, "request": one.task.request, "reaction": one.reaction, "mood": one.mood}
     hints = [judged["hint"] for judged in _trained({"steps": steps}) if judged["hint"]]
     named = {rule for hint in hints for rule in world.rules_named_in(hint)}
@@ -235,13 +183,6 @@ def _trained(talk: Facts) -> list[Facts]:
 
 def transcript(messages: Sequence[Message]) -> str:
     """The agent's work after the request: a line for every call, its result and every text."""
-    lines: list[str] = []
-    for message in messages[2:]:
-        lines += _calls(message)
-        mark = {"tool": "  -> ", "user": "person: "}.get(message["role"], "")
-        lines += [mark + message["content"]] if message.get("content") else []
-    return "\n".join(lines)
-
-
-def _calls(message: Message) -> Iterator[str]:
-    return (f"{call.name} {call.arguments}" for call in calls(message))
+    marks = {"tool": "  -> ", "user": "person: "}
+    said = ((marks.get(message["role"], ""), written(message)) for message in messages[2:])
+    return "\n".join(mark + text for mark, text in said if text)

@@ -17,6 +17,7 @@ from afterwit.demo.judge import RuleJudge
 from afterwit.demo.words import Speech, Split
 from afterwit.turn import ToolCall
 
+TEMPERATURE = 0.6
 Message = dict[str, Any]
 """A chat message as it goes over the wire."""
 
@@ -79,6 +80,12 @@ class World(ABC):
     speech: ClassVar[Speech]
     judge: ClassVar[RuleJudge]
     """The rule judge, which answers short judge prompts and knows none of the person's wordings."""
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The fields of its agent's every request."""
+        fields = {"temperature": TEMPERATURE, "max_tokens": self.max_tokens}
+        return fields | ({"tools": list(self.tools)} if self.tools else {})
 
     @abstractmethod
     def task(self, split: Split, rng: Random) -> Task:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import orjson
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
@@ -65,20 +65,23 @@ class Terminal(Console):
 
 
 class Working:
-    """A step of a command: its words, n of m, the seconds so far, and about how many are left."""
+    """A step of a command: its words, n of m, the seconds so far, and about how many are left; and under it
+    what a command puts there."""
+
+    under: RenderableType | None = None
 
     def __init__(
         self, console: Console, soon_s: float = SOON_S, now: Callable[[], float] = time.monotonic
     ) -> None:
         """Without a terminal, print a step as a line once it has lasted `soon_s` seconds."""
         self._console, self._soon_s, self._now = console, soon_s, now
-        self._words, self._done, self._of, self._began = "", 0, 0, now()
+        self._words, self._done, self._of, self._began, self._before = "", 0, 0, now(), 0
         self._later = threading.Timer(soon_s, bool)
 
     def step(self, words: str, done: int = 0, of: int = 0) -> None:
         """The step that begins; of one whose parts are counted, also how many of how many are done."""
         if words != self._words:
-            self._began = self._now()
+            self._began, self._before = self._now(), done
             self.end()
             if not self._console.is_terminal:
                 self._later = threading.Timer(self._soon_s, self._console.print, (f"... {words}",))
@@ -90,13 +93,15 @@ class Working:
         """The step has ended."""
         self._later.cancel()
 
-    def __rich__(self) -> Text:
+    def __rich__(self) -> RenderableType:
         seconds = self._now() - self._began
         of = f" of {self._of}" if self._of else ""
         counted = f", {self._done}{of}" if self._done or of else ""
-        left_s = seconds / self._done * (self._of - self._done) if self._done else 0
+        here = self._done - self._before
+        left_s = seconds / here * (self._of - self._done) if here > 0 else 0
         left = f", about {left_s:.0f} s left" if left_s > 0 else ""
-        return Text(f"{self._words}{counted} ({seconds:.0f} s{left})")
+        text = Text(f"{self._words}{counted} ({seconds:.0f} s{left})")
+        return text if self.under is None else Group(text, self.under)
 
 
 @contextmanager

@@ -12,30 +12,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from openai import OpenAI
-from rich.table import Table
-
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
-from afterwit.demo.command import BAR
-from afterwit.demo.live import LiveSystem, live
-from afterwit.demo.settings import changed, config_text
-from afterwit.engines.server.settings import ServerSettings
+from afterwit.demo.live import LiveSystem, live_home
+from afterwit.demo.pages import measurements
+from afterwit.demo.settings import changed
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.practice.table import lessons
-from afterwit.printing.terminal import Terminal, end_at_signals, working
+from afterwit.printing.terminal import Terminal
 from afterwit.running.logs import set_up
-from afterwit.running.up import engine_process
-from afterwit.trial.people import CompetentJudge, Person, names, read_problems
-from afterwit.trial.play import Played, Point, Trial
+from afterwit.trial.people import Person, competent_judge, names, read_problems
+from afterwit.trial.play import Played, Trial
 from afterwit.trial.report import Learning, write
 
 STATE = "trial.json"
 """The file in OUT with all that was found, from which the next run goes on."""
 JUDGES = ("model", "rules")
-WAIT_S = 600.0
-"""Longest wait of a person for an answer."""
 KIB = 1024
 
 
@@ -77,67 +70,42 @@ def run(
     folder = model_folder(settings.model, home)
     renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
     candidates = _candidates(asked, renderer)
-    played = _begun(out, identity={
-        "model": folder.name if settings.model is None else str(settings.model),
-        "seed": asked.seed,
-        "judge": _judge_name(asked, settings),
-        "settings": {name: str(value) for name, value in changed(settings).items()},
-        "asked": asked.preference,
-    })  # fmt: skip
-    if played.talks:
-        console.say(f"continuing after {len(played.talks)} conversations of an earlier run in {out}")
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / "config.toml").write_text(config_text(settings), encoding="utf-8")
-    server = None
-    if isinstance(settings.engine, ServerSettings) and not direct.get("engine.url"):
-        console.say(f"starting a {settings.engine.kind} server; its log is in {home}")
-        server = engine_process(settings, home)
-    end_at_signals(
-        "stopped; the same command goes on from the last measurement", () if server is None else (server,)
-    )
-    # with the rules, each person's words are judged by a judge that knows that person
-    judging = _Rules(candidates) if asked.judge == "rules" else None
-    with working(
-        "starting the gateway, the engine, the judge and the learner", Terminal(stderr=True)
-    ) as line:
-        with live(settings, home, rules=judging, server=server) as system:
-            console.say(f"watch it at {system.runtime.page}")
-            before = played.seconds
-
-            def elapsed() -> float:
-                return before + time.monotonic() - began
-
-            def save() -> None:
-                played.seconds = elapsed()
-                played.write(out / STATE)
-
-            trial = Trial(
-                system=system,
-                api=OpenAI(base_url=system.url, api_key="trial", timeout=WAIT_S, max_retries=0),
-                played=played,
-                candidates=candidates,
-                renderer=renderer,
-                placement=settings.judge.placement,
-                own_words=judging is None and _reads_own_words(system),
-                until=began + 60 * asked.minutes,
-                elapsed=elapsed,
-                save=save,
-                step=line.step,
-            )
-            person = _play(trial, asked, console, judging)
-            learning, practised = _learning(system), system.store(lessons)
-    learning = _with_memory(learning)
-    found = write(played, person, learning, practised, changed(settings), out)
-    console.print(measurements(played.points))
+    played = _begun(out, identity=_identity(asked, settings, folder))
+    rules = competent_judge(candidates) if asked.judge == "rules" else None
+    with live_home(
+        settings,
+        home,
+        rules=rules,
+        own_server=not direct.get("engine.url"),
+        stopped="stopped; the same command goes on from the last measurement",
+    ) as (system, line):
+        trial = Trial(
+            system=system,
+            played=played,
+            candidates=candidates,
+            renderer=renderer,
+            own_words=rules is None and _reads_own_words(system),
+            until=began + 60 * asked.minutes,
+            began=began - played.seconds,
+            path=out / STATE,
+            step=line.step,
+        )
+        person = _play(trial, asked.conversations, console)
+        learning, practised = _learning(system), system.store(lessons)
+    found = write(played, person, _with_memory(learning), practised, changed(settings), out)
+    rows = ((p.conversations, p.kept / p.of, f"{p.seconds:.0f}") for p in played.points)
+    console.print(measurements(("conversations", "as the person likes it", "seconds"), rows))
     console.say(found.sentence, style="bold green" if found.learned else "bold red")
     console.say(
-        f"report: {out / 'report.html'}; what it learned, from which words: `afterwit lessons --home {home}`"
+        f"report: {out}/report.html; what it learned, from which words: `afterwit lessons --home {home}`"
     )
     return found.learned
 
 
-def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None) -> Person | None:
+def _play(trial: Trial, most: int, console: Terminal) -> Person | None:
     """The trial from the choice of a preference to the last measurement; the person, None without one."""
+    if trial.played.talks:
+        console.say(f"continuing after {len(trial.played.talks)} conversations, kept in {trial.path}")
     person = trial.choose()
     for lesson in trial.played.lessons:
         console.say(
@@ -146,19 +114,17 @@ def _play(trial: Trial, asked: Asked, console: Terminal, judging: _Rules | None)
         )
     if person is None:
         return None
-    if judging is not None:
-        judging.person = person
-    trial.begin(person)
-    share = (trial.played.ceiling or 0) / len(person.measured)
-    console.say(f"with the instruction in its prompt it reaches {share:.2f} of the held-out questions")
-    _print(trial.played.points[-1], console)
-    while len(trial.played.talks) < asked.conversations and time.monotonic() < trial.until:
-        began = time.monotonic()
-        on = trial.converse(person, asked.conversations)
-        _print(trial.measure(person), console)
-        now = time.monotonic()
-        if not on or trial.until - now < now - began:  # the next ones would not be done in time
-            break
+    for number, point in enumerate(trial.rounds(person, most)):
+        if number == 0:
+            share = (trial.played.ceiling or 0) / point.of
+            console.say(
+                f"with the instruction in its prompt it reaches {share:.2f} of the held-out questions"
+            )
+        moved = "" if point.kl is None else f"; {point.kl:.3f} nats a token from the original model"
+        console.say(
+            f"{point.seconds:6.0f} s  after {point.conversations:3d} conversations, version {point.version}: "
+            f"{point.kept / point.of:.2f} of held-out answers as the person likes them{moved}"
+        )
     return person
 
 
@@ -171,14 +137,17 @@ def _candidates(asked: Asked, renderer: Renderer) -> list[Person]:
     return [Person(preference=name, seed=asked.seed, problems=problems) for name in chosen]
 
 
-class _Rules:
-    """The competent judge of the person that the trial has chosen."""
-
-    def __init__(self, candidates: Sequence[Person]) -> None:
-        self.person = candidates[0]
-
-    def __call__(self, prompt: Sequence[Mapping[str, str]]) -> str:
-        return CompetentJudge(self.person)(prompt)
+def _identity(asked: Asked, settings: Settings, folder: Path) -> dict[str, Any]:
+    """What a run has in common with the one that it continues."""
+    judge = settings.judge
+    judged_by = "the model itself" if judge.url is None else f"{judge.model} at {judge.url}"
+    return {
+        "model": settings.model or folder.name,
+        "seed": asked.seed,
+        "judge": "a program that understands the person's words" if asked.judge == "rules" else judged_by,
+        "settings": {name: str(value) for name, value in changed(settings).items()},
+        "asked": asked.preference,
+    }
 
 
 def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
@@ -202,14 +171,6 @@ def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
                 f" another --out, or delete {out}"
             )
     return played
-
-
-def _judge_name(asked: Asked, settings: Settings) -> str:
-    if asked.judge == "rules":
-        return "a program that understands the person's words"
-    if settings.judge.url is not None:
-        return f"{settings.judge.model} at {settings.judge.url}"
-    return "the model itself"
 
 
 def _reads_own_words(system: LiveSystem) -> bool:
@@ -240,22 +201,3 @@ def _with_memory(learning: Learning) -> Learning:
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     mib = most / KIB / (KIB if sys.platform == "darwin" else 1)
     return replace(learning, memory_mib=mib or None)
-
-
-def _print(point: Point, console: Terminal) -> None:
-    moved = "" if point.kl is None else f"; {point.kl:.3f} nats a token from the original model"
-    console.say(
-        f"{point.seconds:6.0f} s  after {point.conversations:3d} conversations, version {point.version}: "
-        f"{point.kept / point.of:.2f} of held-out answers as the person likes them{moved}"
-    )
-
-
-def measurements(points: Sequence[Point]) -> Table:
-    """A row for each measurement."""
-    table = Table("conversations", "as the person likes it", "", "seconds", box=None, pad_edge=False)
-    for point in points:
-        share = point.kept / point.of
-        table.add_row(
-            str(point.conversations), f"{share:.2f}", "█" * round(BAR * share), f"{point.seconds:.0f}"
-        )
-    return table

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,9 +14,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from afterwit.demo.judge import Judge
+from afterwit.demo.people import Setting, calls
+from afterwit.demo.world import Message
 from afterwit.errors import SettingError
 from afterwit.turn import ToolCall
 
+ROOM = 100
+"""Tokens of an answer at most."""
+SETTING = {"max_tokens": ROOM, "temperature": 0.7}
 SHORT = 25
 """Words that the person with the preference `short` reads at most."""
 LIMIT = 3
@@ -66,6 +72,10 @@ class Said:
 
     content: str
     calls: tuple[ToolCall, ...] = ()
+
+    @classmethod
+    def of(cls, message: Message) -> Said:
+        return cls(content=message["content"] or "", calls=tuple(calls(message)))
 
 
 def _is_json(said: Said) -> bool:
@@ -172,8 +182,8 @@ class Person:
         return list(self._words["hints"])
 
     @property
-    def tools(self) -> list[Mapping[str, Any]]:
-        return [SEARCH] if self.preference == "limit" else []
+    def setting(self) -> Setting:
+        return SETTING | ({"tools": [SEARCH]} if self.preference == "limit" else {})
 
     @property
     def measured(self) -> list[str]:
@@ -187,6 +197,10 @@ class Person:
 
     def likes(self, said: Said) -> bool:
         return CHECKS[self.preference](said)
+
+    def liked(self, answers: Iterable[Message]) -> int:
+        """The number of answers that they like."""
+        return sum(self.likes(Said.of(each)) for each in answers)
 
     def reaction(self, liked: bool, turn: str) -> str:
         """Thanks, or a complaint; `turn` chooses the wording."""
@@ -218,22 +232,22 @@ class Person:
         return Random(self.seed).sample(every, len(every))
 
 
-@dataclass(frozen=True, slots=True)
-class CompetentJudge:
-    """A judge that understands this person's words. It is always right, and its hints vary in wording."""
+def competent_judge(people: Sequence[Person]) -> Judge:
+    """A judge that understands these people's words, in full prompts or short ones. It is always right, and
+    its hints vary in wording."""
+    wanted = {said: person for person in people for said in person.complaints}
 
-    person: Person
-
-    def __call__(self, prompt: Sequence[Mapping[str, str]]) -> str:
-        """The judge's text for one evaluation or hint prompt, in full or short form."""
+    def judge(prompt: Sequence[Mapping[str, str]]) -> str:
         shown = prompt[-1]["content"]
-        complained = max((shown.rfind(said) for said in self.person.complaints), default=-1)
-        thanked = max((shown.rfind(said) for said in words()["thanks"]["said"]), default=-1)
+        complained, last = max((shown.rfind(said), said) for said in wanted)
+        thanked = max(shown.rfind(said) for said in words()["thanks"]["said"])
         if "HINT_START" not in prompt[0]["content"]:
             return rf"\boxed{{{(complained < thanked) - (complained > thanked)}}}"
         if complained <= thanked:
             return r"\boxed{-1}"
-        return rf"\boxed{{1}} [HINT_START]{Random(shown).choice(self.person.hints)}[HINT_END]"
+        return rf"\boxed{{1}} [HINT_START]{Random(shown).choice(wanted[last].hints)}[HINT_END]"
+
+    return judge
 
 
 def is_bad(answer: str) -> bool:

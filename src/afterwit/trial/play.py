@@ -6,36 +6,29 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import count, cycle
 from math import fsum
 from pathlib import Path
-from typing import Any, TypeVar
-
-from openai import OpenAI
+from typing import Any
 
 from afterwit.chat_format.render import Renderer
-from afterwit.demo.live import LiveSystem
-from afterwit.demo.people import MODEL, SIDE
+from afterwit.demo.live import LiveSystem, Step
+from afterwit.demo.people import AT_ONCE, Ask, Script, Setting, at_once, calls, play, written
+from afterwit.demo.world import Message
 from afterwit.engines.port import Generate, Score, Weights
-from afterwit.judging.hinted_prompts import Placement, splice
-from afterwit.lifecycle import State
+from afterwit.judging.hinted_prompts import splice
 from afterwit.progress import difference_interval
-from afterwit.trial.people import Person, Said, got_worse, is_bad, words
-from afterwit.turn import Conversation, Message, Sampling, ToolCall
+from afterwit.trial.people import ROOM, SETTING, Person, Said, got_worse, is_bad, words
+from afterwit.turn import Conversation, Sampling
+from afterwit.turn import Message as TurnMessage
 
-AT_ONCE = 16
-"""Concurrent conversations, and answers of a measurement."""
-TEMPERATURE = 0.7
-ROOM = 100
-"""Tokens of an answer at most."""
 PROBES = 16
 """Questions that find out what the model can be taught."""
-Message_ = dict[str, Any]
-T = TypeVar("T")
-Step = Callable[[str, int, int], None]
-"""(name, amount done, total)."""
+REST_S = 0.5
+"""Seconds between two looks whether the learner rests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,159 +119,111 @@ class Played:
         return cls(**made)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """A person's agent at the gateway, by the official client."""
+def conversation(person: Person, number: int, question: str) -> Script[Talk]:
+    """One conversation. The second time the person leaves without a complaint."""
+    messages: list[Message] = [{"role": "user", "content": question}]
 
-    api: OpenAI
-    tools: Sequence[Mapping[str, Any]] = ()
+    def heard(answer: Message, liked: bool, turn: str) -> str:
+        """The person's reply, which is the next message; a call has a result, which templates ask for."""
+        said = person.reaction(liked, f"{number} {turn}")
+        results = [
+            {"role": "tool", "tool_call_id": call.id, "content": "12 results"} for call in calls(answer)
+        ]
+        messages.extend([answer, *results, {"role": "user", "content": said}])
+        return said
 
-    def answer(self, messages: Sequence[Message_], headers: Mapping[str, str], *, room: int = ROOM) -> Said:
-        more: dict[str, Any] = {"tools": list(self.tools)} if self.tools else {}
-        made = self.api.chat.completions.create(
-            model=MODEL,
-            messages=list(messages),  # type: ignore[arg-type]  # plain dicts
-            max_tokens=room,
-            temperature=TEMPERATURE,
-            extra_headers=dict(headers),
-            **more,
-        )
-        said = made.choices[0].message
-        calls = [call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls or ()]
-        return Said(content=said.content or "", calls=tuple(map(ToolCall.from_dict, calls)))
-
-    def answers(
-        self, asked: Sequence[Sequence[Message_]], done: Callable[[], None] = lambda: None
-    ) -> list[Said]:
-        """The answers to single requests, in order, as side traffic that never trains."""
-
-        def one(messages: Sequence[Message_]) -> Said:
-            said = self.answer(messages, SIDE)
-            done()
-            return said
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(one, asked))
-
-    def talk(self, person: Person, number: int, question: str) -> Talk:
-        """One conversation. The second time the person leaves without a complaint."""
-        named = {"X-Session-Id": f"person-{person.seed}-{number}"}
-        messages: list[Message_] = [{"role": "user", "content": question}]
-        first = self.answer(messages, named)
-        liked = person.likes(first)
-        said = person.reaction(liked, f"{number} first")
-        talk = Talk(number=number, question=question, answer=shown(first), liked=liked, reaction=said)
-        messages += [*_as_messages(first), {"role": "user", "content": said}]
-        second = self.answer(messages, named, room=1 if liked else ROOM)
-        if liked:
-            return talk
-        liked = person.likes(second)
-        if liked:
-            thanks = person.reaction(True, f"{number} second")
-            messages += [*_as_messages(second), {"role": "user", "content": thanks}]
-            self.answer(messages, named, room=1)
-        return replace(talk, second=shown(second), second_liked=liked)
-
-
-def shown(said: Said) -> str:
-    """An answer as text: calls first."""
-    return "\n".join([*(f"{call.name} {call.arguments}" for call in said.calls), said.content]).strip()
-
-
-def _as_messages(said: Said) -> list[Message_]:
-    """The answer as it goes back into the conversation; a call with a result, which templates ask for."""
-    message: Message_ = {"role": "assistant", "content": said.content}
-    if not said.calls:
-        return [message]
-    message["tool_calls"] = [call.to_dict() for call in said.calls]
-    results = [{"role": "tool", "tool_call_id": call.id, "content": "12 results"} for call in said.calls]
-    return [message, *results]
+    first = (yield Ask(messages=messages)).message
+    liked = person.likes(Said.of(first))
+    said = heard(first, liked, "first")
+    talk = Talk(number=number, question=question, answer=written(first), liked=liked, reaction=said)
+    second = (yield Ask(messages=messages, max_tokens=1 if liked else None)).message
+    if liked:
+        return talk
+    if liked := person.likes(Said.of(second)):
+        heard(second, liked, "second")
+        yield Ask(messages=messages, max_tokens=1)
+    return replace(talk, second=written(second), second_liked=liked)
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """A trial on a running system. What is found goes into `played`; `save` is called after each step."""
+    """A trial on a running system. All that is found goes into `played`, and after each step into a file."""
 
     system: LiveSystem
-    api: OpenAI
     played: Played
     candidates: Sequence[Person]
     renderer: Renderer
-    placement: Placement
     own_words: bool
     """The hints are the person's own words, because the judge writes none."""
     until: float
-    """When the trial ends, on the monotonic clock."""
-    elapsed: Callable[[], float]
-    """Seconds of all runs of this trial so far."""
-    save: Callable[[], None]
-    step: Step
+    """When it ends, on the monotonic clock."""
+    began: float = field(default_factory=time.monotonic)
+    path: Path | None = None
+    """The file of what is found; None: it is kept in memory."""
+    step: Step = lambda *_: None
 
     def choose(self) -> Person | None:
         """The person whose preference leaves the most to learn; None if the model can be taught none."""
         played = self.played
         if not played.lessons:
-            alone: dict[tuple[str, ...], list[Said]] = {}
+            alone: dict[tuple[str, ...], list[Message]] = {}
             for number, person in enumerate(self.candidates, start=1):
                 asked = person.measured[:PROBES]
                 self.step(f"asking what it can be taught: {person.wants}", number, len(self.candidates))
-                client, key = Client(api=self.api, tools=person.tools), (*asked, str(person.tools))
-                if key not in alone:
-                    alone[key] = client.answers([_question(each) for each in asked])
-                told = client.answers(self._hinted(person, asked))
-                played.lessons.append(
-                    Lesson(
-                        preference=person.preference,
-                        wants=person.wants,
-                        alone=sum(map(person.likes, alone[key])),
-                        told=sum(map(person.likes, told)),
-                        of=len(asked),
-                    )
+                if (key := (*asked, str(person.setting))) not in alone:
+                    alone[key] = self._answers(map(_prompt, asked), person.setting)
+                told = self._answers(self._hinted(person, asked), person.setting)
+                lesson = Lesson(
+                    preference=person.preference,
+                    wants=person.wants,
+                    alone=person.liked(alone[key]),
+                    told=person.liked(told),
+                    of=len(asked),
                 )
+                played.lessons.append(lesson)
             best = max(played.lessons, key=lambda lesson: lesson.room)
             played.preference = best.preference if best.teachable else None
             self.save()
         return next((person for person in self.candidates if person.preference == played.preference), None)
+
+    def rounds(self, person: Person, most: int) -> Iterator[Point]:
+        """Every measurement, of the original model first, then after conversations, up to `most` in all."""
+        self.begin(person)
+        yield self.played.points[-1]
+        while len(self.played.talks) < most and (began := time.monotonic()) < self.until:
+            on = self.converse(person, most)
+            yield self.measure(person)
+            now = time.monotonic()
+            if not on or self.until - now < now - began:  # the next ones would not be done in time
+                return
 
     def begin(self, person: Person) -> None:
         """Measure the original model, and what its teacher reaches; nothing if that is known."""
         if self.played.points:
             return
         self.step("measuring what it reaches with the hint in its prompt", 0, 0)
-        client, asked = Client(api=self.api, tools=person.tools), person.measured
-        self.played.ceiling = sum(map(person.likes, client.answers(self._hinted(person, asked))))
+        hinted = self._answers(self._hinted(person, person.measured), person.setting)
+        self.played.ceiling = person.liked(hinted)
         self.played.texts = self._sampled()
         self.measure(person)
 
     def measure(self, person: Person) -> Point:
         """Measure the version that is served now."""
-        client, asked, done = Client(api=self.api, tools=person.tools), person.measured, 0
-        untouched = words()["untouched"]
-        whole = len(asked) + len(untouched)
-
-        def one() -> None:
-            nonlocal done
-            done += 1
-            self.step("measuring on held-out questions, without hints", done, whole)
-
-        held_out = client.answers([_question(each) for each in asked], one)
-        others = [
-            shown(each) for each in Client(api=self.api).answers([_question(each) for each in untouched], one)
-        ]
-        played = self.played
-        if not played.untouched:
-            played.untouched = tuple(others)
-        worse = map(got_worse, untouched, played.untouched, others)
+        asked, untouched, played = person.measured, words()["untouched"], self.played
+        held_out = self._answers(map(_prompt, asked), person.setting, "held-out questions, without hints")
+        others = self._answers(map(_prompt, untouched), SETTING, "other requests, which no one teaches")
+        after = tuple(map(written, others))
+        played.untouched = played.untouched or after
         point = Point(
             conversations=len(played.talks),
-            seconds=round(self.elapsed(), 1),
+            seconds=round(self._seconds(), 1),
             version=self.system.version(),
-            kept=sum(map(person.likes, held_out)),
+            kept=person.liked(held_out),
             of=len(asked),
             kl=self._moved(),
-            worse=sum(worse),
-            bad=sum(not each.calls and is_bad(each.content) for each in held_out),
-            answers=tuple(map(shown, held_out)),
+            worse=sum(map(got_worse, untouched, played.untouched, after)),
+            bad=sum(not calls(each) and is_bad(each["content"] or "") for each in held_out),
+            answers=tuple(map(written, held_out)),
         )
         played.points.append(point)
         self.save()
@@ -289,85 +234,71 @@ class Trial:
 
         Returns whether there was time for that; saved are those that were held.
         """
-        first, client = len(self.played.talks), Client(api=self.api, tools=person.tools)
-        number, done = min(AT_ONCE, most - first), 0
+        first = len(self.played.talks)
+        number = min(AT_ONCE, most - first)
 
-        def one(at: int, question: str) -> Talk | None:
-            nonlocal done
+        def one(at: int) -> Talk | None:
             if time.monotonic() > self.until:
                 return None
-            talk = client.talk(person, at, question)
-            done += 1
-            self.step("talking with it", done, number)
-            return talk
+            agent = self.system.agent(person.setting, f"person-{person.seed}-{at}")
+            (question,) = person.questions(at, 1)
+            return play(agent, conversation(person, at, question))
 
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            held = list(pool.map(one, range(first, first + number), person.questions(first, number)))
+        held = at_once(one, range(first, first + number), partial(self.step, "talking with it"))
         self.played.talks += [talk for talk in held if talk is not None]
         self.save()
-        return self._rest() and all(held)
+        return self.system.wait_until_learned(self.until, self.step, every_s=REST_S) and all(held)
 
-    def _rest(self) -> bool:
-        """Wait until every reply is judged, trained and served; whether that happened before the end."""
-        batch = self.system.settings.learner.batch
-        while time.monotonic() < self.until:
-            states, versions = self.system.store(lambda store: (store.counts().states, store.versions()))
-            unjudged, judged = states.get(State.ANSWERED, 0), states.get(State.JUDGED, 0)
-            newest = max((row.number for row in versions), default=0)
-            if not unjudged and judged < batch and self.system.version() >= newest:
-                return True
-            done = sum(states.values()) - unjudged - judged
-            self.step("judging and learning", done, sum(states.values()))
-            time.sleep(0.5)
-        return False
+    def save(self) -> None:
+        self.played.seconds = self._seconds()
+        if self.path is not None:
+            self.played.write(self.path)
 
-    def _hinted(self, person: Person, asked: Sequence[str]) -> list[list[Message_]]:
+    def _seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def _answers(
+        self, prompts: Iterable[Conversation], setting: Setting, measured: str = ""
+    ) -> list[Message]:
+        """The answers to single requests, in order. `measured` names them in the display."""
+        agent = self.system.agent(setting)
+        asks = [Ask(messages=[each.to_dict() for each in prompt.messages]) for prompt in prompts]
+        done = partial(self.step, f"measuring on {measured}") if measured else lambda *_: None
+        return [answer.message for answer in at_once(agent.answer, asks, done)]
+
+    def _hinted(self, person: Person, asked: Sequence[str]) -> Iterator[Conversation]:
         """The questions with a hint, as the teacher reads them."""
-        hints = person.complaints if self.own_words else person.hints
-        found = []
-        for at, question in enumerate(asked):
-            plain = Conversation(messages=(Message(role="user", content=question),))
-            hinted = splice(plain, hints[at % len(hints)], self.placement)
-            found.append([message.to_dict() for message in hinted.messages])
-        return found
+        hints = cycle(person.complaints if self.own_words else person.hints)
+        placement = self.system.settings.judge.placement
+        return (splice(_prompt(each), hint, placement) for each, hint in zip(asked, hints, strict=False))
 
     def _sampled(self) -> list[dict[str, Any]]:
         """Answers of the original model at temperature 1, with their log-probs; none if the engine cannot
         score."""
-        engine = self.system.runtime.engine
-        assert engine is not None
+        engine = self.system.engine
         if not engine.capabilities.scored_ids:
             return []
-        prompts = [
-            self.renderer.prompt_ids(Conversation(messages=(Message(role="user", content=each),)))
-            for each in words()["untouched"]
-        ]
 
-        async def sampled(prompt_ids: tuple[int, ...], seed: int) -> list[int]:
+        async def sampled(asked: str, seed: int) -> dict[str, Any]:
+            prompt_ids = self.renderer.prompt_ids(_prompt(asked))
             request = Generate(prompt_ids=prompt_ids, sampling=Sampling(max_tokens=ROOM, seed=seed))
-            return [id for step in [each async for each in engine.generate(request)] for id in step.ids]
+            ids = [id async for step in engine.generate(request) for id in step.ids]
+            return {"prompt_ids": list(prompt_ids), "ids": ids}
 
-        async def every() -> list[list[int]]:
-            return await asyncio.gather(*(sampled(prompt, seed) for seed, prompt in enumerate(prompts)))
+        async def every() -> list[dict[str, Any]]:
+            return await asyncio.gather(*map(sampled, words()["untouched"], count()))
 
-        made = self.system.wait(every())
-        texts: list[dict[str, Any]] = [
-            {"prompt_ids": list(prompt), "ids": ids} for prompt, ids in zip(prompts, made, strict=True) if ids
-        ]
-        for text, logprob in zip(texts, self._logprobs(texts), strict=True):
-            text["logprob"] = logprob
-        return texts
+        texts = [each for each in self.system.wait(every()) if each["ids"]]
+        logprobs = self._logprobs(texts)
+        return [text | {"logprob": logprob} for text, logprob in zip(texts, logprobs, strict=True)]
 
     def _logprobs(self, texts: Sequence[Mapping[str, Any]]) -> list[float]:
         """The log-prob of each text under the weights that serve."""
-        engine = self.system.runtime.engine
-        assert engine is not None
         rows = [
             Score(prompt_ids=tuple(each["prompt_ids"]), response_ids=tuple(each["ids"])) for each in texts
         ]
-        return [
-            fsum(each.logprobs) for each in self.system.wait(engine.score(rows, top=1, weights=Weights.LIVE))
-        ]
+        scored = self.system.wait(self.system.engine.score(rows, top=1, weights=Weights.LIVE))
+        return [fsum(each.logprobs) for each in scored]
 
     def _moved(self) -> float | None:
         """KL(model as it came || served model), nats a token: an unbiased mean over fixed texts of the first,
@@ -380,8 +311,8 @@ class Trial:
         return fsum(text["logprob"] - now for text, now in lost) / tokens
 
 
-def _question(text: str) -> list[Message_]:
-    return [{"role": "user", "content": text}]
+def _prompt(question: str) -> Conversation:
+    return Conversation(messages=(TurnMessage(role="user", content=question),))
 
 
 def satisfied_after(talks: Iterable[Talk], row: int = 3) -> int | None:

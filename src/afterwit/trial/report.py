@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
-from afterwit.demo.report import STYLE, chart, template
+from afterwit.demo import pages
+from afterwit.demo.pages import chart
 from afterwit.practice.table import LessonRow
 from afterwit.progress import difference_interval
 from afterwit.text import counted
@@ -21,6 +20,8 @@ MOST_KL = 0.1
 """Nats a token from the original model, above which other answers have changed much."""
 SHOWN = 6
 """Questions whose answers are shown."""
+PRACTISED = ("words", "how_often", "how_far", "request", "before", "after")
+"""The columns of a practised lesson that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,18 +120,12 @@ def write(
         "satisfied_after": satisfied_after(played.talks),
         "talks": [asdict(talk) for talk in played.talks],
         "learning": asdict(learning),
-        "practised": [_shown(each) for each in lessons],
+        "practised": [{name: getattr(each, name) for name in PRACTISED} for each in lessons],
         "seconds": played.seconds,
         "examples": _examples(person, points),
     }
-    (out / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     picture = _picture(facts) if len(points) > 1 else ""
-    if picture:
-        alone = '<svg xmlns="http://www.w3.org/2000/svg" '
-        drawn = picture.replace("<svg ", alone, 1).replace(">", f"><style>{STYLE}</style>", 1)
-        (out / "learning.svg").write_text(drawn, encoding="utf-8")
-    page = {**facts, "picture": Markup(picture), "settings": json.dumps(settings, indent=2)}
-    (out / "report.html").write_text(template("trial").render(page), encoding="utf-8")
+    pages.write("trial", facts, picture, out, settings=json.dumps(settings, indent=2))
     return found
 
 
@@ -141,17 +136,6 @@ def _picture(facts: Mapping[str, Any]) -> str:
     label = f"share of held-out answers with {facts['wants']}, over {kept[-1][0]} conversations"
     curves = [("by itself", "preference", kept), ("with the instruction in its prompt", "success", told)]
     return chart(curves, width=560, height=230, label=label)
-
-
-def _shown(lesson: LessonRow) -> dict[str, Any]:
-    return {
-        "words": lesson.words,
-        "how_often": lesson.how_often,
-        "how_far": lesson.how_far,
-        "request": lesson.request,
-        "before": lesson.before,
-        "after": lesson.after,
-    }
 
 
 def _examples(person: Person | None, points: Sequence[Point]) -> list[dict[str, Any]]:
