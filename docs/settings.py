@@ -70,13 +70,15 @@ def _table(name: str, kind: type, rows: Mapping[str, str], earlier: Mapping[str,
 def _rows(kind: type) -> Iterator[tuple[str, str]]:
     notes, tables = _notes(kind), getattr(kind, "TABLES", {})
     for field in dataclasses.fields(kind):
-        note = notes.get(field.name, "") + _choices(tables, field.name)
+        note = notes.get(field.name, "")
+        note += _choices(tables, field.name, note)
         yield field.name, f"| `{field.name}` | {_default(field)} | {note} |"
 
 
-def _choices(tables: Mapping[str, Iterable[str]], name: str) -> str:
-    """The names that the setting's table holds."""
-    return f" One of {', '.join(f'`{choice}`' for choice in tables[name])}." if name in tables else ""
+def _choices(tables: Mapping[str, Iterable[str]], name: str, note: str) -> str:
+    """The names in the setting's table, unless the note has them all."""
+    choices = [f"`{choice}`" for choice in tables.get(name, ())]
+    return "" if all(choice in note for choice in choices) else f" One of {', '.join(choices)}."
 
 
 def _default(field: dataclasses.Field[typing.Any]) -> str:

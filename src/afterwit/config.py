@@ -49,13 +49,13 @@ class ServeSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     host: str = "127.0.0.1"
-    """Address to listen on; any but a loopback address needs an API key."""
+    """Address to listen on; all but loopback need an API key."""
     port: int = 8720
     """TCP port; 0 takes a free one and prints it."""
     drain_s: float = 30.0
     """Seconds that running requests get after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a dead learner restarts; doubles up to 10 s, or to 5 minutes if it cannot start."""
+    """Seconds before a dead learner restarts; doubles up to 10, or to 300 if it cannot start."""
 
     def __post_init__(self) -> None:
         within(self, 0, 65535, "port")
@@ -72,10 +72,10 @@ class StoreSettings:
     """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
     config.toml or the environment."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """For SQLite. NORMAL survives a killed process; FULL also a power loss, for a disk flush each turn.
+    """For SQLite. NORMAL survives a killed process; FULL also a power loss, with a disk flush each turn.
     PostgreSQL survives both unless its `synchronous_commit` is lowered."""
     keep_days: float = 90.0
-    """Days that ended turns are kept. Waiting turns are never removed."""
+    """Days that ended turns are kept; waiting turns stay."""
     keep_gb: float = 20.0
     """Size in GB above which the oldest ended turns go early."""
     next_state_hours: float = 24.0

@@ -65,7 +65,7 @@ class VersionsSettings:
 
     url: str | None = None
     """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. A machine with an
-    empty disk starts from the newest version there. Credentials are the AWS tools' (`AWS_ACCESS_KEY_ID`,
+    empty disk starts from its newest version. Credentials are those of AWS tools (`AWS_ACCESS_KEY_ID`,
     `AWS_PROFILE`, a role). Set it in config.toml or the environment."""
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""

@@ -17,7 +17,7 @@ class GatewaySettings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     aliases: tuple[str, ...] = ("afterwit",)
-    """Further names of the model, so that clients keep theirs when it changes."""
+    """Further names of the model, so that clients keep theirs."""
     max_body_bytes: int = 16 * 2**20
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
@@ -34,7 +34,7 @@ class GatewaySettings:
     response_timeout_s: float = 900.0
     """Seconds for one response, which then ends as at a length limit."""
     heartbeat_s: float = 5.0
-    """Seconds of silence before a stream's heartbeat; clients and proxies give up after 30 to 300."""
+    """Seconds of silence before a heartbeat; clients and proxies give up after 30 to 300."""
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit; the context bounds all limits."""
     reward_from: float = 0.5
@@ -43,7 +43,7 @@ class GatewaySettings:
     session_credit: Literal["last", "all"] = "last"
     """The turns that get a session's reward: the `last`, which surely led to the outcome, or `all`."""
     force_temperature: float | None = None
-    """Temperature of all main-line turns in place of the client's."""
+    """Temperature of all main turns in place of the client's."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may use besides loopback's; empty, with keys: any."""
     allowed_origins: tuple[str, ...] = ()
@@ -51,8 +51,8 @@ class GatewaySettings:
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys: a revoked key works at most this long."""
     tool_call_parser: str = AUTO
-    """How the model writes tool calls and reasoning: `auto` follows the chat template, a name from
-    [Models](models.md) overrides it, `none` leaves calls as text."""
+    """The form of tool calls and reasoning: `auto` follows the chat template, a name from
+    [Models](models.md#families) overrides it, `none` leaves calls as text."""
     thread_from_bytes: int = 16_384
     """Bytes of a body or characters of a conversation above which a thread renders it, so that streams go
     on; above eight times this size, the thread parses it too."""

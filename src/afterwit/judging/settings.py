@@ -39,7 +39,7 @@ class JudgeSettings:
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as in the demo."""
     thinking: bool = False
-    """Whether the embedded judge thinks first (`enable_thinking` of its template): better, far slower."""
+    """Whether the embedded judge thinks first (`enable_thinking`): better, far slower."""
     votes: int = 3
     """m: answers to each of two questions; 3 as published. Odd numbers tie less."""
     temperature: float = 0.6
@@ -58,7 +58,7 @@ class JudgeSettings:
     """Whether a good answer to the same prompt teaches a bad turn without a hint: for agents that try a
     task several times (SDPO)."""
     max_candidates: int = 3
-    """Hints kept per turn, shortest first, each a teacher pass; 3 as published."""
+    """Hints kept per turn, shortest first; each costs a teacher pass. 3 as published."""
     quote_words: int = 8
     """A hint may not quote this many words in a row of the next state; most commands are shorter."""
     pay_repeats: bool = False
@@ -68,12 +68,12 @@ class JudgeSettings:
     """Whether the judge also votes on turns with explicit feedback, without seeing the feedback:
     `afterwit judges` shows how often it is right."""
     check_every_s: float = 600.0
-    """Seconds between checks of the judge (health of `judge_checks`)."""
+    """Seconds between checks of the judge."""
     placement: Placement = Placement.LAST_USER
     """The hint's place: in the last user message, as published, or at the `end`, which shares more of the
     prompt."""
     max_tokens: int = 1024
-    """Tokens of an answer with its thinking; a judge that thinks needs 4096 to 8192."""
+    """Tokens of an answer, thinking included, which needs 4096 to 8192."""
     context_chars: int = 8000
     """Characters of the conversation before the response, the latest ones."""
     tools_chars: int = 4000
@@ -93,14 +93,13 @@ class JudgeSettings:
     retry_base_s: float = 1.0
     """Seconds before the second try; doubles, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between tries, whatever the judge's Retry-After."""
+    """Longest wait between tries, even if Retry-After is longer."""
     poll_s: float = 2.0
     """Seconds between two looks for answered turns."""
     lease_s: float = 30.0
     """Seconds until another process may take a dead judge's turn."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request to `url`, such as `{chat_template_kwargs = {enable_thinking =
-    false}}`."""
+    """Further fields for `url`, such as `{chat_template_kwargs = {enable_thinking = false}}`."""
     body_omit: tuple[str, ...] = ()
     """Fields that `url` refuses, such as `seed`, `temperature` or `max_tokens`."""
 

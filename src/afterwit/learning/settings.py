@@ -54,8 +54,8 @@ class LearnerSettings:
     width of 2560), a tenth of that for whole weights. Measured at 96 and 576; published for 4B to 8B are
     1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next to nothing."""
     adapters: Division = "shared"
-    """The weights that learn. `shared`: one adapter, or the whole weights, for all keys. `per_key`: one for
-    each API key. `per_session_group`: one for each group of a key's sessions that the client names (header
+    """The weights that learn. `shared`: one adapter, or whole weights, for all keys. `per_key`: an
+    adapter for each API key. `per_session_group`: one for each group of a key's sessions (header
     `X-Session-Group`); sessions without a group use the key's."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter in place of their own."""
@@ -64,13 +64,13 @@ class LearnerSettings:
     learns too, later and once, from replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
-    which needs their optimiser state and a second model as base."""
+    with their optimiser state and a second model as base."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
     """AdamW's decay of the gradient's mean; as published."""
     beta2: float = 0.98
-    """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
+    """AdamW's decay of the gradient's square: about 50 updates; as published."""
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
     of weights. 0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far
@@ -83,9 +83,9 @@ class LearnerSettings:
     """New judged turns that start an update. Published is 16, for many people; in one person's 50
     conversations 16 had almost no effect, and 4 taught most of what the person wanted."""
     min_batch: int = 2
-    """Turns that suffice after `max_wait_s`; fewer make a noisy step."""
+    """Turns that suffice after `max_wait_s`; a step from fewer is noisy."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
+    """Seconds that the oldest judged turn waits for a full batch: an evening's use trains the same
     evening."""
     hours: str | None = None
     """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; new
@@ -102,7 +102,7 @@ class LearnerSettings:
     """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
     of a preference to 0.22; with four it stayed. An update takes up to twice as long."""
     max_staleness: int = 16
-    """Versions since a turn's oldest token after which it is skipped as too far off policy."""
+    """Versions after which a turn, by its oldest token, is too far off policy and is skipped."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published. Off, replay in small
     batches broke a tiny model within 500 interactions."""
@@ -123,8 +123,7 @@ class LearnerSettings:
     running mean (`ema`), a [server](models.md#the-server-as-teacher) (`server`), or the folder or hub id
     of a checkpoint with the same tokenizer."""
     teacher_url: str | None = None
-    """URL of the `server` teacher, without `/v1`. Unset: `engine.url`, whose model without adapter is the
-    base."""
+    """URL of the `server` teacher, without `/v1`. Unset: `engine.url` without adapter."""
     teacher_key_env: str | None = None
     """Environment variable with the key of `teacher_url`."""
     teacher_device: str | None = None
@@ -138,17 +137,17 @@ class LearnerSettings:
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
-    """Share of the `ema` mean that an update keeps: 0.99 remembers about 100 updates; 0: live, 1: base."""
+    """Share of the `ema` mean that an update keeps: 0.99 spans about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
-    """Most tokens of prompt, hint and response of a turn that trains: a bound of memory."""
+    """Tokens of prompt, hint and response of a turn that trains, at most: bounds memory."""
     micro_batch_tokens: int = 4096
     """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (sessions, hints, retries) run once, with the same result, if that
     saves a sixth and the model allows it. `off`: each row alone."""
     loss_backend: LossBackend = "fused"
-    """`fused`: loss and gradient a chunk of rows at a time, in a chunk's memory. `plain`: all at once by
-    autograd, for comparison and for unusual heads."""
+    """`fused`: loss and gradient a chunk of rows at a time. `plain`: all at once by autograd, for
+    comparison and unusual heads."""
     checkpointing: bool | None = None
     """Recompute activations in the backward pass: 1.4 times the work and half the memory in a pass of
     1,200 tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`, as a longer turn
@@ -162,21 +161,20 @@ class LearnerSettings:
     """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts; on two
     busy cores two threads took five times as long as one."""
     measure_effects: bool = True
-    """Whether one more forward pass, of at most a tenth of the update's work or 4,096 tokens, measures its
+    """Whether one more forward pass, at most a tenth of the update's work or 4,096 tokens, measures its
     effect for `afterwit ledger`."""
     keep_versions: int = 5
-    """Newest versions that keep their weights; older ones keep theirs at doubling distances, for `forget` and
-    `rollback`."""
+    """Newest versions that keep their weights; of older ones, those at doubling distances do, for
+    `forget` and `rollback`."""
     mismatch_alarm: float = 0.2
-    """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm: engine and learner
-    disagree."""
+    """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm."""
     poll_s: float = 1.0
     """Seconds between two looks at the store."""
     processes: int = 1
     """Processes that share an update's passes, each with the policy on its own device; at most `batch`.
     Under `torchrun`, its number of processes."""
     shards: int = 1
-    """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). It divides
+    """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). Divides
     `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
     """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A

@@ -233,7 +233,7 @@ RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveSettings:
-    """The loss that an update minimises, in the symbols of [the algorithm](algorithm.md)."""
+    """The loss, in the symbols of [the algorithm](algorithm.md)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -256,7 +256,7 @@ class ObjectiveSettings:
     k: int | None = None
     """Most likely ids kept per position. Unset, as published: 4, in top-K distillation 50."""
     subset: str = "student"
-    """The kept ids that learn in top-K OPD: the student's, the teacher's, or their overlap."""
+    """The ids that learn in top-K OPD."""
     hint_selection: str = "sequence_optimal"
     """The hint that teaches. With `shortest`, `longest` and `random` only that one is scored;
     `sequence_optimal` takes the hint whose teacher agrees most with the student over the response,
@@ -273,15 +273,15 @@ class ObjectiveSettings:
     eps_lo: float = 0.2
     """The ratio pi / pi_old is clipped below at 1 - eps_lo in RL, top-K OPD and combine."""
     eps_hi: float = 0.28
-    """The ratio is clipped above at 1 + eps_hi; more room upward keeps rare tokens reachable."""
+    """The ratio is clipped above at 1 + eps_hi; a higher bound keeps rare tokens reachable."""
     token_eps_lo: float = 0.2
     """As eps_lo, for token OPD."""
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD, which is published with symmetric clipping."""
     baseline: str = "none"
-    """Subtracted from the reward: nothing, a running mean, or the group's mean (then z-scored)."""
+    """Subtracted from the reward: nothing, a running mean, or the group's mean (a z-score)."""
     baseline_decay: float = 0.9
-    """Share of the running mean that an update keeps: 0.9 remembers about ten updates."""
+    """Share of the running mean that an update keeps: 0.9 spans about ten updates."""
     is_cap: float = 2.0
     """Cap of the importance weight pi_old / pi_b: less variance for some bias."""
     entropy_coef: float = 0.0

@@ -37,9 +37,9 @@ class PracticeSettings:
     """Updates for one lesson until it is learned; as many again the next day, or when the correction is
     repeated."""
     a_day: int = 96
-    """Updates of all lessons within 24 hours; each costs as much as any update."""
+    """Updates of all lessons within 24 hours."""
     max_tokens: int = 1024
-    """Tokens of an answer that is sampled for practice, at most."""
+    """Tokens of a practised answer, at most."""
     approved: float = 0.25
     """Share of an update's prompts whose answers people approved. There the base teaches without a hint,
     and only where the policy has left it."""

@@ -45,7 +45,7 @@ class PromotionSettings:
     """Evidence (e-value) of a greater loss at which an update is held; at 20 at most 1 in 20 is held
     wrongly if responses are independent."""
     per_kind: int = 16
-    """Approved responses in the test, for each kind: a tool with its flags, or text."""
+    """Approved responses in the test for each kind: a tool with its flags, or text."""
     per_source: int = 6
     """The most of these from one source (a key) if others approved some, or an equal part if that is more."""
     share_of_update: float = 0.2

@@ -25,14 +25,13 @@ class TrackingSettings:
     """The table whose keys a setting accepts."""
 
     trackers: tuple[str, ...] = ()
-    """Programs that get each version's numbers; their libraries come with the extra `tracking`."""
+    """Their libraries come with the extra `tracking`."""
     project: str = "afterwit"
     """The tracker's project for this home's run (MLflow: experiment)."""
     folder: str | None = None
     """Where trackers write files; unset: `tracking` in the home."""
     otlp_url: str | None = None
-    """OpenTelemetry collector (OTLP over HTTP) for spans, such as `http://127.0.0.1:4318`; its library comes
-    with the extra `otlp`."""
+    """OpenTelemetry collector for spans (OTLP over HTTP, extra `otlp`), such as `http://127.0.0.1:4318`."""
 
     def __post_init__(self) -> None:
         if not self.project:

@@ -10,8 +10,8 @@ from afterwit.api.settings import above, at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtroposSettings:
-    """Training on batches of an Atropos server (`afterwit train --from atropos`) with `learner.batch`
-    sequences each."""
+    """Training on an Atropos server's batches of `learner.batch` sequences (`afterwit train --from
+    atropos`)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -22,7 +22,7 @@ class AtroposSettings:
     longest_poll_s: float = 15.0
     """Longest such wait; environments stop sending while a batch waits."""
     timeout_s: float = 120.0
-    """Seconds for one answer: a batch with 50 ids per row is tens of megabytes."""
+    """Seconds for one answer: a batch with 50 ids per row has tens of megabytes."""
     temperature: float = 1.0
     """Temperature of log-probs in groups that name none; Afterwit's name theirs."""
     max_failures: int = 3

@@ -33,17 +33,18 @@ class ServerSettings:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
-    """Seconds that a request waits for a server that is away or loads weights before it gets a 502. At the
-    start: seconds to the server's first answer."""
+    """Seconds that a request, or the start, waits for a server that is away or loads weights; then the
+    request gets a 502."""
     silence_s: float = 300.0
-    """Seconds without a byte before the server counts as gone; reading a long prompt is silent."""
+    """Seconds without a byte before the server counts as gone; it sends none while it reads a long
+    prompt."""
     watch_s: float = 1.0
     """Seconds between two health checks."""
 
     start_s: float = 1800.0
     """Seconds for a server that `afterwit up` starts to load the model."""
     flags: tuple[str, ...] = ()
-    """Further flags for a server that `afterwit up` starts; the last of repeated ones counts."""
+    """Further flags for a server that `afterwit up` starts; they override Afterwit's."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
@@ -96,9 +97,9 @@ class LlamaCppSettings(ServerSettings):
     command: tuple[str, ...] = ("llama-server",)
     """The program that `afterwit up` starts, and that serves each version."""
     context_length: int = 16_384
-    """Tokens of prompt and response together; the model's own limit if that is less."""
+    """Tokens of prompt and response together, at most the model's limit."""
     slots: int = 2
-    """Responses at a time; others wait. Each has memory for a whole context, in each process."""
+    """Responses at once; others wait. Each takes memory for a whole context in each process."""
 
     def __post_init__(self) -> None:
         ServerSettings.__post_init__(self)
