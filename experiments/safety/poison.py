@@ -24,7 +24,7 @@ from afterwit.demo.world import Message, Task, World
 from afterwit.demo.worlds import WORLDS
 from afterwit.promotion.events import EventKind
 from afterwit.store import Store
-from afterwit.teaching.review import AGAINST_OTHERS
+from afterwit.verdict import AGAINST_OTHERS
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
 

@@ -1,4 +1,4 @@
-"""The next state of a turn, the judge's votes on it, the verdict, and the terms of the loss that it carries.
+"""The next state of a turn, the judge's votes on it, the verdict, its review, and the terms that it carries.
 
 Which terms a judged turn carries:
 
@@ -28,7 +28,7 @@ confident of has little left to teach.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
@@ -183,6 +183,46 @@ class Flag(StrEnum):
         "contradicts",
         "it contradicts several other sources, or its source has contradicted them before",
     )
+
+
+AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
+"""Flags that wait for a person under every kind of review."""
+
+
+class Review(StrEnum):
+    """The turns that a person must accept before they train."""
+
+    OFF = "off"
+    """Only those that contradict several other sources."""
+    FLAGGED = "flagged"
+    """Those with a flag."""
+    ALL = "all"
+    """Every one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRule:
+    """Decides what trains without a person's review."""
+
+    review: Review = Review.FLAGGED
+    tool_hints: bool = False
+    """Whether hints teach that come from tool results alone."""
+
+    def withholds(self, flags: Collection[Flag], *, accepted: bool, rewarded: bool) -> bool:
+        """Whether a turn waits for a person. `rewarded`: it carries a reward term, not a hint alone.
+
+        Words of tools hold no reward back: it trains without the hint.
+        """
+        if accepted:
+            return False
+        if self.review is Review.ALL or not AGAINST_OTHERS.isdisjoint(flags):
+            return True
+        hintless = not rewarded and not self.hints_teach(flags, accepted=accepted)
+        return hintless or (self.review is Review.FLAGGED and bool(set(flags) - {Flag.TOOL_WORDS}))
+
+    def hints_teach(self, flags: Collection[Flag], *, accepted: bool) -> bool:
+        """Whether a turn that is not withheld learns from its hints."""
+        return accepted or self.tool_hints or Flag.TOOL_WORDS not in flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,8 @@ from afterwit.lifecycle import Reason, State
 from afterwit.practice.stage import with_lessons
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.teaching.review import Rule
 from afterwit.turn import Kind, Turn
-from afterwit.verdict import Flag, Question, Source, Verdict, Vote
+from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
 from tests.practice.test_stage import NOW, SHORT, House, recorded, renderer
 
 __all__ = ["renderer"]
@@ -49,7 +48,7 @@ def imported(store: Store, *, practise: str | None, flags: tuple[Flag, ...] = ()
         store.judged(
             record.turn.id, verdict, rl=False, opd=False, reason=reason, owner="judge", now=NOW, flags=flags
         )
-        with_lessons(lambda store, turn, *, now: None, Rule())(store, record.turn.id, now=NOW)
+        with_lessons(lambda store, turn, *, now: None, ReviewRule())(store, record.turn.id, now=NOW)
     return record.turn.id
 
 

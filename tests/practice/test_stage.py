@@ -26,9 +26,8 @@ from afterwit.practice.table import restrict
 from afterwit.promotion.events import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.teaching.review import Rule
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
-from afterwit.verdict import Flag, Question, Source, Verdict, Vote
+from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
 from experiments.simulation.lockstep import InlineStore
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
@@ -63,7 +62,7 @@ def correct(
     verdict = Verdict(reward=-1, source=Source.VOTES, hints=(hint,), votes=(vote,))
     with store.transaction():
         store.judged(id, verdict, rl=True, opd=True, reason=None, owner="judge", now=now, flags=flags)
-        with_lessons(lambda store, turn, *, now: None, Rule())(store, id, now=now)
+        with_lessons(lambda store, turn, *, now: None, ReviewRule())(store, id, now=now)
 
 
 def recorded(store: Store, *ids: str, **more: Any) -> None:
@@ -454,7 +453,7 @@ def test_a_temperature_that_the_engine_cannot_score_at_is_left_to_the_update(
 
 def test_prompts_may_show_what_is_not_learned_yet_and_may_teach(store: Store, renderer: Renderer) -> None:
     def shown(scope: str = "key/agent") -> list[str]:
-        return untaught(store, "shared", scope, Rule(), now=NOW + 9)
+        return untaught(store, "shared", scope, ReviewRule(), now=NOW + 9)
 
     correct(store, "moon")
     correct(store, "sun", "Greet the person.", now=NOW + 1)
@@ -474,10 +473,10 @@ def test_prompts_may_show_what_is_not_learned_yet_and_may_teach(store: Store, re
 def test_a_learned_lesson_leaves_the_prompts(store: Store, renderer: Renderer) -> None:
     correct(store, "moon")
     house = House(store, renderer, gap=CLOSE)
-    assert untaught(store, "shared", "key/agent", Rule(), now=house.now) == [SHORT]
+    assert untaught(store, "shared", "key/agent", ReviewRule(), now=house.now) == [SHORT]
     while house.step():
         house.now += 1
-    assert untaught(store, "shared", "key/agent", Rule(), now=house.now) == []
+    assert untaught(store, "shared", "key/agent", ReviewRule(), now=house.now) == []
 
 
 def test_practice_asks_a_prompt_without_the_lessons_that_it_showed(store: Store, renderer: Renderer) -> None:

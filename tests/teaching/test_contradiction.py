@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.learning.schedule import largest_share, within_limit
-from afterwit.teaching.review import Votes, contradicts, previous, several, signature
+from afterwit.teaching.doubts import Votes, contradicts, previous, several, signature
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Waiting
 

@@ -10,7 +10,7 @@ import pytest
 
 from afterwit.demo import chat, tools
 from afterwit.judging.questions import JudgeView
-from afterwit.teaching.hint_flags import hint_flags, tools_alone
+from afterwit.teaching.doubts import hint_flags, tools_alone
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Flag
 

@@ -7,7 +7,7 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
 from afterwit.judging.voting import Answer
 from afterwit.objective.settings import HINT_RULES, HintRule
-from afterwit.teaching.hint_flags import unplanted
+from afterwit.teaching.doubts import unplanted
 from afterwit.verdict import Reads, untrainable
 
 __all__ = [

@@ -24,10 +24,9 @@ from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
-from afterwit.teaching.hint_flags import hint_flags
+from afterwit.teaching.doubts import Votes, blames_all, contradicts, hint_flags, previous, several, signature
 from afterwit.teaching.own_words import MOST_CORRECTION, demonstration, with_given
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.review import Votes, blames_all, contradicts, previous, several, signature
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, Message, RecordedTurn, adapter_of
 from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged

@@ -11,10 +11,9 @@ from itertools import chain
 import orjson
 
 from afterwit.learning.settings import LearnerSettings
-from afterwit.teaching.review import Review
 from afterwit.text import counted
 from afterwit.turn import SHARED
-from afterwit.verdict import Waiting
+from afterwit.verdict import Review, Waiting
 from afterwit.version import versions_between
 
 LONGEST_RETRY_S = 3600.0

@@ -8,8 +8,8 @@ from math import inf
 from typing import ClassVar, Literal
 
 from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, times_of_day, within
-from afterwit.teaching.review import Review, Rule
 from afterwit.turn import AdapterPolicy, Division
+from afterwit.verdict import Review, ReviewRule
 
 NAMED_MODELS = ("base", "live", "ema")
 """Values of `teacher` and `reference` that do not name a checkpoint."""
@@ -248,9 +248,9 @@ class LearnerSettings:
                 raise ValueError(f"{name} is {value!r}, but with shards it is 'base' or 'live'")
 
     @property
-    def teaching(self) -> Rule:
+    def teaching(self) -> ReviewRule:
         """The rule by which turns train without a person's review."""
-        return Rule(review=self.review, tool_hints=self.tool_hints)
+        return ReviewRule(review=self.review, tool_hints=self.tool_hints)
 
     def settled(self, width: int) -> LearnerSettings:
         """With the step size for a model whose hidden states have this width, if none is given."""

@@ -35,10 +35,9 @@ from afterwit.practice.lessons import (
 from afterwit.promotion.suite import TEXT, SuiteItem
 from afterwit.ranges import in_hours
 from afterwit.store import Record, Store
-from afterwit.teaching.review import Rule
 from afterwit.text import counted
 from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source_of
-from afterwit.verdict import Waiting
+from afterwit.verdict import ReviewRule, Waiting
 
 PRACTISED_FOR_S = 30 * DAY_S
 """Since a lesson was last given: an older one waits until it is given again."""
@@ -203,7 +202,7 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     return "practised on every prompt of its kind"
 
 
-def untaught(store: Store, adapter: str, scope: str, rule: Rule, *, now: float) -> list[str]:
+def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: float) -> list[str]:
     """The words of an adapter's unlearned lessons that a client's prompts may contain, the newest first: none
     that names a case, unless a person accepted it."""
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S, adapter=adapter)
@@ -260,7 +259,7 @@ def _silent(store: Store) -> frozenset[str]:
     )
 
 
-def may_teach(said: Said, rule: Rule) -> bool:
+def may_teach(said: Said, rule: ReviewRule) -> bool:
     """Whether a correction may be practised: it waits for no person, and nothing took it back."""
     stands = said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
     return stands and not rule.withholds(said.flags, accepted=said.accepted, rewarded=False)

@@ -32,9 +32,8 @@ from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, st
 from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round
 from afterwit.store import AsyncStore, Store
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.review import Rule
 from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
-from afterwit.verdict import Flag, untrainable
+from afterwit.verdict import Flag, ReviewRule, untrainable
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE: Literal["practice"] = "practice"
@@ -257,7 +256,7 @@ def told(lesson: Lesson, most: int) -> str:
     return f"practises “{words}”: {len(lesson.since(lesson.newest))} of {most} answers{near}"
 
 
-def with_lessons(watch: AfterVerdict, rule: Rule) -> AfterVerdict:
+def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:
     """After each verdict: `watch`, and the lesson that the turn carries now."""
 
     def judged(store: Store, turn: str, *, now: float) -> None:

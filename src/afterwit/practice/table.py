@@ -14,9 +14,9 @@ from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.teaching.redaction import Redaction
-from afterwit.teaching.review import Rule
 from afterwit.text import counted
 from afterwit.turn import Message, one_line
+from afterwit.verdict import ReviewRule
 
 MOST_WORDS = 1000
 """Characters of a lesson that a person writes."""
@@ -148,7 +148,7 @@ def _times(count: int) -> str:
 
 def lessons(
     store: Store,
-    rule: Rule | None = None,
+    rule: ReviewRule | None = None,
     asked: Sequence[PersonRequest] | None = None,
     *,
     of: Sequence[Lesson] | None = None,
@@ -161,7 +161,8 @@ def lessons(
     asked = requests_asked(store) if asked is None else asked
     unlearning = {order.session: order.error or "" for order in store.forget_orders()}
     return [
-        _row(store, each, rule or Rule(), asked, unlearning.get(practice_of(each.number))) for each in found
+        _row(store, each, rule or ReviewRule(), asked, unlearning.get(practice_of(each.number)))
+        for each in found
     ]
 
 
@@ -176,7 +177,7 @@ def practice_of(number: int) -> str:
 
 
 def _row(
-    store: Store, lesson: Lesson, rule: Rule, asked: Sequence[PersonRequest], unlearning: str | None
+    store: Store, lesson: Lesson, rule: ReviewRule, asked: Sequence[PersonRequest], unlearning: str | None
 ) -> LessonRow:
     progress, first_gap, gap, version = standing(lesson)
     if progress is Progress.PRACTISING and not any(

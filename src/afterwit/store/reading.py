@@ -16,7 +16,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
 from afterwit.store.rows import read, read_turn, unpack_message, whole_values
-from afterwit.teaching.review import Votes
+from afterwit.teaching.doubts import Votes
 from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
 

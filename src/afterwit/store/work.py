@@ -21,9 +21,8 @@ from afterwit.store.moves import TurnState
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.rows import columns_of, read
 from afterwit.store.upkeep import Orders
-from afterwit.teaching.review import Rule
 from afterwit.turn import SHARED, source_of
-from afterwit.verdict import Flag, Verdict, Vote, Waiting
+from afterwit.verdict import Flag, ReviewRule, Verdict, Vote, Waiting
 from afterwit.version import Effect, Origin, Version
 
 Stage = Literal["judge", "learn"]
@@ -288,7 +287,7 @@ class Work(Reading, Orders):
             for row in rows
         ]
 
-    def withheld(self, rule: Rule, *, now: float, limit: int | None = None) -> list[Record]:
+    def withheld(self, rule: ReviewRule, *, now: float, limit: int | None = None) -> list[Record]:
         """The waiting turns that must not train before a person accepts them, oldest first."""
         found = [
             turn.turn

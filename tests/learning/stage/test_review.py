@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from afterwit.lifecycle import State
 from afterwit.store import Store
-from afterwit.teaching.review import Review
-from afterwit.verdict import Flag, JudgedTurn
+from afterwit.verdict import Flag, JudgedTurn, Review
 from tests.learning.stage.learning import Place, fill, states, status
 
 

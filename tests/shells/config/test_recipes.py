@@ -16,7 +16,7 @@ from afterwit.config import Settings
 from afterwit.demo.settings import choose
 from afterwit.demo.worlds import WORLDS
 from afterwit.errors import SettingError
-from afterwit.teaching.review import Review
+from afterwit.verdict import Review
 
 NOWHERE = Path("/nonexistent")
 ALIKE: dict[str, Any] = {

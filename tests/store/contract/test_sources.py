@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.store import Store
-from afterwit.teaching.review import Votes
+from afterwit.teaching.doubts import Votes
 from afterwit.verdict import Flag, Verdict
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add
 

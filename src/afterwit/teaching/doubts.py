@@ -1,14 +1,19 @@
-"""Doubtful hints: with words that no person used, or orders beyond the turn. Linear time.
+"""Doubts about a verdict: a hint with words that no person used, votes that contradict other sources. Pure.
 
 A hint becomes weights, so its orders are obeyed in every later conversation. A person may order anything in
 their own words; orders that only a tool's result or the judge brought up are flagged. Orders for other people
-or against the model's instructions are flagged whoever gave them.
+or against the model's instructions are flagged whoever gave them. Reading a hint takes linear time.
+
+A source is a key. One source that rewards harm and punishes what is right can turn a model, so a verdict of
+one source against several waits for a person. The first source to speak about a kind of call is not checked:
+there is nothing to compare it with.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from afterwit.judging.questions import JudgeView, view_of
 from afterwit.turn import Message, Turn
@@ -93,3 +98,91 @@ def unplanted(hints: Iterable[str], turn: Turn, next_state: NextState) -> tuple[
 def _news(pattern: re.Pattern[str], hint: str, said: str) -> bool:
     """Whether the hint has a match that is not in `said`."""
     return any(match.group().casefold().rstrip("(./,;:") not in said for match in pattern.finditer(hint))
+
+
+OTHERS = 2
+"""Other sources that must have voted the opposite on a kind of call."""
+TIMES_AS_OFTEN = 4
+"""The opposite votes needed for each equal one."""
+ACCIDENTS = 2
+"""Calls of a kind that failed at a source, beyond those that worked, from which such failures wait."""
+BLAMES = 5
+"""Rejections of text, without a hint, after which those of a source that approves of nothing wait."""
+TRUSTED_UNTIL = 2
+"""Contradictions of a source from which its approvals wait for a person too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Votes:
+    """The votes of one source on one kind of call."""
+
+    approved: int = 0
+    rejected: int = 0
+
+
+def signature(message: Message) -> str | None:
+    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them.
+
+    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`.
+    """
+    if not message.tool_calls:
+        return None
+    call = message.tool_calls[0]
+    if (arguments := call.named_arguments()) is None:
+        return f"{call.name} ?"
+    named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
+    return " ".join([call.name, *sorted(named)])
+
+
+def previous(before: Sequence[Message]) -> str:
+    """The kind of the latest call since a person last spoke: what is right after a check is wrong without it.
+
+    Empty if there was none. `before`: the conversation before a response.
+    """
+    for message in reversed(before):
+        if message.role == "user":
+            return ""
+        if kind := signature(message):
+            return kind
+    return ""
+
+
+def several(said: Mapping[str, Votes], *, source: str) -> bool:
+    """Whether enough sources other than `source` voted for their votes to count."""
+    others = (votes for name, votes in said.items() if name != source)
+    return sum(bool(votes.approved or votes.rejected) for votes in others) >= OTHERS
+
+
+def contradicts(
+    reward: int, *, source: str, said: Mapping[str, Votes], earlier: int, spoken: bool = True
+) -> bool:
+    """Whether a verdict of `source` on a kind of call waits for a person.
+
+    `said`: each source's votes on this kind. `earlier`: rejections by `source` that contradicted the others
+    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked or failed.
+    A call that worked contradicts no one; nor does one that failed, as calls do now and then, until
+    `ACCIDENTS` more of them failed than worked at the source: until then their rewards cancel.
+    """
+    others = [votes for name, votes in said.items() if name != source]
+    approved, rejected = [votes.approved for votes in others], [votes.rejected for votes in others]
+    if reward > 0:
+        return earlier >= TRUSTED_UNTIL or (spoken and _outweighs(rejected, approved))
+    own = said.get(source, Votes())
+    is_accident = not spoken and own.rejected < own.approved + ACCIDENTS
+    return reward < 0 and not is_accident and _outweighs(approved, rejected)
+
+
+def blames_all(said: Mapping[str, Votes], *, source: str) -> bool:
+    """Whether `source` rejects text that several others approve, with nothing to learn, as good as always.
+
+    Text has no kind, so a single rejection contradicts no one. `said`: each source's approvals of text, and
+    its rejections without a hint.
+    """
+    own, others = said.get(source, Votes()), [votes for name, votes in said.items() if name != source]
+    is_habit = own.rejected >= max(BLAMES, TIMES_AS_OFTEN * own.approved)
+    return is_habit and _outweighs([each.approved for each in others], [each.rejected for each in others])
+
+
+def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
+    """Whether several sources voted the opposite, and much more often than the same."""
+    return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)
