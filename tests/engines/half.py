@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from afterwit.agreement import Share, gap, share
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.doctor import mathematics
@@ -24,6 +23,7 @@ from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.publish.publisher import BASE, Publisher, examine
 from afterwit.version import AMPLIFIED, Probe, Version
+from afterwit.weights.agreement import Share, gap, share
 from afterwit.weights.weights import widened
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.agreement import gap
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
@@ -17,6 +16,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError
 from afterwit.turn import SHARED
+from afterwit.weights.agreement import gap
 from afterwit.weights.weights import TENSORS
 from tests.engines.talk import ask, rescored, say, swapped_under_load
 from tests.fakes.adapters import by_peft, noise

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.agreement import gap
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import ProbeMismatch
+from afterwit.weights.agreement import gap
 from tests.engines.half import Deaf, Pupil, learns_and_tells
 
 

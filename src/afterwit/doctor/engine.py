@@ -13,7 +13,6 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit import build
-from afterwit.agreement import gap, most
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
@@ -26,6 +25,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampling
+from afterwit.weights.agreement import gap, most
 from afterwit.weights.weights import widened
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)

@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from afterwit.agreement import LEAST, MOST_EXACT, allowed
 from afterwit.chat_format.render import Renderer
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.doctor.model import HINT, SAMPLE
@@ -19,6 +18,7 @@ from afterwit.learning.policy import FrozenModels
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.objective import ObjectiveSettings
+from afterwit.weights.agreement import LEAST, MOST_EXACT, allowed
 from afterwit.weights.weights import widened
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."

@@ -17,8 +17,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from afterwit.agreement import MULTIPLE
 from afterwit.packing.pack import Block, Path, inputs, pack
+from afterwit.weights.agreement import MULTIPLE
 from afterwit.weights.weights import widened
 
 HALVES = (torch.bfloat16, torch.float16)

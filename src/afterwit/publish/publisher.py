@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from afterwit.agreement import EXACT, Share, allowed, gap, most, share, unchanged
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import Capabilities, Engine, Generate, Step, Weights
 from afterwit.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged, VersionsUnavailable
@@ -24,6 +23,7 @@ from afterwit.ranges import above, at_least
 from afterwit.store import AsyncStore, Store
 from afterwit.turn import SHARED
 from afterwit.version import AMPLIFIED, Probe, Version
+from afterwit.weights.agreement import EXACT, Share, allowed, gap, most, share, unchanged
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE = "publish"

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from afterwit.agreement import gap, most
 from afterwit.chat_format.folder import tokenizer_of
 from afterwit.engines.llama_cpp import server as llama_cpp
 from afterwit.engines.model_files import facts_of
@@ -44,6 +43,7 @@ from afterwit.engines.sglang import server as sglang
 from afterwit.engines.vllm import server as vllm
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers, SettingError
 from afterwit.turn import SHARED
+from afterwit.weights.agreement import gap, most
 
 LATE_S = 10.0
 """Seconds that further servers have to open once one is open. Later ones join while the fleet serves."""

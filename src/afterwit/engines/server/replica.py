@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from afterwit.agreement import gap, most, share
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, noticing_death
 from afterwit.engines.server.server import CONFIG, CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.turn import SHARED
+from afterwit.weights.agreement import gap, most, share
 
 OURS = "afterwit-"
 """Labels of our weights on a server begin with this."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.agreement import LEAST, MOST_EXACT, MOST_ROUNDED, allowed, gap, most, share
+from afterwit.weights.agreement import LEAST, MOST_EXACT, MOST_ROUNDED, allowed, gap, most, share
 
 TOKENS = 256
 
