@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
-from afterwit.errors import IllegalMove
-
 
 class State(StrEnum):
     """The state of a turn."""
@@ -107,9 +105,3 @@ class Reason(StrEnum):
 REOPENED_BY_NEXT_STATE = frozenset(reason for reason in Reason if reason.reopened)
 REOPENED_ON_MAIN_LINE = frozenset((Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN))
 """Ends of turns off the main line. One that is on it after all is ANSWERED if its next state is known."""
-
-
-def check_move(turn: str, old: State, new: State) -> None:
-    """Raise IllegalMove unless the table has the move."""
-    if new not in MOVES[old]:
-        raise IllegalMove(f"turn {turn} cannot go from {old} to {new}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.errors import IllegalMove, TurnNotFound
-from afterwit.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
+from afterwit.lifecycle import MOVES, REOPENED_BY_NEXT_STATE, Reason, State
 from afterwit.store.database import Database
 from afterwit.store.rows import read
 from afterwit.turn import Kind
@@ -97,7 +97,8 @@ class Part:
 
         Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
         """
-        check_move(current.id, current.state, new)
+        if new not in MOVES[current.state]:
+            raise IllegalMove(f"turn {current.id} cannot go from {current.state} to {new}")
         if current.imported and new is State.JUDGED:
             raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
         self._db.execute(
