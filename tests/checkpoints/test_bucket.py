@@ -112,7 +112,7 @@ def test_a_server_that_ignores_conditions_is_refused(settings: VersionsSettings)
 
     remote = opened(settings)
     remote.__dict__["_objects"] = Careless(remote._objects)
-    with pytest.raises(VersionsRefused, match="lets one object be made twice"):
+    with pytest.raises(VersionsRefused, match="lets one object be created twice"):
         remote.check()
 
 

@@ -271,7 +271,7 @@ def test_a_damaged_file_is_brought_again_once_it_is_deleted(machine: Machine) ->
     grow(learner, 1)
     damage(learner.place(1) / MODEL)
     with pytest.raises(
-        VersionDamaged, match=f"{MODEL} is damaged: .*; delete that file: it is brought again"
+        VersionDamaged, match=f"{MODEL} is damaged: .*; delete that file, and it is fetched again"
     ):
         learner.verify(1)
     (learner.place(1) / MODEL).unlink()
@@ -286,7 +286,7 @@ def test_a_file_that_is_damaged_there_never_gets_its_name_here(machine: Machine,
     wrong.write_text("weights of 000002")
     learner.remote.put(learner.all()[1].files[MODEL], wrong)
     other.follow()
-    with pytest.raises(VersionDamaged, match=rf"000001/{MODEL} is damaged at .*: its hash is another"):
+    with pytest.raises(VersionDamaged, match=rf"000001/{MODEL} is damaged at .*: its hash differs"):
         other.weights(1)
     assert on_disk(other) == []
 

@@ -127,4 +127,4 @@ async def test_full_weights_are_served_after_a_restart_while_the_learner_says_wh
             statuses = await again.store.call(lambda store: store.statuses())
             return next((each.message for each in statuses if each.stage == "learn" and not each.ok), None)
 
-        assert "set learner.lora_rank = 0 to learn on from it" in await until(refused)
+        assert "set learner.lora_rank = 0 to continue from it" in await until(refused)

@@ -345,7 +345,7 @@ def whole(folder: Path, base: Path, renderer: Renderer) -> Versions:
             {"lora_rank": 0},
             "holds an adapter of rank 16 and alpha 32, but the settings train full weights",
         ),
-        (16, {"lora_rank": 8}, "set learner.lora_rank = 16 and learner.lora_alpha = 32 to learn on from it"),
+        (16, {"lora_rank": 8}, "set learner.lora_rank = 16 and learner.lora_alpha = 32 to continue from it"),
         (16, {"lora_alpha": 16.0}, "but the settings train an adapter of rank 16 and alpha 16"),
     ],
 )

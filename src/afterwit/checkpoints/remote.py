@@ -347,8 +347,8 @@ class BucketRemote(Remote):
                 self._objects.cat_file(path)
         else:
             raise VersionsRefused(
-                f"{self.place} lets one object be made twice (it ignores If-None-Match), so that two "
-                "machines could write one version: use a server that knows conditional writes"
+                f"{self.place} lets one object be created twice (it ignores If-None-Match), so two "
+                "machines could write one version: use a server with conditional writes"
             )
         finally:
             self._objects.rm_file(path)

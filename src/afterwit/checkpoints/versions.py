@@ -104,8 +104,8 @@ class Versions:
             return read(path)
         except (OSError, ValueError) as error:
             raise VersionDamaged(
-                f"{path} cannot be read ({error}): bring it back from a copy, or remove the folder "
-                f"{path.parent}; its turns train again then"
+                f"{path} cannot be read ({error}): restore it from a copy, or remove the folder "
+                f"{path.parent}; its turns then train again"
             ) from error
 
     def newest(self) -> int:
@@ -239,8 +239,8 @@ class Versions:
                     remote.get(digest, drafts / name)
                     if digest_of(drafts / name) != digest:
                         raise VersionDamaged(
-                            f"{folder.name}/{name} is damaged at {remote.place} (files/{digest}): its hash is"
-                            " another"
+                            f"{folder.name}/{name} is damaged at {remote.place} (files/{digest}): its hash"
+                            " differs"
                         )
                     sync(drafts / name)
                     (drafts / name).rename(folder / name)
@@ -258,11 +258,13 @@ class Versions:
         if (problem := self._damage(number)) is None:
             return
         if self.remote is not None and self._there(number, is_weights):
-            raise VersionDamaged(f"{problem}; delete that file: it is brought again from {self.remote.place}")
+            raise VersionDamaged(
+                f"{problem}; delete that file, and it is fetched again from {self.remote.place}"
+            )
         chain = self.of(manifest.adapter_in(self._manifest(number)))
         earlier = (n for n in reversed(chain.numbers()) if n < number and self.has_weights(n))
         whole = next((n for n in earlier if self._damage(n) is None), 0)
-        remedy = f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
+        remedy = f"restore it from a copy, or return to version {whole} with `afterwit rollback {whole}`"
         raise VersionDamaged(f"{problem}; {remedy}")
 
     def _damage(self, number: int) -> str | None:
@@ -385,8 +387,8 @@ class Versions:
                 manifest.parse(text, number)
             except ValueError as error:
                 raise VersionsRefused(
-                    f"the manifest of version {number} at {self.remote.place} is refused ({error}): bring it "
-                    "back from a copy, or remove it and those after it, and look who may write there"
+                    f"the manifest of version {number} at {self.remote.place} is refused ({error}): restore "
+                    "it from a copy, or remove it and all later ones, and check who may write there"
                 ) from error
             folder = self.place(number)
             folder.mkdir(mode=0o700, parents=True)

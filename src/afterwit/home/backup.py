@@ -227,7 +227,7 @@ def _header(data: bytes) -> Header:
         raise SettingError(f"the backup's {HEADER} cannot be read") from error
     if header.format != FORMAT:
         raise SettingError(
-            f"the backup has format {header.format}; this Afterwit knows {FORMAT}: install Afterwit "
+            f"the backup has format {header.format}; this Afterwit supports {FORMAT}: install Afterwit "
             f"{header.afterwit}, which wrote it"
         )
     if foreign := header.hashes.keys() - {STORE, *SMALL_FILES}:

@@ -73,7 +73,7 @@ class JudgeSettings:
     """The hint's place: in the last user message, as published, or at the `end`, which shares more of the
     prompt."""
     max_tokens: int = 1024
-    """Tokens of an answer, thinking included, which needs 4096 to 8192."""
+    """Tokens of an answer; thinking needs 4096 to 8192."""
     context_chars: int = 8000
     """Characters of the conversation before the response, the latest ones."""
     tools_chars: int = 4000

@@ -103,7 +103,7 @@ class FrozenModels:
         size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy.model))
         if size < wanted:
             raise SettingError(
-                f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them"
+                f"{name} has {size} ids, but the model has {wanted}: it cannot score all of them"
             )
         if size > wanted:  # models of one family are padded to different vocabularies
             model.resize_token_embeddings(wanted, mean_resizing=False)
@@ -233,7 +233,7 @@ class Policy:
             needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
             raise SettingError(
                 f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
-                f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config"
+                f"learner.lora_rank = {needed} to continue from it (in config.toml, or the file that --config"
                 " names), or start over with `afterwit rollback 0`"
             )
 

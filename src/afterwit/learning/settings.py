@@ -102,7 +102,7 @@ class LearnerSettings:
     """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
     of a preference to 0.22; with four it stayed. An update takes up to twice as long."""
     max_staleness: int = 16
-    """Versions after which a turn, by its oldest token, is too far off policy and is skipped."""
+    """Age in versions at which a turn, by its oldest token, is skipped as too far off policy."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published. Off, replay in small
     batches broke a tiny model within 500 interactions."""
@@ -139,7 +139,7 @@ class LearnerSettings:
     ema_decay: float = 0.99
     """Share of the `ema` mean that an update keeps: 0.99 spans about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
-    """Tokens of prompt, hint and response of a turn that trains, at most: bounds memory."""
+    """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
     micro_batch_tokens: int = 4096
     """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
@@ -164,8 +164,8 @@ class LearnerSettings:
     """Whether one more forward pass, at most a tenth of the update's work or 4,096 tokens, measures its
     effect for `afterwit ledger`."""
     keep_versions: int = 5
-    """Newest versions that keep their weights; of older ones, those at doubling distances do, for
-    `forget` and `rollback`."""
+    """Newest versions that keep their weights; so do older ones at doubling distances, for `forget` and
+    `rollback`."""
     mismatch_alarm: float = 0.2
     """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm."""
     poll_s: float = 1.0
@@ -208,7 +208,7 @@ class LearnerSettings:
         if self.teaches == "both" and self.update_gate:
             raise ValueError(
                 "teaches is 'both', whose updates of the shared adapter have replayed turns alone, but"
-                " update_gate is on: it wants new ones, so set update_gate = false"
+                " update_gate is on and needs new ones: set update_gate = false"
             )
         if self.reference == SERVER:
             raise ValueError("reference is 'server', but the KL needs the whole distribution: name a model")

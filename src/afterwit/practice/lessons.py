@@ -39,7 +39,7 @@ class PracticeSettings:
     a_day: int = 96
     """Updates of all lessons within 24 hours."""
     max_tokens: int = 1024
-    """Tokens of a practised answer, at most."""
+    """Most tokens of a practised answer."""
     approved: float = 0.25
     """Share of an update's prompts whose answers people approved. There the base teaches without a hint,
     and only where the policy has left it."""

@@ -210,7 +210,7 @@ def refuse_newer(place: object, schema: int, newest: int) -> None:
     """Raises StoreMismatch for a store whose schema this Afterwit does not know."""
     if schema > newest:
         raise StoreMismatch(
-            f"{place} has schema {schema}; this Afterwit knows {newest} at most. Install a newer Afterwit."
+            f"{place} has schema {schema}; this Afterwit supports at most {newest}. Install a newer Afterwit."
         )
 
 

@@ -25,7 +25,7 @@ class TrackingSettings:
     """The table whose keys a setting accepts."""
 
     trackers: tuple[str, ...] = ()
-    """Their libraries come with the extra `tracking`."""
+    """Programs that get each version's numbers (extra `tracking`)."""
     project: str = "afterwit"
     """The tracker's project for this home's run (MLflow: experiment)."""
     folder: str | None = None

@@ -242,7 +242,7 @@ def altered(file: Path, out: Path, change: Callable[[str, bytes], tuple[str, byt
         ),
         (
             lambda name, data: (name, data.replace(b'"format": 1', b'"format": 2')),
-            "has format 2; this Afterwit knows 1",
+            "has format 2; this Afterwit supports 1",
         ),
         (
             lambda name, data: (name, b"[]") if name == HEADER else (name, data),

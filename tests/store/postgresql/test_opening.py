@@ -42,7 +42,9 @@ def test_a_store_of_another_model_is_refused(url: str, store: PostgresqlStore) -
 
 def test_a_newer_schema_is_refused_untouched(url: str, store: PostgresqlStore) -> None:
     do(url, f"UPDATE meta SET value = '{SCHEMA + 1}' WHERE key = 'schema'")
-    with pytest.raises(StoreMismatch, match=f"has schema {SCHEMA + 1}; this Afterwit knows {SCHEMA} at most"):
+    with pytest.raises(
+        StoreMismatch, match=f"has schema {SCHEMA + 1}; this Afterwit supports at most {SCHEMA}"
+    ):
         PostgresqlStore.open(url, fingerprint=MODEL)
 
 

@@ -64,7 +64,7 @@ def test_a_newer_schema_is_refused_untouched(path: Path, store: Store) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     connection.close()
-    refused(path, f"has schema {SCHEMA + 1}; this Afterwit knows {SCHEMA} at most")
+    refused(path, f"has schema {SCHEMA + 1}; this Afterwit supports at most {SCHEMA}")
 
 
 def test_a_newer_schema_still_in_the_log_is_refused(path: Path, store: Store) -> None:

@@ -492,9 +492,9 @@ def shared(replicas: Sequence[Replica]) -> tuple[Facts, Capabilities]:
         apart, limit = gap(first.proof.logprobs[1.0], other.proof.logprobs[1.0]), most(ours.dtype)
         if not apart <= limit:
             raise SettingError(
-                f"the servers of engine.url do not serve the same weights: of the same ids the log-probs at "
+                f"the servers of engine.url do not serve the same weights: the log-probs of the same ids at "
                 f"{first.name} and {other.name} differ by {apart:.2g} on average, and at most {limit:g} is "
-                "right; start all with the same model"
+                "allowed; start all with the same model"
             )
         if (basis := other.capabilities.basis) is not can.basis:
             raise SettingError(

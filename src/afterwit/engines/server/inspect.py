@@ -149,8 +149,8 @@ async def same_tokens(
     ours = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
     if theirs != ours:
         raise SettingError(
-            f"the server at {client.url} serves {served}, whose tokenizer is not that of {folder}: of one "
-            f"text it makes {len(theirs)} ids and the folder {len(ours)}; start both with the same model"
+            f"the server at {client.url} serves {served}, whose tokenizer is not that of {folder}: it "
+            f"encodes a text as {len(theirs)} ids, the folder as {len(ours)}; start both with the same model"
         )
     return ours
 

@@ -33,7 +33,7 @@ class ServerSettings:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
-    """Seconds that a request, or the start, waits for a server that is away or loads weights; then the
+    """Seconds that requests, and the start, wait for a server that is away or loads weights; then a
     request gets a 502."""
     silence_s: float = 300.0
     """Seconds without a byte before the server counts as gone; it sends none while it reads a long

@@ -332,7 +332,7 @@ def values_of(answer: str, at: Sequence[Sequence[int]]) -> list[tuple[float, ...
     shape = (len(at), max(map(len, at), default=0))
     if table.dtype != "float32" or table.ndim != 2 or len(table) != shape[0] or table.shape[1] < shape[1]:
         raise ValueError(
-            f"the server's rows are {table.shape} of {table.dtype}, but {shape} of float32 are wanted"
+            f"the server's rows are {table.shape} of {table.dtype}, but {shape} of float32 are needed"
         )
     return [tuple(row[: len(ids)].tolist()) for row, ids in zip(table, at, strict=True)]
 
