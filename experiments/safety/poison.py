@@ -22,7 +22,7 @@ from afterwit.demo.people import held_out as drawn
 from afterwit.demo.tools.tasks import Step
 from afterwit.demo.world import Message, Task, World
 from afterwit.demo.worlds import WORLDS
-from afterwit.promotion.events import EventKind
+from afterwit.promotion.episodes import EventKind
 from afterwit.store import Store
 from afterwit.verdict import AGAINST_OTHERS
 from experiments.simulation.plan import Plan, Point, RunResult

@@ -13,7 +13,7 @@ from afterwit.demo.words import Split
 from afterwit.demo.world import Task
 from afterwit.demo.worlds import WORLDS
 from afterwit.judging.checks import agreement
-from afterwit.promotion.events import EventKind
+from afterwit.promotion.episodes import EventKind
 from afterwit.verdict import Question
 from experiments.simulation.manners import Manner
 from experiments.simulation.plan import Plan, Point, RunResult

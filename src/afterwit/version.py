@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
-from afterwit.promotion.suite import SuiteResult
 from afterwit.turn import SHARED
 
 AMPLIFIED = 64.0
@@ -77,6 +76,36 @@ class Effect:
         """From the JSON of its fields; unknown keys are ignored."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "advantages": tuple(data.get("advantages", ()))})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteResult:
+    """How much of the suite a version lost."""
+
+    lost: Mapping[str, tuple[int, int]]
+    """By stratum, how many of how many items."""
+    evidence: float
+    """The mean e-value of the strata; 1 without items."""
+    lost_turns: tuple[str, ...] = ()
+    """The items that were lost."""
+    length: float | None = None
+    """Expected tokens of its items as a share of those that were approved; None: not measured."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SuiteResult:
+        """From the JSON of its fields."""
+        return cls(
+            lost={name: (lost, of) for name, (lost, of) in data["lost"].items()},
+            evidence=data["evidence"],
+            lost_turns=tuple(data["lost_turns"]),
+            length=data.get("length"),
+        )
+
+    @property
+    def worst(self) -> str | None:
+        """The stratum that lost the greatest share; None if none lost anything."""
+        shares = {name: lost / of for name, (lost, of) in self.lost.items() if lost}
+        return max(shares, key=lambda name: shares[name], default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

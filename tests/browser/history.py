@@ -10,13 +10,11 @@ from random import Random
 from afterwit.chat_format.render import Renderer
 from afterwit.lifecycle import Reason
 from afterwit.practice.lessons import Fresh, Progress, standing
-from afterwit.promotion.episodes import Episode
-from afterwit.promotion.events import Event, EventKind
-from afterwit.promotion.suite import SuiteResult
+from afterwit.promotion.episodes import Episode, Event, EventKind
 from afterwit.store import Store
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall, Turn
 from afterwit.verdict import Flag, Question, Source, Verdict, Vote
-from afterwit.version import Effect, Origin, Probe, Version
+from afterwit.version import Effect, Origin, Probe, SuiteResult, Version
 
 HOUR = 3600.0
 BATCH, PRACTISED = 8, 4

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import httpx
 
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
 from afterwit.verdict import Source, Verdict
 from afterwit.version import Origin

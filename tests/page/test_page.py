@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.judging.ability import keep_shares
 from afterwit.page.access import FORM_TYPE
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
 from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote

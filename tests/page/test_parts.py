@@ -10,10 +10,9 @@ from afterwit.lifecycle import State
 from afterwit.page import html as words
 from afterwit.page.lists import tokens_of
 from afterwit.page.overview import approved, line, metrics, shares
-from afterwit.promotion.suite import SuiteResult
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
-from afterwit.version import Origin
+from afterwit.version import Origin, SuiteResult
 
 
 def sampled(ids: bytes, probabilities: list[float]) -> Sampled:

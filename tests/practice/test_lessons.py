@@ -31,7 +31,7 @@ from afterwit.practice.lessons import (
     standing,
     step_of,
 )
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import in_hours, times_of_day
 
 SHORT = "Keep the answer short."

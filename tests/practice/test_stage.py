@@ -23,7 +23,7 @@ from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Pr
 from afterwit.practice.rounds import PER_PROMPT, Round, next_round, untaught
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall

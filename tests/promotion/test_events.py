@@ -1,6 +1,6 @@
 import pytest
 
-from afterwit.promotion.events import (
+from afterwit.promotion.episodes import (
     Event,
     EventKind,
     alarms_in_a_row,

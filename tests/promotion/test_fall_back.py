@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from afterwit.promotion.events import Event, EventKind, due
-from afterwit.promotion.suite import SuiteResult
-from afterwit.version import Origin, Version
+from afterwit.promotion.episodes import Event, EventKind, due
+from afterwit.version import Origin, SuiteResult, Version
 from tests.store.examples import a_version
 
 HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM

@@ -15,14 +15,13 @@ from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.episodes import Episode
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Episode, Event, EventKind
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import PromotionSettings, SuiteItem, SuiteResult, Suspect
+from afterwit.promotion.suite import PromotionSettings, SuiteItem, Suspect
 from afterwit.store import Store
 from afterwit.turn import Message, Sampled, ToolCall
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Version
+from afterwit.version import Origin, SuiteResult, Version
 from tests.fakes.judged_samples import HINTS, a_sample, store_judged
 from tests.learning.stage.learning import fill, learn_and_die, states, status
 from tests.learning.updates import read_only

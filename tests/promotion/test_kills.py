@@ -13,7 +13,7 @@ import torch
 
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.promotion.suite import PromotionSettings
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store

@@ -13,7 +13,6 @@ from afterwit.promotion.suite import (
     ItemRead,
     PromotionSettings,
     SuiteItem,
-    SuiteResult,
     chosen_items,
     length,
     stratum_of,
@@ -23,6 +22,7 @@ from afterwit.promotion.suite import (
     times_as_long,
 )
 from afterwit.turn import Basis, Message, Sampled, Sampling, ToolCall
+from afterwit.version import SuiteResult
 from tests.fakes.turns import a_turn
 
 SETTINGS = PromotionSettings(per_kind=8, per_source=3)

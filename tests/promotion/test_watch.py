@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.lifecycle import Reason
-from afterwit.promotion.episodes import BadEnd
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import BadEnd, Event, EventKind
 from afterwit.promotion.suite import PromotionSettings, suite_result
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import Store

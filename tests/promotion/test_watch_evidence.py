@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from afterwit.promotion.episodes import BadEnd
-from afterwit.promotion.suite import PromotionSettings, confirming, may_end_badly, watch_evidence
+from afterwit.promotion.episodes import BadEnd, confirming, may_end_badly, watch_evidence
+from afterwit.promotion.suite import PromotionSettings
 
 WATCH = PromotionSettings()
 GOOD = (0, 20)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from afterwit.promotion.suite import SuiteResult
 from afterwit.store import Store
 from afterwit.tracking.trackers import Run, Tracker
-from afterwit.version import Origin, Probe, Version
+from afterwit.version import Origin, Probe, SuiteResult, Version
 
 METRICS = {"loss": 0.5, "samples": 8.0, "opd_samples": 2.0, "seconds_passes": 3.0, "reference_kl": 0.01}
 LOST = SuiteResult(lost={"edit": (1, 4), "text": (0, 6)}, evidence=0.5)

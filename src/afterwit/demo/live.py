@@ -28,7 +28,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import Terminal, Working, end_at_signals, working
-from afterwit.promotion.events import Event
+from afterwit.promotion.episodes import Event
 from afterwit.running.serve import Runtime
 from afterwit.running.up import engine_process, guarded
 from afterwit.store import Store

@@ -16,7 +16,7 @@ from afterwit.demo.pages import Curve, Facts, chart
 from afterwit.demo.people import Interaction, Score, written
 from afterwit.demo.settings import JUDGES, Chosen
 from afterwit.demo.world import Message, World
-from afterwit.promotion.events import EventKind
+from afterwit.promotion.episodes import EventKind
 from afterwit.store import Record
 
 SHOWN = 6

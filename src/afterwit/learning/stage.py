@@ -34,11 +34,11 @@ from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason
 from afterwit.practice.lessons import step_of
 from afterwit.promotion.gate import Gate
-from afterwit.promotion.suite import Complaint, PromotionSettings, SuiteResult
+from afterwit.promotion.suite import Complaint, PromotionSettings
 from afterwit.store import Pause, Record, Store
 from afterwit.text import counted
 from afterwit.turn import SHARED, Kind
-from afterwit.version import Version
+from afterwit.version import SuiteResult, Version
 from afterwit.worker import described, frames
 
 MOST_UNHEEDED = 0.5

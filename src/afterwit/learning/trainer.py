@@ -32,10 +32,10 @@ from afterwit.learning.update import Epoch, score, update_state, updated
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
-from afterwit.promotion.suite import ItemRead, SuiteItem, SuiteResult, Suspect
+from afterwit.promotion.suite import ItemRead, SuiteItem, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin, Probe, Recipe, Version
+from afterwit.version import Origin, Probe, Recipe, SuiteResult, Version
 from afterwit.weights.weights import read_config, width_of
 
 if TYPE_CHECKING:

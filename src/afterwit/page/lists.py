@@ -20,7 +20,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.page.chat import CLIENT, base_url
 from afterwit.practice.table import learned_from
 from afterwit.progress import by
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
 from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_response

@@ -16,7 +16,7 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.page.html import count, plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
 from afterwit.progress import PersonRequest, wilson_interval
-from afterwit.promotion.events import Event
+from afterwit.promotion.episodes import Event
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 from afterwit.version import Origin

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import at_least, below, within
 from afterwit.teaching.own_words import holds_value, is_demonstration
 from afterwit.turn import SHARED, Turn

@@ -17,7 +17,7 @@ from afterwit.errors import SettingError, TurnNotFound
 from afterwit.home.model import model_folder
 from afterwit.practice.table import learned_from
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
-from afterwit.promotion.events import EventKind
+from afterwit.promotion.episodes import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.text import counted
 from afterwit.turn import SHARED, Turn, one_line

@@ -1,22 +1,27 @@
-"""Episodes: from a person's request to their reaction. How each ended, and which turns it approved.
+"""Episodes: from a person's request to their reaction. How each ended, and what follows of it. Pure.
 
 A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words
 or feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
+
+Below are what many of them prove of the version that served them, and the decisions on versions, which are
+kept as events. The suite decides on a hold. All events move the step size of the next updates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import NamedTuple
 
 from afterwit.judging.questions import reactions
 from afterwit.progress import PersonRequest
-from afterwit.promotion.suite import stratum_of
+from afterwit.promotion.suite import ongoing_evidence, stratum_of
 from afterwit.turn import SHARED, Finish, RecordedTurn, Turn
 from afterwit.verdict import NextState, Question, Source, Verdict
+from afterwit.version import Origin, Version
 
 
 class BadEnd(StrEnum):
@@ -123,3 +128,139 @@ def _approved(steps: Sequence[Step]) -> tuple[str, ...]:
         return tuple(step.turn.id for step in surely if step.verdict and step.verdict.reward == 1)
     kept = (step for step in before if step.verdict is None or step.verdict.reward >= 0)
     return (*(step.turn.id for step in kept), last.turn.id)
+
+
+PRIOR = 3
+"""Imagined requests, of which the set share ended badly, added to those before: few requests show little. If
+all of them ended badly, the share is the rule of three's: 95 % sure that no more did."""
+MOST = 2.0
+"""How many times the setting may end badly because as many did before, unless the original model did worse.
+Else a ruin that was confirmed by chance would be the measure of the next."""
+ALL = 0.95
+"""The share that counts as all: no evidence would exceed it."""
+NEWEST = 24
+"""The newest episodes before a confirmation, of which no larger share than may end badly did."""
+
+
+def may_end_badly(
+    setting: float, *, before: tuple[int, int], base: tuple[int, int], unasked: bool = False
+) -> float:
+    """The share of episodes that may end badly: the setting, or the share before if that is more, because
+    people who were often displeased before do not count against a version.
+
+    `before`: how many of how many episodes ended badly under the version that an alarm would return to and
+    those that it was learned from; `base`: under the original model. `unasked`: complaints count though no
+    hint was asked for. Learning is for them, so the setting does not fit: only more than before are evidence.
+    """
+    imagined = PRIOR if unasked else PRIOR * setting
+
+    def share(counted: tuple[int, int]) -> float:
+        return (counted[0] + imagined) / (counted[1] + PRIOR)
+
+    return max(setting, min(share(before), max(MOST * setting, share(base)), ALL))
+
+
+def watch_evidence(ended: Iterable[Episode], *, bound: float) -> float:
+    """The evidence of these episodes, oldest first, against "at most this share ends badly"."""
+    return [0.0, *ongoing_evidence((each.bad is not None for each in ended), bound=bound)][-1]
+
+
+def confirming(ended: Sequence[Episode], *, after: int, bound: float) -> Episode | None:
+    """The first of `after` good episodes in a row, if the newest one completes them; else None.
+
+    A row also comes by chance, so the newest episodes together must not have ended worse than `bound`.
+    """
+    row, newest = good_row(ended), ended[-NEWEST:]
+    if not row or row[-1] is not ended[-1] or len(row) % after:
+        return None
+    share = sum(each.bad is not None for each in newest) / len(newest)
+    return row[-after] if share <= bound else None
+
+
+def good_row(ended: Sequence[Episode]) -> list[Episode]:
+    """The episodes that ended well since the last bad one, oldest first. Complaints end no row unless a hint
+    was asked for in vain."""
+    since = list(takewhile(lambda each: each.bad is None or each.unasked, reversed(ended)))
+    return [each for each in reversed(since) if not each.complaint]
+
+
+SLOWER, LEAST_SHARE, RECOVERY = 3.0, 1 / 9, 1.25
+"""A hold or an alarm divides the step size, down to the least share of the setting; a confirmation multiplies
+it. It recovers slowly, or the rate that ruined a version would be back after six requests."""
+PULL = 0.15
+"""The weight of the reference KL is at least this, times the share of the step size that was taken away."""
+
+
+class EventKind(StrEnum):
+    """The kinds of decisions."""
+
+    HOLD = "hold"
+    """An update lost too much of what people approved, and became no version."""
+    ALARM = "alarm"
+    """Too many episodes ended badly: what was learned since the last confirmed version is taken back."""
+    CONFIRM = "confirm"
+    """Episodes in a row ended well: later alarms fall back to this version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One decision."""
+
+    kind: EventKind
+    at: float
+    """Seconds since the epoch."""
+    version: int
+    """Hold: where the update began. Alarm: the newest one. Confirm: the one that is confirmed."""
+    evidence: float
+    words: str
+    adapter: str = SHARED
+
+
+def back_off(events: Sequence[Event]) -> tuple[float, float]:
+    """The share of the step size that these events, oldest first, leave, and the least weight of the
+    reference KL."""
+    share = 1.0
+    for event in events:
+        if event.kind is EventKind.CONFIRM:
+            share = min(1.0, share * RECOVERY)
+        else:
+            share = max(LEAST_SHARE, share / SLOWER)
+    return share, PULL * (1 - share)
+
+
+def confirmed(events: Sequence[Event]) -> int:
+    """The last confirmed version, else the base."""
+    return next((event.version for event in reversed(events) if event.kind is EventKind.CONFIRM), 0)
+
+
+def alarms_in_a_row(events: Sequence[Event]) -> int:
+    """Alarms since the last confirmation."""
+    count = 0
+    for event in reversed(events):
+        if event.kind is EventKind.CONFIRM:
+            break
+        count += event.kind is EventKind.ALARM
+    return count
+
+
+def due(
+    events: Sequence[Event], versions: Sequence[Version], has_weights: Callable[[int], bool]
+) -> tuple[int, Event] | None:
+    """The version to return to now, and the event that requires it; None if there is nothing to take back.
+
+    An alarm returns to the version that was confirmed before it. So does a hold if the newest version has
+    itself lost something that was approved; else the next update begins there again. A confirmed version
+    whose weights are gone gives way to the one confirmed before it, and the first one to the base.
+    """
+    decided = [event for event in events if event.kind is not EventKind.CONFIRM]
+    if not decided or not versions:
+        return None
+    event, newest = decided[-1], versions[-1]
+    if event.kind is EventKind.HOLD:
+        if event.version != newest.number or newest.suite is None or not newest.suite.lost_turns:
+            return None
+    elif any(each.origin is Origin.ROLLBACK for each in versions if each.number > event.version):
+        return None
+    before = (each for each in reversed(events[: events.index(event)]) if each.kind is EventKind.CONFIRM)
+    target = next((each.version for each in before if has_weights(each.version)), 0)
+    return None if target in (newest.number, newest.restores) else (target, event)

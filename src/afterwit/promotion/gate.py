@@ -11,16 +11,14 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.errors import TurnNotFound, VersionTaken
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.events import Event, EventKind, back_off, confirmed, due
+from afterwit.promotion.episodes import Event, EventKind, back_off, confirmed, due, good_row
 from afterwit.promotion.suite import (
     Complaint,
     ItemRead,
     PromotionSettings,
     SuiteItem,
-    SuiteResult,
     Suspect,
     chosen_items,
-    good_row,
     length,
     suite_result,
     suspects,
@@ -28,7 +26,7 @@ from afterwit.promotion.suite import (
 )
 from afterwit.store import Store
 from afterwit.turn import SHARED, Turn
-from afterwit.version import Version
+from afterwit.version import SuiteResult, Version
 
 SHORTEST, LONGEST = 0.5, 1.5
 """Answers that shrink or grow by half are held back: no one asked for that, or they would not be approved."""

@@ -16,16 +16,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile, zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from itertools import chain, zip_longest
+from typing import ClassVar, NamedTuple
 
 from afterwit.ranges import above, at_least, within
 from afterwit.turn import Basis, Message, Turn, scoring_temperature
-
-if TYPE_CHECKING:
-    from afterwit.promotion.episodes import Episode
+from afterwit.version import SuiteResult
 
 SHARES = 24
 """Shares that the bet is spread over: the midpoints of this many equal parts of (bound, 1)."""
@@ -102,60 +100,6 @@ def _shares(bound: float) -> tuple[float, ...]:
     if not 0 < bound < 1:
         raise ValueError(f"a bound lies between 0 and 1, not at {bound}")
     return tuple(bound + (1 - bound) * (part + 0.5) / SHARES for part in range(SHARES))
-
-
-PRIOR = 3
-"""Imagined requests, of which the set share ended badly, added to those before: few requests show little. If
-all of them ended badly, the share is the rule of three's: 95 % sure that no more did."""
-MOST = 2.0
-"""How many times the setting may end badly because as many did before, unless the original model did worse.
-Else a ruin that was confirmed by chance would be the measure of the next."""
-ALL = 0.95
-"""The share that counts as all: no evidence would exceed it."""
-NEWEST = 24
-"""The newest episodes before a confirmation, of which no larger share than may end badly did."""
-
-
-def may_end_badly(
-    setting: float, *, before: tuple[int, int], base: tuple[int, int], unasked: bool = False
-) -> float:
-    """The share of episodes that may end badly: the setting, or the share before if that is more, because
-    people who were often displeased before do not count against a version.
-
-    `before`: how many of how many episodes ended badly under the version that an alarm would return to and
-    those that it was learned from; `base`: under the original model. `unasked`: complaints count though no
-    hint was asked for. Learning is for them, so the setting does not fit: only more than before are evidence.
-    """
-    imagined = PRIOR if unasked else PRIOR * setting
-
-    def share(counted: tuple[int, int]) -> float:
-        return (counted[0] + imagined) / (counted[1] + PRIOR)
-
-    return max(setting, min(share(before), max(MOST * setting, share(base)), ALL))
-
-
-def watch_evidence(ended: Iterable[Episode], *, bound: float) -> float:
-    """The evidence of these episodes, oldest first, against "at most this share ends badly"."""
-    return [0.0, *ongoing_evidence((each.bad is not None for each in ended), bound=bound)][-1]
-
-
-def confirming(ended: Sequence[Episode], *, after: int, bound: float) -> Episode | None:
-    """The first of `after` good episodes in a row, if the newest one completes them; else None.
-
-    A row also comes by chance, so the newest episodes together must not have ended worse than `bound`.
-    """
-    row, newest = good_row(ended), ended[-NEWEST:]
-    if not row or row[-1] is not ended[-1] or len(row) % after:
-        return None
-    share = sum(each.bad is not None for each in newest) / len(newest)
-    return row[-after] if share <= bound else None
-
-
-def good_row(ended: Sequence[Episode]) -> list[Episode]:
-    """The episodes that ended well since the last bad one, oldest first. Complaints end no row unless a hint
-    was asked for in vain."""
-    since = list(takewhile(lambda each: each.bad is None or each.unasked, reversed(ended)))
-    return [each for each in reversed(since) if not each.complaint]
 
 
 SURE = 0.9
@@ -277,36 +221,6 @@ def stratum_of(response: Message) -> str:
     named = sorted((call.named_arguments() or {}).items())
     flags = (f"{name}={json.dumps(value)}" for name, value in named if isinstance(value, bool))
     return " ".join([call.name, *flags])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteResult:
-    """How much of the suite a version lost."""
-
-    lost: Mapping[str, tuple[int, int]]
-    """By stratum, how many of how many items."""
-    evidence: float
-    """The mean e-value of the strata; 1 without items."""
-    lost_turns: tuple[str, ...] = ()
-    """The items that were lost."""
-    length: float | None = None
-    """Expected tokens of its items as a share of those that were approved; None: not measured."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SuiteResult:
-        """From the JSON of its fields."""
-        return cls(
-            lost={name: (lost, of) for name, (lost, of) in data["lost"].items()},
-            evidence=data["evidence"],
-            lost_turns=tuple(data["lost_turns"]),
-            length=data.get("length"),
-        )
-
-    @property
-    def worst(self) -> str | None:
-        """The stratum that lost the greatest share; None if none lost anything."""
-        shares = {name: lost / of for name, (lost, of) in self.lost.items() if lost}
-        return max(shares, key=lambda name: shares[name], default=None)
 
 
 def times_as_long(now: SuiteResult, before: SuiteResult) -> float | None:

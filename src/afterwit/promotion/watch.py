@@ -12,9 +12,21 @@ from itertools import takewhile
 
 from afterwit.lifecycle import Reason
 from afterwit.progress import PersonRequest
-from afterwit.promotion.episodes import BadEnd, Episode, Step, closes, episode
-from afterwit.promotion.events import Event, EventKind, alarms_in_a_row, confirmed
-from afterwit.promotion.suite import PromotionSettings, SuiteItem, confirming, may_end_badly, watch_evidence
+from afterwit.promotion.episodes import (
+    BadEnd,
+    Episode,
+    Event,
+    EventKind,
+    Step,
+    alarms_in_a_row,
+    closes,
+    confirmed,
+    confirming,
+    episode,
+    may_end_badly,
+    watch_evidence,
+)
+from afterwit.promotion.suite import PromotionSettings, SuiteItem
 from afterwit.store import Record, Store
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag, Source, Verdict

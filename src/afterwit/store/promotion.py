@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from afterwit.errors import TurnNotFound
-from afterwit.promotion.episodes import Episode
-from afterwit.promotion.events import Event
+from afterwit.promotion.episodes import Episode, Event
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store.database import ALL, marks
 from afterwit.store.reading import Reading, Record

@@ -15,7 +15,6 @@ import orjson
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
-from afterwit.promotion.suite import SuiteResult
 from afterwit.store.database import ALL, Row, marks
 from afterwit.store.moves import TurnState
 from afterwit.store.reading import ACCEPTED, Reading, Record
@@ -23,7 +22,7 @@ from afterwit.store.rows import columns_of, read
 from afterwit.store.upkeep import Orders
 from afterwit.turn import SHARED, source_of
 from afterwit.verdict import Flag, ReviewRule, Verdict, Vote, Waiting
-from afterwit.version import Effect, Origin, Version
+from afterwit.version import Effect, Origin, SuiteResult, Version
 
 Stage = Literal["judge", "learn"]
 

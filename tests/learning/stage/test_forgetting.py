@@ -18,7 +18,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.practice import lessons
 from afterwit.practice.lessons import Fresh, step_of
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from afterwit.build import store_of_home
 from afterwit.cli.app import app, main
 from afterwit.printing.terminal import Terminal, plain
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.running.logs import PlainFormatter
 from afterwit.running.serve import greet
 from afterwit.turn import Conversation, Message, ToolCall

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.promotion.episodes import Episode
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Episode, Event, EventKind
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Store
 from afterwit.version import Origin, Probe, Version

@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.errors import StoreError, StoreMismatch
 from afterwit.lifecycle import Reason
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Kind, Message

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from afterwit.errors import TurnNotFound
-from afterwit.promotion.episodes import BadEnd, Episode
-from afterwit.promotion.events import Event, EventKind
+from afterwit.promotion.episodes import BadEnd, Episode, Event, EventKind
 from afterwit.promotion.suite import PromotionSettings, SuiteItem, suite_result
 from afterwit.store import Store
 from afterwit.turn import Finish
