@@ -195,8 +195,8 @@ def forget(
 
     With `--adapter`, all conversations in which a personal adapter answered: it becomes the base again.
 
-    The weights of all versions that hold one of its turns are deleted. After a kill it is done, not done, or
-    finished by the next learner that starts.
+    The weights of all versions that hold one of its turns are deleted. A killed command has changed
+    nothing, or the next learner that starts finishes it.
 
         afterwit forget last
         afterwit forget SESSION --no-replay    # at once: later updates too

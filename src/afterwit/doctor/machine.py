@@ -104,7 +104,9 @@ def check_versions(versions: Versions) -> Iterator[Finding]:
     def shared(remote: Remote) -> str:
         remote.check()
         versions.follow()
-        return f"{remote.place} takes, gives and deletes; version {versions.newest()} is the newest"
+        return (
+            f"{remote.place} can be written, read and deleted from; version {versions.newest()} is the newest"
+        )
 
     def whole(number: int) -> str:
         versions.verify(number)

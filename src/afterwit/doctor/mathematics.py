@@ -86,14 +86,14 @@ class _Paths:
         moved, apart = one_N.abs().mean().item(), (one_N - other_N).abs().mean().item()
         expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
         expect(apart > self._allowed * 0.01, "another teacher gives the same advantages")
-        return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
+        return f"a hint moves the response by {moved:.3g} nats a token, another hint moves it elsewhere"
 
     def invariant(self) -> str:
-        """Rows that share their prompt give the same log-probs in one pass and apart."""
+        """Rows that share their prompt give the same log-probs in one pass and in separate passes."""
         model = self._frozen.base(self._policy)
         gap = _most_apart(self._sampled(model, self._rows), self._alone(model))
-        expect(gap <= self._allowed, f"in one pass and apart log-probs differ by {gap:.3g} nats")
-        return f"in one pass and apart log-probs agree within {gap:.2g} nats"
+        expect(gap <= self._allowed, f"log-probs in one pass and in separate passes differ by {gap:.3g} nats")
+        return f"log-probs in one pass and in separate passes agree within {gap:.2g} nats"
 
     def _alone(self, model: object) -> list[Tensor]:
         """log-probs [T] of each row in a pass of its own."""

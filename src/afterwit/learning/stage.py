@@ -489,4 +489,4 @@ def sentence(error: Exception) -> str:
 
 def on_person(pause: Pause) -> str:
     why = f" ({pause.words})" if pause.words else ""
-    return f"learning is paused{why}; turns are recorded and judged, and wait; `afterwit resume` goes on"
+    return f"learning is paused{why}; turns are recorded and judged, and wait for `afterwit resume`"

@@ -164,7 +164,7 @@ def _learning(found: Overview, ago: Callable[[float], str]) -> str:
     if found.pause is not None:
         why = f" ({found.pause.words})" if found.pause.words else ""
         rest = f"; {counted(found.in_update, 'turn')} of an update that had begun" if found.in_update else ""
-        return f"paused {ago(found.pause.since)}{why}: `afterwit resume` goes on{rest}"
+        return f"paused {ago(found.pause.since)}{why}: `afterwit resume` continues{rest}"
     if found.in_update:
         return f"an update of {counted(found.in_update, 'turn')} is under way"
     if found.learning:

@@ -41,16 +41,16 @@ WIDTH = 200
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
 NEW_SEGMENT = (
-    "goes on in its session without a parent: after a compaction, as another choice, or in the place of a"
-    " turn that began it"
+    "continues its session without a parent: after a compaction, as another choice, or in place of a turn"
+    " that began it"
 )
-ASIDE = "is an auxiliary request (a title, a summary, a review){}: it is served and never trained on"
+ASIDE = "is an auxiliary request (a title, a summary, a review){}: it is served and never trains"
 SUPERSEDED = "was asked again before its answer had arrived: the later answer takes its place"
 BY_REASON = {
-    Reason.AMBIGUOUS_PARENT: "goes on equally well from turns of several sessions, so it answers none: a"
-    " session id of the client (X-Session-Id) tells them apart",
-    Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that goes on will be the"
-    " conversation, and until then neither trains",
+    Reason.AMBIGUOUS_PARENT: "continues turns of several sessions equally well, so it answers none: a"
+    " session id of the client (X-Session-Id) distinguishes them",
+    Reason.UNKNOWN_BRANCH: "shares its parent with another request: the one that is continued becomes"
+    " the conversation, and until then neither trains",
     Reason.SUPERSEDED: SUPERSEDED,
     Reason.CLIENT_LEFT: "was left by its client before the answer ended: no one has read it",
 }

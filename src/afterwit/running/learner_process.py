@@ -95,8 +95,8 @@ async def _watch(heartbeats: Connection, process: BaseProcess, patience_s: float
         if (time.monotonic() - newest > patience_s) != silent:
             silent = not silent
             hangs = (
-                f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one "
-                f"pass takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
+                f"the learner has reported nothing for {patience_s:g} s (learner.patience_s): it hangs, or "
+                f"one pass takes longer. Turns wait meanwhile; `kill -9 {process.pid}` restarts it"
             )
             await tell(not silent, hangs if silent else WORKING)
 

@@ -77,7 +77,7 @@ def run(
         home,
         rules=rules,
         own_server=not direct.get("engine.url"),
-        stopped="stopped; the same command goes on from the last measurement",
+        stopped="stopped; the same command continues from the last measurement",
     ) as (system, line):
         trial = Trial(
             system=system,

@@ -37,7 +37,7 @@ def say(home: Path) -> Callable[..., str]:
 def test_a_pause_is_said_with_its_reason_until_it_ends(say: Callable[..., str]) -> None:
     assert "paused" not in say("status")
     assert "no update begins until `afterwit resume`" in say("pause", "Bob says odd things")
-    assert "paused just now (Bob says odd things): `afterwit resume` goes on" in say("status")
+    assert "paused just now (Bob says odd things): `afterwit resume` continues" in say("status")
     assert say("resume") == "learning goes on\n"
     assert say("resume") == "learning was not paused\n"
 

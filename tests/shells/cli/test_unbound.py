@@ -17,9 +17,9 @@ from tests.store.examples import NO, add
 run = CliRunner()
 WHY = {
     "begins": "begins a session",
-    "segment": "goes on in its session without a parent",
+    "segment": "continues its session without a parent",
     "follows": None,
-    "astray": "goes on equally well from turns of several sessions",
+    "astray": "continues turns of several sessions equally well",
     "branch": "shares its parent with another request",
     "title": "which one is not known",
     "review": "is an auxiliary request",
