@@ -10,13 +10,14 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
 from afterwit.errors import RequestError
+from afterwit.lifecycle import Reason
 from afterwit.turn import Finish, Sampling
-from afterwit_atropos.agent import UNREAD, AgentLimits, Ending, Played, play
-from afterwit_atropos.built_in import built_in
-from afterwit_atropos.policy import EnginePolicy
-from afterwit_atropos.rollout import pairs
+from afterwit_atropos.coding.agent import UNREAD, AgentLimits, Ending, Played, play
+from afterwit_atropos.coding.tasks import Task, built_in
+from afterwit_atropos.episode import Policy
+from afterwit_atropos.group import group_of
+from afterwit_atropos.rollout import ScoredRollout, Unscored, pairs
 from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
-from afterwit_atropos.tasks import Task
 from plugins.atropos.tests.sandbox.boxes import here, isolated
 from plugins.atropos.tests.solutions import GOOD
 from tests.fakes.engine import FakeEngine
@@ -24,7 +25,7 @@ from tests.fakes.models import tiny_qwen3
 
 BY_NAME = {task.name: task for task in built_in()}
 LIMITS = AgentLimits(box=BoxLimits(seconds=60, cpu_seconds=30))
-Say = Callable[[Sequence[str]], EnginePolicy]
+Say = Callable[[Sequence[str]], Policy]
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +34,10 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
 
 
 @pytest.fixture
-def says(renderer: Renderer) -> Callable[..., EnginePolicy]:
+def says(renderer: Renderer) -> Callable[..., Policy]:
     """A policy whose turns are these texts, then "Done."."""
 
-    def policy(*texts: str, context_length: int = 100_000) -> EnginePolicy:
+    def policy(*texts: str, context_length: int = 100_000) -> Policy:
         left = iter(texts)
 
         def script(request: Generate) -> Sequence[int]:
@@ -49,7 +50,7 @@ def says(renderer: Renderer) -> Callable[..., EnginePolicy]:
             context_length=context_length,
             together=16,
         )
-        return EnginePolicy(engine, renderer, Sampling(max_tokens=50_000))
+        return Policy(engine, renderer, Sampling(max_tokens=50_000))
 
     return policy
 
@@ -69,7 +70,7 @@ def heard(played: Played) -> list[str]:
 
 @isolated
 async def test_a_good_rollout_is_worth_1_and_recorded_as_it_was_sampled(
-    says: Callable[..., EnginePolicy], renderer: Renderer
+    says: Callable[..., Policy], renderer: Renderer
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     tried = terminal("python -c 'from solution import fizzbuzz; print(fizzbuzz(3))'")
@@ -84,12 +85,15 @@ async def test_a_good_rollout_is_worth_1_and_recorded_as_it_was_sampled(
     for turn, text in zip(turns, (written, tried, "Done."), strict=True):
         assert turn.prompt_ids == renderer.prompt_ids(turn.conversation)
         assert turn.sampled.ids == (*renderer.encode(text), min(renderer.end_ids))
-    assert sum(len(sequence.spans) for sequence in played.rollout.sequences) == 3
+    unscored = tuple(Unscored(turn=turn, reason=Reason.NO_SIGNAL) for turn in turns)
+    scored = ScoredRollout(rollout=played.rollout, turns=unscored, teacher="live")
+    notes = [sequence.notes for sequence in group_of([scored], [1.0]).sequences]
+    assert sum(len(each.turns) for each in notes if each) == 3
 
 
 @isolated
 async def test_the_verdict_of_the_tests_is_the_last_turns_next_state(
-    says: Callable[..., EnginePolicy],
+    says: Callable[..., Policy],
 ) -> None:
     played = await play(BY_NAME["flatten"], says(), here(), limits=LIMITS)
     [(turn, next_state)] = pairs(played.rollout)
@@ -102,7 +106,7 @@ async def test_the_verdict_of_the_tests_is_the_last_turns_next_state(
 
 
 @isolated
-async def test_mistakes_in_calls_are_answered_in_words(says: Callable[..., EnginePolicy]) -> None:
+async def test_mistakes_in_calls_are_answered_in_words(says: Callable[..., Policy]) -> None:
     calls = [
         call("fly", to="moon"),
         call("read_file", file="x"),
@@ -129,7 +133,7 @@ async def test_mistakes_in_calls_are_answered_in_words(says: Callable[..., Engin
 
 
 @isolated
-async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callable[..., EnginePolicy]) -> None:
+async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callable[..., Policy]) -> None:
     played = await play(
         BY_NAME["fizzbuzz"], says('<tool_call>{"name": oops</tool_call>'), here(), limits=LIMITS
     )
@@ -138,7 +142,7 @@ async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callabl
 
 
 @isolated
-async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..., EnginePolicy]) -> None:
+async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..., Policy]) -> None:
     calls = [call("terminal", cmd="true"), call("write_file", path="a.txt"), call("fly", to="moon")]
     played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), limits=LIMITS)
     assert all(said.startswith("error: ") for said in heard(played))
@@ -146,7 +150,7 @@ async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..
 
 
 async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
-    says: Callable[..., EnginePolicy],
+    says: Callable[..., Policy],
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     calls = terminal("kill -9 $PPID") + terminal("true")
@@ -158,7 +162,7 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
 
 
 @isolated
-async def test_an_agent_ends_with_its_last_turn(says: Callable[..., EnginePolicy]) -> None:
+async def test_an_agent_ends_with_its_last_turn(says: Callable[..., Policy]) -> None:
     limits = AgentLimits(max_turns=2, box=LIMITS.box)
     played = await play(BY_NAME["fizzbuzz"], says(*[terminal("true")] * 5), here(), limits=limits)
     assert (played.ending, len(played.rollout.turns), len(heard(played))) == (Ending.TURNS, 2, 2)
@@ -168,7 +172,7 @@ async def test_an_agent_ends_with_its_last_turn(says: Callable[..., EnginePolicy
 
 @isolated
 async def test_a_conversation_that_outgrows_the_model_ends_and_is_examined(
-    says: Callable[..., EnginePolicy],
+    says: Callable[..., Policy],
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     large = terminal("head -c 12000 /dev/zero | tr '\\0' x")
@@ -209,7 +213,7 @@ CHEATS = {
 
 @isolated
 @pytest.mark.parametrize("how", CHEATS)
-async def test_a_policy_that_cheats_gains_nothing(how: str, says: Callable[..., EnginePolicy]) -> None:
+async def test_a_policy_that_cheats_gains_nothing(how: str, says: Callable[..., Policy]) -> None:
     played = await play(HIDDEN, says(*CHEATS[how]), here(), limits=LIMITS)
     assert played.verdict.correctness == 0.0
     assert played.reward.total <= 0.3

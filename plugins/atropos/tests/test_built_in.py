@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from afterwit_atropos.built_in import built_in
-from afterwit_atropos.exam.examiner import undefined
-from afterwit_atropos.tasks import Task
+from afterwit_atropos.coding.exam.examiner import undefined
+from afterwit_atropos.coding.tasks import Task, built_in
 from tests.products import some
 
 BLIND: dict[str, Callable[..., Any]] = {

@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 import afterwit_atropos
 from afterwit.errors import SettingError
+from afterwit_atropos.coding.tasks import DatasetSettings, Task, examine, load_tasks
 from afterwit_atropos.sandbox.isolation import BoxLimits, seen_in
-from afterwit_atropos.tasks import DatasetSettings, Task, examine, load_tasks
 from plugins.atropos.tests.sandbox.boxes import here, isolated
 
 ROW = {"prompt": "Write add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}

@@ -8,9 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from afterwit_atropos.built_in import built_in
+from afterwit_atropos.coding.tasks import Task, TestVerdict, built_in, examine
 from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
-from afterwit_atropos.tasks import Task, TestVerdict, examine
 from plugins.atropos.tests.cheats import CHEATS
 from plugins.atropos.tests.sandbox.boxes import here, isolated
 from plugins.atropos.tests.solutions import GOOD

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from afterwit_atropos.exam import candidate
-from afterwit_atropos.exam.examiner import MODULE, Solution, run, undefined
+from afterwit_atropos.coding.exam import candidate
+from afterwit_atropos.coding.exam.examiner import MODULE, Solution, run, undefined
 
 Examine = Callable[..., str | None]
 

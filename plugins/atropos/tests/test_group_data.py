@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from afterwit_atropos.environment.metrics import RolloutMetrics, evaluated
 from afterwit_atropos.group import Profile
-from afterwit_atropos.metrics import RolloutMetrics, evaluated
-from afterwit_atropos.play import group_data
 from afterwit_atropos.reward import Reward, RewardWeights
-from afterwit_atropos.rollout import Rollout, ScoredRollout
-from afterwit_atropos.wire import read
+from afterwit_atropos.rollout import ScoredRollout
+from afterwit_atropos.wire import group_data, read
 from tests.fakes.rollouts import a_scored_rollout
 
 ALL = (0, 1, 2)
 
 
-@dataclass(frozen=True)
-class Attempted:
-    rollout: Rollout
-    reward: Reward
+Attempted = tuple[Reward, ScoredRollout]
 
 
-def attempted(correctness: float, *, unscored: tuple[int, ...] = ()) -> tuple[Attempted, ScoredRollout]:
-    scored = a_scored_rollout(unscored=unscored)
+def attempted(correctness: float, *, unscored: tuple[int, ...] = ()) -> Attempted:
     reward = RewardWeights().reward(correctness=correctness, efficiency=1.0, tool_usage=1.0)
-    return Attempted(scored.rollout, reward), scored
+    return reward, a_scored_rollout(unscored=unscored)
 
 
-def sent(*done: Any, messages: bool = False, profile: Profile = Profile.TOPK) -> dict[str, Any]:
-    data = group_data(done, profile, 3, messages=messages)
+def data_of(*done: Attempted, messages: bool = False, profile: Profile = Profile.TOPK) -> Any:
+    scored, scores = [each for _, each in done], [reward.total for reward, _ in done]
+    return group_data(scored, scores, profile, 3, messages=messages)
+
+
+def sent(*done: Attempted, messages: bool = False, profile: Profile = Profile.TOPK) -> dict[str, Any]:
+    data = data_of(*done, messages=messages, profile=profile)
     assert data is not None
     return data
 
@@ -56,7 +55,7 @@ def test_without_any_row_the_rewards_alone_leave() -> None:
 def test_equal_rewards_leave_if_a_teacher_has_rows_and_else_say_nothing() -> None:
     assert sent(attempted(1.0), attempted(1.0))["distill_token_ids"] is not None
     done = (attempted(1.0, unscored=ALL), attempted(1.0, unscored=ALL))
-    assert group_data(done, Profile.TOPK, 3, messages=False) is None
+    assert data_of(*done) is None
 
 
 def test_messages_leave_if_they_are_asked_for() -> None:
@@ -66,8 +65,8 @@ def test_messages_leave_if_they_are_asked_for() -> None:
 
 def test_metrics_have_the_published_names() -> None:
     metrics = RolloutMetrics()
-    for attempt, scored in (attempted(1.0), attempted(0.5, unscored=ALL)):
-        metrics.add(attempt.reward, scored)
+    for reward, scored in (attempted(1.0), attempted(0.5, unscored=ALL)):
+        metrics.add(reward, scored)
     values = metrics.values()
     published = {
         "train/mean_reward": 0.825,
@@ -92,7 +91,7 @@ def test_what_was_not_measured_has_no_metric() -> None:
 
 
 def test_an_evaluation_has_the_published_names() -> None:
-    rewards = [attempted(correctness)[0].reward for correctness in (1.0, 0.5)]
+    rewards = [attempted(correctness)[0] for correctness in (1.0, 0.5)]
     assert evaluated(rewards) == pytest.approx(
         {
             "eval/n_items": 2,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit_atropos.exam.plain import decode, encode
+from afterwit_atropos.coding.exam.plain import decode, encode
 
 SCALARS = st.one_of(
     st.none(),

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from afterwit.turn import Sampled, Sampling
 from afterwit.verdict import Feedback
-from afterwit_atropos.group import SENTINEL, Profile
+from afterwit_atropos.group import BadGroup, Profile, Refusal, group_of
 from afterwit_atropos.rollout import Rollout
-from afterwit_atropos.rollout_groups import group_of
-from afterwit_atropos.wire import BadGroup, Refusal, read, write
+from afterwit_atropos.wire import SENTINEL, read, write
 from tests.fakes.rollouts import HINT, a_rollout, a_scored_rollout
 from tests.fakes.turns import a_turn
 
@@ -192,7 +191,7 @@ ROW = ("distill_logprobs", 0, 7)
         (_set(("distill_token_ids", 0, 7, 0), 9), Refusal.ROWS),
         (_set(("distill_token_ids", 0, 7), [0, 0, 0]), Refusal.ROWS),
         (_set(("group_overrides", "afterwit", "top_k"), 2), Refusal.ROWS),
-        (_set(("group_overrides", "afterwit", "profile"), "top"), Refusal.ROWS),
+        (_set(("group_overrides", "afterwit", "profile"), "top"), Refusal.NOTES),
         (_set(("group_overrides", "afterwit"), {}), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "tau"), 0), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "tau"), "inf"), Refusal.NOTES),

@@ -14,10 +14,10 @@ from afterwit.demo.tools.world import ToolsWorld, Workspace
 from afterwit.demo.world import Task
 from afterwit.engines.port import Generate
 from afterwit.turn import Sampling
-from afterwit_atropos.policy import EnginePolicy
+from afterwit_atropos.environment.task_sets import WorldTasks
+from afterwit_atropos.episode import Attempt, Policy
 from afterwit_atropos.reward import RewardWeights
 from afterwit_atropos.rollout import pairs
-from afterwit_atropos.task_sets import WorldAttempt, WorldTasks
 from experiments.cases import tools as expert
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
@@ -41,7 +41,7 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
 
 async def played(
     renderer: Renderer, task: Task, follow: frozenset[str], *, measuring: bool = False
-) -> WorldAttempt:
+) -> Attempt:
     """The task as somebody does it who keeps these rules."""
     said = [
         f"<tool_call>\n{json.dumps({'name': step.name, 'arguments': dict(step.arguments)})}\n</tool_call>"
@@ -53,7 +53,7 @@ async def played(
         return renderer.encode(next(left, "Done."))
 
     engine = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary)
-    policy = EnginePolicy(engine, renderer, Sampling(max_tokens=1000))
+    policy = Policy(engine, renderer, Sampling(max_tokens=1000))
     return await TASKS.play(task, policy, measuring=measuring)
 
 
@@ -94,11 +94,11 @@ async def test_a_check_that_fails_is_said_and_earns_nothing_for_correctness(rend
     assert idle.rollout.messages[-1].role == "user"
 
 
-def _idle(renderer: Renderer) -> EnginePolicy:
+def _idle(renderer: Renderer) -> Policy:
     engine = FakeEngine(
         lambda request: renderer.encode("Done."), end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary
     )
-    return EnginePolicy(engine, renderer, Sampling(max_tokens=10))
+    return Policy(engine, renderer, Sampling(max_tokens=10))
 
 
 def test_what_measures_is_drawn_apart_and_the_seed_decides(renderer: Renderer) -> None:

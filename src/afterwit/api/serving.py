@@ -6,7 +6,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import EngineKind, open_engine
 from afterwit.engines.port import Capabilities, Engine, Generate, Score, Scored, Step, Weights
 from afterwit.errors import ContextExceeded, RequestRefused
-from afterwit.gateway.reply import respond
+from afterwit.gateway.prepare import Prompt
+from afterwit.gateway.reply import Reply, respond
 
 __all__ = [
     "Capabilities",
@@ -15,7 +16,9 @@ __all__ = [
     "Engine",
     "EngineKind",
     "Generate",
+    "Prompt",
     "Renderer",
+    "Reply",
     "RequestRefused",
     "Score",
     "Scored",

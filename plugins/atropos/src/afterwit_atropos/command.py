@@ -63,7 +63,7 @@ def demo(
 
 
 def _run(context: typer.Context) -> None:
-    from afterwit_atropos.env import run
+    from afterwit_atropos.environment.env import run
 
     assert context.info_name is not None
     run(context.info_name, context.args)

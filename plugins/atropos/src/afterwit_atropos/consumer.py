@@ -24,10 +24,10 @@ from afterwit.api.learning import (
 from afterwit.api.running import described, frames
 from afterwit.api.settings import ObjectiveSettings, Settings
 from afterwit.api.turns import TeacherRow, Version
-from afterwit_atropos.group import ScoredGroup, ScoredSequence
+from afterwit_atropos.group import BadGroup, ScoredGroup, ScoredSequence
 from afterwit_atropos.server import AtroposServer, BatchLost, NotRegistered, Registration, ServerAway
 from afterwit_atropos.settings import AtroposSettings
-from afterwit_atropos.wire import BadGroup, read
+from afterwit_atropos.wire import read
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from rich.console import Console
 
 from afterwit.api.turns import AfterwitError
 from afterwit.api.worlds import ToolsWorld
+from afterwit_atropos.environment.metrics import LINES
 from afterwit_atropos.group import Profile
-from afterwit_atropos.model_server import LINES
 
 SETTINGS = Path(__file__).with_name("demo.toml")
 

@@ -8,10 +8,13 @@ import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from afterwit.api.judging import (
+    HINT_RULES,
     HintRule,
     Placement,
+    Reads,
     Rendering,
     Verdicts,
     hinted_prompts,
@@ -19,8 +22,8 @@ from afterwit.api.judging import (
     untrainable,
 )
 from afterwit.api.running import BackOff, described, frames, retrying, verdicts_of
-from afterwit.api.serving import Engine, Renderer, Score, Scored
-from afterwit.api.settings import Settings
+from afterwit.api.serving import Engine, Renderer, Score, Scored, Weights
+from afterwit.api.settings import Settings, at_least, one_of_its_choices, within
 from afterwit.api.turns import (
     AfterwitError,
     EngineError,
@@ -35,8 +38,7 @@ from afterwit.api.turns import (
     is_logprob,
     scoring_temperature,
 )
-from afterwit_atropos.hindsight_settings import HindsightSettings
-from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, Unscored, pairs
+from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, TurnInHindsight, Unscored, pairs
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,48 @@ REMEDIES = {
     Reason.TEACHER_FAILED: "the log has the engine's error",
     Reason.NOT_FINITE: "the teacher rules out what the policy sampled: are both the same model?",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HindsightSettings:
+    """The teacher's weights, choice of hint and size of rows. `JudgeSettings` is for judging."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    top_k: int = 50
+    """Ids in a teacher's row, the sampled one included; 50 as published. If the engine returns fewer, rows
+    are narrower, which is logged once."""
+    weights: Weights = Weights.LIVE
+    """The teacher's weights: the policy's own, as published, or the frozen first ones."""
+    hint_selection: Literal["longest", "shortest", "sequence_optimal", "token_optimal"] = "longest"
+    """The hint that teaches if there are several; `longest` as published. `sequence_optimal` and
+    `token_optimal` ask the teacher about each, and the policy too."""
+    overlap_k: int = 4
+    """Ids of policy and teacher that `sequence_optimal` and `token_optimal` compare."""
+    doubtful_hints: bool = False
+    """Whether hints teach, as published, that name an address or command which no person named, or that order
+    something beyond the turn. Tools can plant such a hint, and rollouts are not reviewed."""
+    attempts: int = 3
+    """Tries of a teacher that does not answer before its turns count as not scored."""
+    max_unscored_share: float = 0.5
+    """Share of turns that may fail to be scored before the run stops with the reason. A turn without a next
+    state or hint did not fail."""
+    unscored_after: int = 24
+    """Turns before this share is checked."""
+
+    def __post_init__(self) -> None:
+        one_of_its_choices(self)
+        at_least(self, 1, "top_k", "overlap_k", "attempts", "unscored_after")
+        within(self, 0, 1, "max_unscored_share")
+
+    @property
+    def hint_rule(self) -> HintRule:
+        return HINT_RULES[self.hint_selection]
+
+    @property
+    def reads(self) -> Reads:
+        """Only hints are read from a verdict. The reward of a rollout is its task's."""
+        return Reads(rl=False, keeps_longest=self.hint_rule.keeps_longest)
 
 
 class TooManyUnscored(AfterwitError):
@@ -133,7 +177,7 @@ class Hindsight:
             return Unscored(turn=turn, reason=missing, verdict=verdict)
         return hinted_turn_of(turn, verdict, hinted, self._settings.hint_rule)
 
-    async def _taught(self, turns: Sequence[HintedTurn]) -> list[ScoredTurn | Unscored]:
+    async def _taught(self, turns: Sequence[HintedTurn]) -> list[TurnInHindsight]:
         """All turns in one call, so that they share their beginnings.
 
         If that fails, each row in a call of its own, so that a refused row does not fail the others.
@@ -163,8 +207,8 @@ class Hindsight:
             on=EngineUnavailable,
         )
 
-    def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[ScoredTurn | Unscored]:
-        found, begin = list[ScoredTurn | Unscored](), 0
+    def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[TurnInHindsight]:
+        found, begin = list[TurnInHindsight](), 0
         for each in turns:
             part = scored[begin : begin + len(each.rows)]
             begin += len(each.rows)
@@ -240,7 +284,7 @@ def hinted_turn_of(
 
 def scored_turn(
     hinted: HintedTurn, scored: Sequence[Scored], rule: HintRule, *, top_k: int, overlap_k: int
-) -> ScoredTurn | Unscored:
+) -> TurnInHindsight:
     """The turn with a row for each of its tokens, by the answer to each of its `rows`."""
     ids, hints = hinted.turn.sampled.ids, len(hinted.hints)
     teachers = scored[:hints]
@@ -297,7 +341,7 @@ class Tally:
         self.scored = 0
         """Turns of the whole run that have rows."""
 
-    def add(self, turns: Iterable[ScoredTurn | Unscored]) -> None:
+    def add(self, turns: Iterable[TurnInHindsight]) -> None:
         """Count a rollout's turns. TooManyUnscored if too many of the last ones failed."""
         for turn in turns:
             reason = turn.reason if isinstance(turn, Unscored) else None

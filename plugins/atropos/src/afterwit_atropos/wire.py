@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Mapping
-from enum import StrEnum
-from operator import index
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from afterwit.api.dialects import as_list, as_object
-from afterwit.api.turns import RequestError, TeacherRow, is_logprob
+from afterwit.api.turns import RequestError, TeacherRow
 from afterwit_atropos.group import (
-    MOST_SCORE,
-    SENTINEL,
+    BadGroup,
     GroupNotes,
     Profile,
+    Refusal,
     ScoredGroup,
     ScoredSequence,
     SequenceNotes,
-    TurnNotes,
-    profile_of,
-    read_rows,
-    write_rows,
+    group_of,
 )
+from afterwit_atropos.rollout import ScoredRollout
 
-Held = TypeVar("Held", str, int)
+Read = TypeVar("Read")
 
 OUTSIDE = -100
 """In `masks`, a token that is in no loss; any other holds its own id."""
 
+SENTINEL = 1.0
+"""`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""
+
+MOST_MASS = 1.05
+"""The most that a row's probabilities may sum to, rounded as they are."""
+
+PADDING = (0, 0.0)
+"""The id and log-prob with which other environments fill a row to one width, or a position without one."""
+
 LARGEST = sys.float_info.max
 
 KEY = "afterwit"
+"""Of our notes in `overrides` and `group_overrides`."""
+
+GROUP_NOTES, SEQUENCE_NOTES = TypeAdapter(GroupNotes), TypeAdapter(SequenceNotes)
+
+TEACHER = ("distill_token_ids", "distill_logprobs")
 
 
 def read(data: Any, *, vocabulary: int) -> ScoredGroup:
@@ -41,126 +56,164 @@ def read(data: Any, *, vocabulary: int) -> ScoredGroup:
     is there for every sequence. `vocabulary` is the number of ids that the model has.
     """
     try:
-        fields = as_object(data, "the group")
-        return _group(fields, vocabulary)
+        return _group(as_object(data, "the group"), vocabulary)
     except RequestError as error:
         raise BadGroup(Refusal.MALFORMED, error.message) from error
 
 
 def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
-    tokens = [ids_of(row, f"tokens[{at}]", vocabulary) for at, row in enumerate(required(data, "tokens"))]
-    if not tokens or not all(tokens):
-        raise BadGroup(Refusal.LENGTHS, "the group has no sequence, or one without tokens")
-    size = len(tokens)
-    own = numbers_column(data, "inference_logprobs", tokens)
-    scores = _bounded(numbers_of(column(data, "scores", size), "scores"), "scores")
-    masks = [
-        _mask(row, each, at)
-        for at, (row, each) in enumerate(zip(column(data, "masks", size), tokens, strict=True))
+    tokens = [
+        _ids(row, f"tokens[{at}]", vocabulary) for at, row in enumerate(as_list(data.get("tokens"), "tokens"))
     ]
+    size = len(tokens)
+    scores = _numbers(_column(data, "scores", size), "scores")
+    found = _at_tokens(data, "masks", tokens, as_list, required=True)
+    masks = [_mask(row, ids, at) for at, (row, ids) in enumerate(zip(found, tokens, strict=True))]
+    own = _at_tokens(data, "inference_logprobs", tokens, _numbers)
+    advantages = _at_tokens(data, "advantages", tokens, _numbers)
     group_overrides = as_object(data.get("group_overrides") or {}, "group_overrides")
-    overrides = optional(data, "overrides", size) or [{}] * size
-    try:
-        notes, noted = read_group_notes(group_overrides)
-        sequence_notes = [
-            read_notes(as_object(each or {}, f"overrides[{at}]")) for at, each in enumerate(overrides)
-        ]
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: {error}") from error
-    rows = _teacher(data, tokens, masks, own, noted, notes.top_k if notes else None, vocabulary)
-    advantages = numbers_column(data, "advantages", tokens)
-    for row in advantages or ():
-        _bounded(row, "advantages")
-    messages = _messages(data, size)
-    try:
-        return ScoredGroup(
-            sequences=tuple(
-                ScoredSequence(
-                    tokens=tuple(tokens[at]),
-                    mask=masks[at],
-                    score=scores[at],
-                    logprobs=_logprobs(own[at], masks[at], at) if own else None,
-                    rows=rows[at] if rows else None,
-                    advantages=tuple(advantages[at]) if advantages else None,
-                    messages=messages[at] if messages else None,
-                    notes=sequence_notes[at],
-                )
-                for at in range(size)
-            ),
-            notes=notes,
-            overrides={
-                name: value for name, value in group_overrides.items() if name not in (KEY, "group_size")
-            },
-        )
-    except BadGroup:
-        raise
-    except ValueError as error:
-        raise BadGroup(Refusal.ROWS if rows else Refusal.LENGTHS, str(error)) from error
+    notes, profile = _group_notes(group_overrides)
+    overrides = _optional(data, "overrides", size) or [{}] * size
+    noted = [_noted(SEQUENCE_NOTES, as_object(each or {}, "overrides")) for each in overrides]
+    rows = _rows(data, tokens, masks, own, profile, notes.top_k if notes else None, vocabulary)
+    messages = _optional(data, "messages", size)
+    sequences = []
+    for at, ids in enumerate(tokens):
+        try:
+            sequence = ScoredSequence(
+                tokens=tuple(ids),
+                mask=masks[at],
+                score=scores[at],
+                logprobs=_logprobs(own[at], masks[at]) if own else None,
+                rows=rows[at] if rows else None,
+                advantages=tuple(advantages[at]) if advantages else None,
+                messages=_messages(messages[at]) if messages else None,
+                notes=noted[at],
+            )
+        except BadGroup as error:
+            raise BadGroup(error.refusal, f"sequence {at}: {error}") from error
+        sequences.append(sequence)
+    others = {name: value for name, value in group_overrides.items() if name not in (KEY, "group_size")}
+    return ScoredGroup(sequences=tuple(sequences), notes=notes, overrides=others)
 
 
-def _bounded(values: list[float], name: str) -> list[float]:
-    if values and max(map(abs, values)) > MOST_SCORE:
-        raise BadGroup(Refusal.NOT_FINITE, f"{name} holds a number beyond {MOST_SCORE:g}")
-    return values
-
-
-def _teacher(
+def _rows(
     data: Mapping[str, Any],
     tokens: list[list[int]],
     masks: list[tuple[bool, ...]],
-    own: list[list[float]] | None,
-    noted: str | None,
+    own: list[list[float]],
+    profile: Profile | None,
     top_k: int | None,
     vocabulary: int,
-) -> list[tuple[TeacherRow | None, ...]] | None:
-    names = ("distill_token_ids", "distill_logprobs")
-    ids, logprobs = (optional(data, name, len(tokens)) for name in names)
-    if (ids is None) != (logprobs is None):
-        raise BadGroup(Refusal.ROWS, "one of distill_token_ids and distill_logprobs came without the other")
-    if ids is None or logprobs is None:
-        return None
-    parsed_ids = [positions(each, f"{names[0]}[{at}]", tokens[at]) for at, each in enumerate(ids)]
-    parsed = [positions(each, f"{names[1]}[{at}]", tokens[at]) for at, each in enumerate(logprobs)]
-    checked_ids = [[ids_of(row, names[0], vocabulary) for row in rows] for rows in parsed_ids]
-    checked = [[numbers_of(row, names[1]) for row in rows] for rows in parsed]
+) -> list[tuple[TeacherRow | None, ...]]:
+    """The teacher's rows of each sequence; empty if none was sent."""
+    ids = _at_tokens(
+        data, TEACHER[0], tokens, lambda rows, name: [_ids(row, name, vocabulary) for row in rows]
+    )
+    logprobs = _at_tokens(data, TEACHER[1], tokens, lambda rows, name: [_numbers(row, name) for row in rows])
+    if bool(ids) != bool(logprobs):
+        raise BadGroup(Refusal.ROWS, f"one of {' and '.join(TEACHER)} came without the other")
+    if top_k is not None and any(len(row) > top_k for rows in ids for row in rows):
+        raise BadGroup(Refusal.ROWS, f"a teacher's row has more than the {top_k} ids that were announced")
+    if profile is None:
+        profile = Profile.SAMPLED if all(len(row) == 1 for rows in ids for row in rows) else Profile.TOPK
     try:
-        profile = Profile(noted) if noted is not None else profile_of(checked_ids)
-        if top_k is not None and any(len(row) > top_k for rows in checked_ids for row in rows):
-            raise ValueError(f"a teacher's row has more than the {top_k} ids that were announced")
         return [
-            read_rows(profile, checked_ids[at], checked[at], tokens[at], own[at] if own else (), masks[at])
-            for at in range(len(tokens))
+            read_rows(profile, ids[at], logprobs[at], tokens[at], own[at] if own else (), masks[at])
+            for at in range(len(ids))
         ]
     except ValueError as error:
         raise BadGroup(Refusal.ROWS, str(error)) from error
 
 
-def _logprobs(values: list[float], mask: tuple[bool, ...], at: int) -> tuple[float | None, ...]:
-    for place, (value, inside) in enumerate(zip(values, mask, strict=True)):
-        if inside and not is_logprob(value):
-            what = "without a log-prob" if value == SENTINEL else f"with the log-prob {value:g}"
-            raise BadGroup(Refusal.LOGPROBS, f"tokens[{at}][{place}] is in the loss {what}")
-    return tuple(None if not inside else value for value, inside in zip(values, mask, strict=True))
-
-
-def _mask(row: Any, tokens: list[int], at: int) -> tuple[bool, ...]:
-    values = as_list(row, f"masks[{at}]")
-    if len(values) != len(tokens):
-        raise BadGroup(Refusal.LENGTHS, f"{len(tokens)} tokens but {len(values)} masks in sequence {at}")
+def _mask(values: list[Any], tokens: list[int], at: int) -> tuple[bool, ...]:
     for value, token in zip(values, tokens, strict=True):
         if value not in (OUTSIDE, token):
             raise BadGroup(Refusal.MASK, f"masks[{at}] holds {value!r} for token {token}: -100 or the token")
     return tuple(value != OUTSIDE for value in values)
 
 
-def _messages(data: Mapping[str, Any], size: int) -> list[tuple[Mapping[str, Any], ...]] | None:
-    found = optional(data, "messages", size)
-    if found is None:
+def _logprobs(values: list[float], mask: tuple[bool, ...]) -> tuple[float | None, ...]:
+    return tuple(
+        value if inside and value != SENTINEL else None for value, inside in zip(values, mask, strict=True)
+    )
+
+
+def _messages(value: Any) -> tuple[Mapping[str, Any], ...]:
+    return tuple(as_object(message, "a message") for message in as_list(value, "messages"))
+
+
+def read_rows(
+    profile: Profile,
+    ids: Sequence[Sequence[int]],
+    logprobs: Sequence[Sequence[float]],
+    tokens: Sequence[int],
+    own: Sequence[float],
+    mask: Sequence[bool],
+) -> tuple[TeacherRow | None, ...]:
+    """The rows of one sequence of any environment; `own` is its `inference_logprobs`. Raises ValueError for a
+    malformed row.
+
+    The sampled id may stand anywhere in its row, and the others in any order. A position has no row if it is
+    outside the loss, if its row is padding alone, or, in the form `sampled`, if its value equals its own
+    log-prob.
+    """
+    return tuple(
+        _row(profile, at, ids[at], logprobs[at], tokens[at], own[at] if own else None) if mask[at] else None
+        for at in range(len(tokens))
+    )
+
+
+def _row(
+    profile: Profile,
+    at: int,
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    token: int,
+    own: float | None,
+) -> TeacherRow | None:
+    if len(ids) != len(logprobs):
+        raise ValueError(f"{len(ids)} teacher ids but {len(logprobs)} log-probs at token {at}")
+    pairs = list(zip(ids, map(float, logprobs), strict=True))
+    if profile is Profile.SAMPLED and pairs == [(token, own)]:
         return None
-    return [
-        tuple(as_object(message, "a message") for message in as_list(each, f"messages[{at}]"))
-        for at, each in enumerate(found)
-    ]
+    padded = _mass(pairs) > MOST_MASS or token not in ids
+    while padded and pairs and pairs[-1] == PADDING:
+        pairs.pop()
+    if not pairs:
+        return None
+    pairs.sort(key=lambda pair: (pair[0] != token, -pair[1]))
+    if pairs[0][0] != token:
+        raise ValueError(f"the teacher's row at token {at} lacks the sampled id {token}")
+    try:
+        row = TeacherRow(ids=tuple(each for each, _ in pairs), logprobs=tuple(value for _, value in pairs))
+        if (mass := _mass(pairs)) > MOST_MASS:
+            raise ValueError(f"the probabilities of a teacher's row sum to {mass:.3g}")
+        return row
+    except ValueError as error:
+        raise ValueError(f"token {at}: {error}") from error
+
+
+def _mass(pairs: Sequence[tuple[int, float]]) -> float:
+    return sum(math.exp(min(value, 1.0)) for _, value in pairs)
+
+
+def group_data(
+    scored: Sequence[ScoredRollout],
+    scores: Sequence[float],
+    profile: Profile,
+    top_k: int | None,
+    *,
+    messages: bool,
+) -> dict[str, Any] | None:
+    """The rollouts of one item as a `ScoredDataGroup`; None if they say nothing: equal scores and no row."""
+    group = group_of(scored, scores, top_k=top_k)
+    if not any(each.scored for each in scored):
+        if len(set(scores)) == 1:
+            return None
+        group = replace(group, sequences=tuple(replace(each, rows=None) for each in group.sequences))
+    data = write(group, profile)
+    return data if messages else {**data, "messages": None}
 
 
 def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
@@ -176,6 +229,7 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
             "with top_p 1, top_k 0 and min_p 0, or send the form `topk`"
         )
     own = [_inference_logprobs(sequence) for sequence in group.sequences]
+    noted = {"profile": profile} if group.distils else {}
     data: dict[str, Any] = {
         "tokens": [list(sequence.tokens) for sequence in group.sequences],
         "masks": [_mask_column(sequence) for sequence in group.sequences],
@@ -184,11 +238,11 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
         "ref_logprobs": None,
         "messages": None,
         "inference_logprobs": own,
-        "overrides": [write_notes(sequence.notes) for sequence in group.sequences],
+        "overrides": [_notes(SEQUENCE_NOTES, sequence.notes) for sequence in group.sequences],
         "group_overrides": {
             **group.overrides,
             "group_size": len(group.sequences),
-            **write_group_notes(group.notes, profile=profile if group.distils else None),
+            **_notes(GROUP_NOTES, group.notes, **noted),
         },
         "distill_token_ids": None,
         "distill_logprobs": None,
@@ -202,8 +256,7 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
             write_rows(profile, sequence.rows or (), sequence.tokens, logprobs)
             for sequence, logprobs in zip(group.sequences, own, strict=True)
         ]
-        data["distill_token_ids"] = [ids for ids, _ in written]
-        data["distill_logprobs"] = [logprobs for _, logprobs in written]
+        data |= zip(TEACHER, ([ids for ids, _ in written], [values for _, values in written]), strict=True)
     return data
 
 
@@ -219,71 +272,52 @@ def _inference_logprobs(sequence: ScoredSequence) -> list[float]:
     return [SENTINEL if value is None else value for value in sequence.logprobs]
 
 
-class Refusal(StrEnum):
-    """Why a group is refused. The value is what metrics count."""
-
-    MALFORMED = "malformed"
-    """A field is missing or has another type."""
-    LENGTHS = "lengths"
-    """Fields of one sequence have different lengths, or fields of one group."""
-    NOT_FINITE = "not_finite"
-    UNKNOWN_ID = "unknown_id"
-    """An id that the vocabulary does not have."""
-    MASK = "mask"
-    """A mask holds what is neither -100 nor the token."""
-    LOGPROBS = "logprobs"
-    """A sampled token without a valid log-prob."""
-    ROWS = "rows"
-    """Invalid teacher rows: without the sampled id, or with probabilities beyond 1."""
-    NOTES = "notes"
-    """Afterwit's notes on a group were changed in transit."""
+def write_rows(
+    profile: Profile,
+    rows: Sequence[TeacherRow | None],
+    tokens: Sequence[int],
+    inference_logprobs: Sequence[float],
+) -> tuple[list[list[int]], list[list[float]]]:
+    """The ids of each row and their log-probs in the form of a profile, all as long as `tokens`."""
+    if profile is Profile.TOPK:
+        return [list(row.ids) if row else [] for row in rows], [
+            list(row.logprobs) if row else [] for row in rows
+        ]
+    logprobs = [[row.logprobs[0] if row else own] for row, own in zip(rows, inference_logprobs, strict=True)]
+    return [[token] for token in tokens], logprobs
 
 
-class BadGroup(ValueError):
-    """A group that cannot be trained on."""
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
-
-def numbers_column(data: Mapping[str, Any], name: str, tokens: list[list[int]]) -> list[list[float]] | None:
-    """One number for each token, for each sequence."""
-    found = optional(data, name, len(tokens))
-    if found is None:
-        return None
-    return [
-        numbers_of(positions(row, f"{name}[{at}]", tokens[at]), f"{name}[{at}]")
-        for at, row in enumerate(found)
-    ]
-
-
-def positions(value: Any, name: str, tokens: list[int]) -> list[Any]:
-    values = as_list(value, name)
-    if len(values) != len(tokens):
-        raise BadGroup(Refusal.LENGTHS, f"{len(tokens)} tokens but {len(values)} in {name}")
-    return values
+def _at_tokens(
+    data: Mapping[str, Any],
+    name: str,
+    tokens: list[list[int]],
+    read: Callable[[list[Any], str], Read],
+    *,
+    required: bool = False,
+) -> list[Read]:
+    """For each sequence a value for each of its tokens, which are read together; empty if none was sent."""
+    found = []
+    for at, row in enumerate((_column if required else _optional)(data, name, len(tokens)) or ()):
+        values = as_list(row, f"{name}[{at}]")
+        if len(values) != len(tokens[at]):
+            raise BadGroup(Refusal.LENGTHS, f"{len(tokens[at])} tokens but {len(values)} in {name}[{at}]")
+        found.append(read(values, f"{name}[{at}]"))
+    return found
 
 
-def required(data: Mapping[str, Any], name: str) -> list[Any]:
-    return as_list(data.get(name), name)
+def _optional(data: Mapping[str, Any], name: str, size: int) -> list[Any] | None:
+    """A column that may be absent; the public server turns an absent one into an empty list, or null."""
+    return _column(data, name, size) if data.get(name) else None
 
 
-def column(data: Mapping[str, Any], name: str, size: int) -> list[Any]:
-    values = required(data, name)
+def _column(data: Mapping[str, Any], name: str, size: int) -> list[Any]:
+    values = as_list(data.get(name), name)
     if len(values) != size:
         raise BadGroup(Refusal.LENGTHS, f"{size} sequences but {len(values)} {name}")
     return values
 
 
-def optional(data: Mapping[str, Any], name: str, size: int) -> list[Any] | None:
-    """A column that may be absent; the public server turns an absent one into an empty list, or null."""
-    if not data.get(name):
-        return None
-    return column(data, name, size)
-
-
-def ids_of(value: Any, name: str, vocabulary: int) -> list[int]:
+def _ids(value: Any, name: str, vocabulary: int) -> list[int]:
     values = as_list(value, name)
     for each in values:
         if type(each) is not int:
@@ -293,7 +327,7 @@ def ids_of(value: Any, name: str, vocabulary: int) -> list[int]:
     return values
 
 
-def numbers_of(values: Any, name: str) -> list[float]:
+def _numbers(values: Any, name: str) -> list[float]:
     found = as_list(values, name)
     for each in found:
         if type(each) not in (int, float):
@@ -303,76 +337,28 @@ def numbers_of(values: Any, name: str) -> list[float]:
     return list(map(float, found))
 
 
-def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[str, Any]:
+def _notes(adapter: TypeAdapter[Any], notes: object, **more: object) -> dict[str, Any]:
+    """Notes as an entry of the overrides, without what is as by default."""
     if notes is None:
         return {}
-    found = {
-        "tau": notes.tau,
-        "profile": profile,
-        "teacher": notes.teacher,
-        "top_k": notes.top_k,
-        "truncated": notes.truncated or None,
-    }
-    return {KEY: {name: value for name, value in found.items() if value is not None}}
+    return {KEY: adapter.dump_python(notes, mode="json", exclude_defaults=True) | more}
 
 
-def read_group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, str | None]:
-    """The notes and the profile, None if there are none.
-
-    ValueError, TypeError, KeyError or AttributeError if they are not ours.
-    """
-    noted = overrides.get(KEY)
-    if noted is None:
-        return None, None
-    notes = GroupNotes(
-        tau=float(noted["tau"]),
-        teacher=_held(noted, "teacher", str),
-        top_k=_held(noted, "top_k", int),
-        truncated=noted.get("truncated", False) is True,
-    )
-    return notes, _held(noted, "profile", str)
-
-
-def write_notes(notes: SequenceNotes | None) -> dict[str, Any]:
-    if notes is None:
-        return {}
-    return {KEY: {"turns": [_turn(turn) for turn in notes.turns]}}
-
-
-def _turn(turn: TurnNotes) -> dict[str, Any]:
-    found: dict[str, Any] = {"begin": turn.begin, "end": turn.end, "version": turn.version}
-    if turn.teacher_version is not None:
-        found["teacher_version"] = turn.teacher_version
-    if turn.hints:
-        found["hints"] = list(turn.hints)
-    if turn.unscored is not None:
-        found["unscored"] = turn.unscored
-    return found
-
-
-def read_notes(overrides: Mapping[str, Any]) -> SequenceNotes | None:
-    """The notes of a sequence. It raises as `read_group_notes` does."""
-    noted = overrides.get(KEY)
-    if noted is None:
+def _noted(adapter: TypeAdapter[Read], overrides: Mapping[str, Any]) -> Read | None:
+    """The notes in the overrides, of which every value has its own type in JSON; None if there are none."""
+    if overrides.get(KEY) is None:
         return None
-    return SequenceNotes(
-        turns=tuple(
-            TurnNotes(
-                begin=index(turn["begin"]),
-                end=index(turn["end"]),
-                version=index(turn["version"]),
-                teacher_version=_held(turn, "teacher_version", int),
-                hints=tuple(map(str, turn.get("hints", ()))),
-                unscored=_held(turn, "unscored", str),
-            )
-            for turn in noted["turns"]
-        )
-    )
+    try:
+        return adapter.validate_json(json.dumps(overrides[KEY]), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or KEY
+        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: {place}: {first['msg']}") from error
 
 
-def _held(noted: Mapping[str, Any], name: str, kind: type[Held]) -> Held | None:
-    """None if it is absent; TypeError if it is of another type."""
-    value = noted.get(name)
-    if value is None or isinstance(value, kind):
-        return value
-    raise TypeError(f"{name} is {value!r}")
+def _group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, Profile | None]:
+    notes = _noted(GROUP_NOTES, overrides)
+    name = None if notes is None else overrides[KEY].get("profile")
+    if name not in (None, *Profile):
+        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: profile is {name!r}")
+    return notes, name and Profile(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from afterwit_atropos.built_in import built_in
+from afterwit_atropos.coding.tasks import built_in
 from plugins.atropos.tests.cheats import CHEATS
 from plugins.atropos.tests.solutions import GOOD
 from tests.engines.vllm.recorded import Recorded, chunk

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from afterwit.chat_format.render import Renderer
-from afterwit_atropos.built_in import built_in
+from afterwit_atropos.coding.tasks import built_in
+from afterwit_atropos.environment.metrics import LINES
 from afterwit_atropos.group import ScoredGroup
-from afterwit_atropos.model_server import LINES
 from afterwit_atropos.server import AtroposServer, Registration
 from afterwit_atropos.wire import read
 from plugins.atropos.tests.environment.conftest import Start

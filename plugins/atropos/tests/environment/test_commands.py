@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from afterwit.cli.app import main
-from afterwit_atropos import env as command
+from afterwit_atropos.environment import env as command
 
 
 @pytest.fixture(autouse=True)

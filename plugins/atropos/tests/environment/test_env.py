@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,12 @@ from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason
 from afterwit.turn import Message
 from afterwit.verdict import Feedback
-from afterwit_atropos.agent import Episode
-from afterwit_atropos.env import MOST_LOST, AgenticOPDEnv
+from afterwit_atropos.environment.env import MOST_LOST, AgenticOPDEnv
+from afterwit_atropos.environment.metrics import LINES
+from afterwit_atropos.episode import Attempt, Episode, Policy
 from afterwit_atropos.hindsight import TooManyUnscored
-from afterwit_atropos.model_server import LINES
-from afterwit_atropos.policy import Policy
 from afterwit_atropos.reward import RewardWeights
 from afterwit_atropos.sandbox.box import BoxEnded
-from afterwit_atropos.task_sets import WorldAttempt
 from afterwit_atropos.wire import read
 from tests.fakes.models import tiny_qwen3
 
@@ -39,21 +35,19 @@ class Talk:
     training = ([1.0, 0.0], None)
     held_out = ([1.0], [0.0])
 
-    async def play(self, item: Any, policy: Policy, *, measuring: bool) -> WorldAttempt:
+    async def play(self, item: Any, policy: Policy, *, measuring: bool) -> Attempt:
         if item is None:
             raise BoxEnded("the box is gone")
         episode = Episode(
             (Message(role="user", content="Say something."),),
             (),
             policy,
-            now=time.time,
-            entropy=secrets.token_bytes,
         )
         await episode.take_turn()
         episode.messages.append(Message(role="user", content="More."))
         await episode.take_turn()
         reward = RewardWeights().reward(correctness=item.pop(0), efficiency=1.0, tool_usage=0.0)
-        return WorldAttempt(rollout=episode.rollout(Feedback(reward=-1, text="No.")), reward=reward)
+        return Attempt(rollout=episode.rollout(Feedback(reward=-1, text="No.")), reward=reward)
 
 
 def talk(config: Any) -> Talk:

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from afterwit_atropos.demo import run
+from afterwit_atropos.environment.metrics import LINES
 from afterwit_atropos.group import Profile
-from afterwit_atropos.model_server import LINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.atropos]
 STEPS = {Profile.TOPK: 16, Profile.SAMPLED: 16}

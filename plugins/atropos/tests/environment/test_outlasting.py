@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from tenacity import RetryError, retry, stop_after_attempt
 
 from afterwit.errors import SettingError
-from afterwit_atropos.env import outlasting, reached
+from afterwit_atropos.environment.env import outlasting, reached
 
 AWAY = aiohttp.ClientConnectionError("reset")
 

@@ -13,7 +13,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Generate
 from afterwit.errors import EngineUnavailable, SettingError
-from afterwit_atropos.model_server import EngineServer
+from afterwit_atropos.environment.model_server import EngineServer
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 

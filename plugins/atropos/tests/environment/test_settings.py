@@ -14,9 +14,14 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
 from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import SettingError
-from afterwit_atropos.env import AgenticOPDEnv, task_set_of
-from afterwit_atropos.env_config import KEY_VARIABLE, AgenticOPDConfig, hindsight_settings, settings_of
-from afterwit_atropos.task_sets import WorldTasks
+from afterwit_atropos.environment.config import (
+    KEY_VARIABLE,
+    AgenticOPDConfig,
+    hindsight_settings,
+    settings_of,
+)
+from afterwit_atropos.environment.env import AgenticOPDEnv, task_set_of
+from afterwit_atropos.environment.task_sets import WorldTasks
 from plugins.atropos.tests.sandbox.boxes import isolated
 
 PUBLISHED = {
@@ -149,7 +154,7 @@ def test_a_weight_out_of_range_is_named() -> None:
 def test_a_data_set_that_the_agent_could_read_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from afterwit_atropos import env as tasks
+    from afterwit_atropos.environment import task_sets as tasks
 
     row = {"prompt": "p", "tests": "assert f(1) == 2"}
     file = tmp_path / "tasks.jsonl"
@@ -164,7 +169,7 @@ def test_a_data_set_that_the_agent_could_read_is_refused(
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterwit_atropos import env as tasks
+    from afterwit_atropos.environment import task_sets as tasks
     from afterwit_atropos.sandbox.isolation import find_isolation
 
     monkeypatch.setattr(

@@ -18,11 +18,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit_atropos.demo import MODEL
-from afterwit_atropos.env import AgenticOPDEnv
+from afterwit_atropos.environment.env import AgenticOPDEnv
 from afterwit_atropos.group import Profile
-from afterwit_atropos.play import Done, group_data
 from afterwit_atropos.rollout import ScoredTurn
-from afterwit_atropos.wire import read
+from afterwit_atropos.wire import Done, group_data, read
 from plugins.atropos.tests.environment.stock import fields, stock
 from tests.servers.server import Servers
 

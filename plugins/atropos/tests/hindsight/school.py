@@ -12,8 +12,7 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
 from afterwit.turn import Conversation
 from afterwit.worker import BackOff
-from afterwit_atropos.hindsight import Hindsight
-from afterwit_atropos.hindsight_settings import HindsightSettings
+from afterwit_atropos.hindsight import Hindsight, HindsightSettings
 from tests.fakes.judge import FakeJudge
 from tests.fakes.rollouts import HINT
 

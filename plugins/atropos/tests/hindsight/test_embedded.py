@@ -14,10 +14,9 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.turn import Conversation
-from afterwit_atropos.group import SENTINEL, Profile
+from afterwit_atropos.group import Profile, group_of
 from afterwit_atropos.rollout import ScoredRollout
-from afterwit_atropos.rollout_groups import group_of
-from afterwit_atropos.wire import read, write
+from afterwit_atropos.wire import SENTINEL, read, write
 from plugins.atropos.tests.hindsight.school import hindsight
 from tests.fakes.models import tiny_qwen3
 from tests.fakes.played import calls, played

@@ -23,8 +23,7 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.settings import HINT_RULES
 from afterwit.turn import Message, Sampling
 from afterwit.verdict import Feedback, Source
-from afterwit_atropos.hindsight import TooManyUnscored
-from afterwit_atropos.hindsight_settings import HindsightSettings
+from afterwit_atropos.hindsight import HindsightSettings, TooManyUnscored
 from afterwit_atropos.rollout import Rollout, ScoredRollout
 from plugins.atropos.tests.hindsight.school import SAYS_HINT, Prompts, hindsight
 from tests.fakes.engine import FakeEngine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,9 @@ from pydantic import ConfigDict, Field
 
 from afterwit.api.settings import Settings, load
 from afterwit.api.turns import SettingError
-from afterwit_atropos.agent import SYSTEM
+from afterwit_atropos.coding.agent import SYSTEM
 from afterwit_atropos.group import Profile
-from afterwit_atropos.hindsight_settings import HindsightSettings
+from afterwit_atropos.hindsight import HindsightSettings
 
 NO_KEY = ("", "x", None)
 """Placeholder for a missing key: the library needs a text."""
@@ -27,19 +26,12 @@ KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
 JUDGE = {"temperature": 0.7, "max_tokens": 500, "accept": "any"}
 """The published environment's judge, below `--env.afterwit_config`."""
 
-TOOLSETS = ("terminal", "file")
+TOOLSETS = ["terminal", "file"]
 
-FIXED: Mapping[str, tuple[Sequence[Any], str]] = {
-    "enabled_toolsets": ((None, TOOLSETS), "the agent has terminal and file"),
-    "disabled_toolsets": ((None, ()), "the agent has terminal and file"),
-    "distribution": ((None,), "the agent has terminal and file"),
-    "terminal_backend": (("local",), "commands run in boxes on this machine"),
-    "terminal_lifetime": ((3600,), "a box lives as long as its rollout"),
-    "tool_pool_size": ((128,), "tools need no threads"),
-    "tool_call_parser": (("hermes",), "the model's chat template decides how calls are read"),
-    "extra_body": ((None,), "the engine returns ids, not chat messages"),
-}
-"""Published fields that cannot be chosen here: the values that hold anyway, and why there are no others."""
+
+def _fixed(*held: Any, why: str) -> Any:
+    """A published field that cannot be chosen here: the values that hold anyway, the first by default."""
+    return Field(default=held[0], description=f"No effect: {why}.", json_schema_extra={"held": [*held]})
 
 
 class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped library
@@ -77,14 +69,14 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     terminal_timeout: float = Field(
         default=10.0, description="Seconds of a command, and of its CPU time; 120 as published."
     )
-    enabled_toolsets: list[str] | str | None = Field(default=None, description="terminal and file, always.")
-    disabled_toolsets: list[str] | str | None = Field(default=None, description="None: both tools are there.")
-    distribution: str | None = Field(default=None, description="None: tools are not drawn.")
-    terminal_backend: str = Field(default="local", description="local: a box on this machine.")
-    terminal_lifetime: int = Field(default=3600, description="No effect: a box lives as long as its rollout.")
-    tool_pool_size: int = Field(default=128, description="No effect: tools need no threads.")
-    tool_call_parser: str = Field(default="hermes", description="No effect: the chat template decides.")
-    extra_body: dict[str, Any] | str | None = Field(default=None, description="None: the engine returns ids.")
+    enabled_toolsets: list[str] | str | None = _fixed(None, TOOLSETS, why="the agent has terminal and file")
+    disabled_toolsets: list[str] | str | None = _fixed(None, [], why="the agent has terminal and file")
+    distribution: str | None = _fixed(None, why="the agent has terminal and file")
+    terminal_backend: str = _fixed("local", why="commands run in boxes on this machine")
+    terminal_lifetime: int = _fixed(3600, why="a box lives as long as its rollout")
+    tool_pool_size: int = _fixed(128, why="tools need no threads")
+    tool_call_parser: str = _fixed("hermes", why="the model's chat template decides how calls are read")
+    extra_body: dict[str, Any] | str | None = _fixed(None, why="the engine returns ids, not chat messages")
 
     task_set: str = Field(
         default="coding", description="coding, tools_world, or your own as package.module:function."
@@ -131,9 +123,10 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
 def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
     """Settings of engine, judge and publishing. SettingError if they contradict each other, or if a published
     field has a value that does not hold here."""
-    for name, (held, why) in FIXED.items():
-        value = getattr(config, name)
-        if (tuple(value) if isinstance(value, list) else value) not in held:
+    for name, field in AgenticOPDConfig.model_fields.items():
+        value, extra = getattr(config, name), field.json_schema_extra or {}
+        if value not in extra.get("held", [value]):
+            why = field.description.removeprefix("No effect: ").removesuffix(".")
             raise SettingError(f"--env.{name} cannot be {value}: {why}; leave it out")
     direct: dict[str, Any] = {
         "judge.votes": config.prm_votes,

@@ -1,15 +1,20 @@
-"""The environment's metrics, under the published names. Pure."""
+"""The environment's metrics, under the published names, and where they are written."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from afterwit.api.turns import Reason
 from afterwit_atropos.reward import Reward
 from afterwit_atropos.rollout import ScoredRollout
+
+LINES = "metrics.jsonl"
 
 PARTS = ("correctness", "efficiency", "tool_usage")
 
@@ -69,3 +74,28 @@ def evaluated(rewards: Sequence[Reward]) -> dict[str, float]:
         found["eval/mean_reward"] = fmean(reward.total for reward in rewards)
         found["eval/pass_rate"] = fmean(reward.passed for reward in rewards)
     return found
+
+
+class Board:
+    """Writes numbers by their names into a folder; None: nowhere."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._writer: Any = None
+        if folder is not None:
+            from tensorboardX import SummaryWriter
+
+            self._writer = SummaryWriter(folder)
+            self._lines = (Path(folder) / LINES).open("a", encoding="utf-8")
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        if self._writer is None or not values:
+            return
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+        print(json.dumps({"step": step, **values}), file=self._lines, flush=True)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._lines.close()

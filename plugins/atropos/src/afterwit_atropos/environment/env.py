@@ -6,11 +6,8 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
-from importlib import import_module
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +17,17 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tenacity import RetryError, stop_after_attempt
 
 from afterwit.api.running import follow_versions, set_up
-from afterwit.api.serving import Renderer, open_engine
-from afterwit.api.settings import Settings, model_folder
-from afterwit.api.turns import AfterwitError, Sampling, SettingError
-from afterwit.api.worlds import ToolsWorld
-from afterwit_atropos.agent import AgentLimits
-from afterwit_atropos.built_in import built_in
-from afterwit_atropos.env_config import AgenticOPDConfig, hindsight_settings, settings_of
-from afterwit_atropos.hindsight import TooManyUnscored, hindsight_of
-from afterwit_atropos.metrics import RolloutMetrics, evaluated
-from afterwit_atropos.model_server import Board, EngineServer
-from afterwit_atropos.play import Player, group_data
-from afterwit_atropos.reward import RewardWeights
-from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation, seen_in
-from afterwit_atropos.task_sets import CodingTasks, TaskSet, WorldTasks
-from afterwit_atropos.tasks import DatasetSettings, Task, cache_of_the_hub, load_tasks
+from afterwit.api.serving import Engine, Renderer, Weights, open_engine
+from afterwit.api.settings import model_folder
+from afterwit.api.turns import AfterwitError, Reason, Sampling, SettingError
+from afterwit_atropos.environment.config import AgenticOPDConfig, hindsight_settings, settings_of
+from afterwit_atropos.environment.metrics import Board, RolloutMetrics, evaluated
+from afterwit_atropos.environment.model_server import EngineServer
+from afterwit_atropos.environment.task_sets import TaskSet, task_set_of
+from afterwit_atropos.episode import Attempt, Policy
+from afterwit_atropos.hindsight import Hindsight, TooManyUnscored, hindsight_of
+from afterwit_atropos.rollout import ScoredRollout, Unscored
+from afterwit_atropos.wire import group_data
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +40,6 @@ LAST_VERSION_S = 120.0
 LOOK_S = 0.2
 
 NOWHERE = Path("/nonexistent")
-
-WORLD_TASKS = 1000
-"""Tasks of a world before they are played again."""
 
 UNSAFE = "--unsafe-sandbox"
 
@@ -102,9 +92,12 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         for server, settings in zip(self.server.servers, self._settings, strict=True):
             engine = await open_engine(folder, settings.engine, takes_weights=self._follows)
             server.opened(engine, renderer)
-            self._players.append(
-                Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
-            )
+            temperature, hindsight = self.config.agent_temperature, None
+            if self.config.opd_enabled:
+                asked = hindsight_settings(self.config)
+                hindsight = hindsight_of(settings, asked, engine, renderer, temperature=temperature)
+            sampling = Sampling(max_tokens=self.config.max_token_length, temperature=temperature)
+            self._players.append(Player(self._tasks, server, sampling, hindsight))
 
     async def get_status(self) -> None:
         """As the library's, for a server that may be killed and started again."""
@@ -125,20 +118,6 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     def _follows(self) -> bool:
         asked = self.config.follow_weights
         return self.config.engine == "embedded" if asked is None else asked
-
-    def _sampling(self) -> Sampling:
-        return Sampling(max_tokens=self.config.max_token_length, temperature=self.config.agent_temperature)
-
-    def _hindsight(self, server: EngineServer, settings: Settings) -> Any:
-        if not self.config.opd_enabled:
-            return None
-        return hindsight_of(
-            settings,
-            hindsight_settings(self.config),
-            server.engine,
-            server.renderer,
-            temperature=self.config.agent_temperature,
-        )
 
     async def register_env(self) -> None:
         """Then follow the trainer's versions, if this machine sees its folder."""
@@ -178,7 +157,13 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         self._lost = 0
         for attempt, scored in done:
             self._metrics.add(attempt.reward, scored if self.config.opd_enabled else None)
-        data = group_data(done, self.config.profile, player.top_k, messages=self.config.include_messages)
+        data = group_data(
+            [scored for _, scored in done],
+            [attempt.reward.total for attempt, _ in done],
+            self.config.profile,
+            player.top_k,
+            messages=self.config.include_messages,
+        )
         if data is None:
             self._metrics.silent_groups += 1
         return data, []
@@ -200,11 +185,10 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     async def evaluate(self, *args: Any, **kwargs: Any) -> None:
         version = max(player.engine.version for player in self._players)
         began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
-        greedy = replace(self._sampling(), temperature=0.0)
 
         async def measured(at: int, item: Any) -> Any:
             async with room:
-                return await self._players[at % len(self._players)].measure(item, greedy)
+                return await self._players[at % len(self._players)].measure(item)
 
         done = await asyncio.gather(*(measured(at, item) for at, item in enumerate(self._tasks.held_out)))
         rewards = [attempt.reward for attempt in done]
@@ -276,109 +260,46 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
             await player.engine.close()
 
 
+class Player:
+    """A task set on one server."""
+
+    def __init__(
+        self, tasks: TaskSet, server: EngineServer, sampling: Sampling, hindsight: Hindsight | None
+    ) -> None:
+        """Without `hindsight` no turn has rows."""
+        self._tasks, self._server, self._sampling, self._hindsight = tasks, server, sampling, hindsight
+
+    @property
+    def engine(self) -> Engine:
+        return self._server.engine
+
+    @property
+    def top_k(self) -> int | None:
+        """Most ids of a teacher's row; None: there are none."""
+        return self._hindsight.top_k if self._hindsight else None
+
+    async def play(self, item: Any) -> tuple[Attempt, ScoredRollout]:
+        """One rollout of an item, scored. It raises as `TaskSet.play` and `Hindsight.score` do."""
+        policy = self._policy(self._sampling, self._server.sem)
+        attempt = await self._tasks.play(item, policy, measuring=False)
+        if self._hindsight is None:
+            turns = tuple(Unscored(turn=turn, reason=Reason.NO_SIGNAL) for turn in attempt.rollout.in_order)
+            return attempt, ScoredRollout(rollout=attempt.rollout, turns=turns, teacher=Weights.LIVE)
+        return attempt, await self._hindsight.score(attempt.rollout)
+
+    async def measure(self, item: Any) -> Attempt:
+        """One rollout at temperature 0; it never trains."""
+        policy = self._policy(replace(self._sampling, temperature=0.0), self._server.eval_sem)
+        return await self._tasks.play(item, policy, measuring=True)
+
+    def _policy(self, sampling: Sampling, room: Any) -> Policy:
+        """`room` is the bound that the library weighs by."""
+        return Policy(self._server.engine, self._server.renderer, sampling, room)
+
+
 def _line(values: dict[str, float]) -> str:
     names = ("train/mean_reward", "train/mean_correctness", "train/pass_rate", "opd/hint_rate")
     return ", ".join(f"{name.split('/')[1]} {values[name]:.3g}" for name in names if name in values)
-
-
-def task_set_of(config: AgenticOPDConfig) -> TaskSet:
-    """The tasks that the settings name. SettingError for none, and IsolationMissing, which is one."""
-    if ":" in config.task_set:
-        return _others(config)
-    if config.task_set not in TASK_SETS:
-        near = get_close_matches(config.task_set, TASK_SETS, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise SettingError(
-            f"--env.task_set {config.task_set}: it must be one of {', '.join(TASK_SETS)}, or "
-            f"package.module:function{meant}"
-        )
-    return TASK_SETS[config.task_set](config)
-
-
-def _others(config: AgenticOPDConfig) -> TaskSet:
-    module, _, name = config.task_set.partition(":")
-    try:
-        make = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(f"--env.task_set {config.task_set}: {error}") from error
-    found: TaskSet = make(config)
-    return found
-
-
-def weights_of(config: AgenticOPDConfig) -> RewardWeights:
-    """SettingError for an invalid weight."""
-    try:
-        return RewardWeights(
-            correctness=config.correctness_weight,
-            efficiency=config.efficiency_weight,
-            tool_usage=config.tool_usage_weight,
-        )
-    except ValueError as error:
-        raise SettingError(f"--env.{str(error).replace(' ', '_weight ', 1)}") from error
-
-
-def _coding(config: AgenticOPDConfig) -> TaskSet:
-    """Its boxes are tried first: without isolation nothing starts."""
-    found = find_isolation(unsafe=config.unsafe_sandbox)
-    tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name)
-    return CodingTasks(
-        tasks,
-        found,
-        limits=AgentLimits(max_turns=config.max_agent_turns, box=_box(config)),
-        weights=weights_of(config),
-        system=config.system_prompt,
-        held_out=min(config.eval_size, max(1, ceil(len(tasks) * config.eval_split_ratio))),
-        seed=config.seed,
-    )
-
-
-def _box(config: AgenticOPDConfig) -> BoxLimits:
-    """SettingError for an invalid time."""
-    try:
-        return BoxLimits(seconds=config.terminal_timeout, cpu_seconds=config.terminal_timeout)
-    except ValueError as error:
-        raise SettingError(f"--env.terminal_timeout: {error}") from error
-
-
-def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
-    """A data set's tasks. SettingError if the agent could read it."""
-    tasks, place = load_tasks(_dataset(config, name)), Path(name).expanduser()
-    if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
-        raise SettingError(
-            f"the data set {name} is in {folder}, which commands in a box can read, hidden tests included: "
-            "put it elsewhere (HF_HOME names the folder for data sets of the hub)"
-        )
-    return tasks
-
-
-def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:
-    return DatasetSettings(
-        name=name,
-        split=config.dataset_split,
-        config=config.dataset_config,
-        prompt_column=config.prompt_field,
-        tests_column=config.tests_field,
-        setup_column=config.setup_field,
-        entry_point_column=config.entry_point_field,
-    )
-
-
-def _tools_world(config: AgenticOPDConfig) -> TaskSet:
-    """The demo's tools world. Its commands start no process, so it needs no box."""
-    return WorldTasks(
-        ToolsWorld(),
-        training=WORLD_TASKS,
-        held_out=config.eval_size,
-        max_turns=config.max_agent_turns,
-        weights=weights_of(config),
-        seed=config.seed,
-    )
-
-
-TASK_SETS: Mapping[str, Callable[[AgenticOPDConfig], TaskSet]] = {
-    "coding": _coding,
-    "tools_world": _tools_world,
-}
 
 
 def run(command: str, arguments: Sequence[str]) -> None:

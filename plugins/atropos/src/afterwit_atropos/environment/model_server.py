@@ -7,11 +7,9 @@ keeps what the library's own servers lose: nothing is tokenized again, no end-of
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 from atroposlib.envs.server_handling.server_baseline import APIServer, APIServerConfig, ReasoningConfig
@@ -20,14 +18,12 @@ from openai.types.chat import ChatCompletion
 
 from afterwit.api.serving import Engine, Generate, Renderer, Score, Step, Weights
 from afterwit.api.turns import Conversation, EngineUnavailable, Message, Sampling, SettingError
-from afterwit_atropos.policy import EnginePolicy
+from afterwit_atropos.episode import Policy
 
 LOOK_S = 1.0
 
 UNSET_TOKENS = 1024
 """Tokens of a response if the caller names no number."""
-
-LINES = "metrics.jsonl"
 
 
 class EngineServer(APIServer):  # type: ignore[misc]  # an untyped library
@@ -35,49 +31,46 @@ class EngineServer(APIServer):  # type: ignore[misc]  # an untyped library
 
     def __init__(self, config: APIServerConfig, reasoning_config: ReasoningConfig | None = None) -> None:
         super().__init__(config, reasoning_config=reasoning_config)
-        self._engine: Engine | None = None
-        self._renderer: Renderer | None = None
+        self._opened: tuple[Engine, Renderer] | None = None
 
     def opened(self, engine: Engine, renderer: Renderer) -> None:
-        self._engine, self._renderer = engine, renderer
+        self._opened = engine, renderer
 
     @property
     def engine(self) -> Engine:
         """EngineUnavailable before `opened`."""
-        if self._engine is None:
-            raise EngineUnavailable("the engine of this server is not open yet")
-        return self._engine
+        return self._parts[0]
 
     @property
     def renderer(self) -> Renderer:
         """EngineUnavailable before `opened`."""
-        if self._renderer is None:
-            raise EngineUnavailable("the engine of this server is not open yet")
-        return self._renderer
+        return self._parts[1]
 
-    def policy(self, sampling: Sampling) -> EnginePolicy:
-        """The live weights, sampled like this."""
-        return EnginePolicy(self.engine, self.renderer, sampling)
+    @property
+    def _parts(self) -> tuple[Engine, Renderer]:
+        if self._opened is None:
+            raise EngineUnavailable("the engine of this server is not open yet")
+        return self._opened
 
     async def check_server_status_task(self, chat_completion: bool = True) -> None:
         while True:
-            self.server_healthy = self._engine is not None and self._engine.fault is None
+            self.server_healthy = self._opened is not None and self.engine.fault is None
             await asyncio.sleep(LOOK_S)
 
     async def _chat_completion_wrapper(self, **asked: Any) -> ChatCompletion:
         messages = tuple(Message.from_dict(message) for message in asked["messages"])
         conversation = Conversation(messages=messages, tools=tuple(asked.get("tools") or ()))
-        policy, now = self.policy(_sampling(asked)), time.time()
-
-        def call_id(index: int) -> str:
-            return f"call_{index}"
-
+        policy, now = Policy(self.engine, self.renderer, _sampling(asked)), time.time()
         responses = await asyncio.gather(
-            *(policy.respond(conversation, now=now, call_id=call_id) for _ in range(asked.get("n") or 1))
+            *(policy.respond(conversation, now=now) for _ in range(asked.get("n") or 1))
         )
         choices = [
-            {"index": index, "message": each.message.to_dict(), "finish_reason": each.finish}
-            for index, each in enumerate(responses)
+            {
+                "index": index,
+                "message": reply.message(lambda at: f"call_{at}").to_dict(),
+                "finish_reason": reply.ending,
+            }
+            for index, (_, reply) in enumerate(responses)
         ]
         return ChatCompletion.model_validate(_answer("chat.completion", asked["model"], choices))
 
@@ -144,28 +137,3 @@ def _sampling(asked: dict[str, Any]) -> Sampling:
         top_p=1.0 if top_p is None else top_p,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
     )
-
-
-class Board:
-    """Writes numbers by their names into a folder; None: nowhere."""
-
-    def __init__(self, folder: str | None) -> None:
-        self._writer: Any = None
-        if folder is not None:
-            from tensorboardX import SummaryWriter
-
-            self._writer = SummaryWriter(folder)
-            self._lines = (Path(folder) / LINES).open("a", encoding="utf-8")
-
-    def add(self, values: Mapping[str, float], step: int) -> None:
-        if self._writer is None or not values:
-            return
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-        print(json.dumps({"step": step, **values}), file=self._lines, flush=True)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._lines.close()

@@ -6,9 +6,7 @@ environment or process that these could reach.
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -16,24 +14,12 @@ from typing import Any
 import orjson
 
 from afterwit.api.serving import schema_error
-from afterwit.api.turns import (
-    ENTROPY_BYTES,
-    Conversation,
-    Feedback,
-    Kind,
-    Message,
-    RequestError,
-    ToolCall,
-    Turn,
-    call_id,
-    turn_id,
-)
-from afterwit_atropos.policy import Policy, Response
-from afterwit_atropos.reward import PASS, Reward, RewardWeights, reward
-from afterwit_atropos.rollout import Rollout
+from afterwit.api.turns import Feedback, Message, RequestError, ToolCall
+from afterwit_atropos.coding.tasks import SOLUTION, Task, TestVerdict, examine
+from afterwit_atropos.episode import Attempt, Episode, Policy
+from afterwit_atropos.reward import PASS, RewardWeights, reward
 from afterwit_atropos.sandbox.box import Box, BoxEnded, Ran, open_box
 from afterwit_atropos.sandbox.isolation import BoxLimits, Isolation
-from afterwit_atropos.tasks import SOLUTION, Task, TestVerdict, examine
 
 SYSTEM = (
     "You solve a programming task in Python. Work in the current folder with your tools, and leave the "
@@ -52,8 +38,6 @@ ENDED_FOR = {
     "output": "too much output",
     "files": "too many files",
 }
-
-SCOPE = "atropos"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +66,10 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A rollout with its outcome."""
+class Played(Attempt):
+    """A coding task as a policy did it."""
 
-    task: Task
-    rollout: Rollout
-    """Its outcome is the tests' verdict: the next state of the last turn."""
     verdict: TestVerdict
-    reward: Reward
     ending: Ending
 
 
@@ -101,8 +81,6 @@ async def play(
     limits: AgentLimits | None = None,
     weights: RewardWeights | None = None,
     system: str = SYSTEM,
-    now: Callable[[], float] = time.time,
-    entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Played:
     """Let a policy solve a task, and examine its solution.
 
@@ -112,7 +90,7 @@ async def play(
     """
     limits = limits or AgentLimits()
     opening = (Message(role="system", content=system), Message(role="user", content=task.prompt))
-    episode = Episode(opening, TOOLS, policy, now=now, entropy=entropy)
+    episode = Episode(opening, TOOLS, policy)
     async with open_box(walls, limits.box) as box:
         agent = _Coding(episode, box)
         ending = await agent.run(limits.max_turns)
@@ -120,7 +98,6 @@ async def play(
     verdict = await examine(task, solution, walls, limits.box)
     outcome = Feedback(reward=1 if verdict.correctness >= PASS else -1, text=verdict.text)
     return Played(
-        task=task,
         rollout=episode.rollout(outcome),
         verdict=verdict,
         reward=reward(
@@ -254,59 +231,3 @@ def said(ran: Ran) -> str:
     elif ran.status != 0 or not lines:
         lines.append(f"[exit status {ran.status}]")
     return "\n".join(lines)
-
-
-class Episode:
-    """A policy's turns, and what the task answers to them."""
-
-    def __init__(
-        self,
-        opening: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        policy: Policy,
-        *,
-        now: Callable[[], float],
-        entropy: Callable[[int], bytes],
-    ) -> None:
-        """`tools` are OpenAI function schemas."""
-        self._tools, self._policy, self._now, self._entropy = tuple(tools), policy, now, entropy
-        self._session = self._id()
-        self._parent: str | None = None
-        self.messages = list(opening)
-        self.turns: dict[int, Turn] = {}
-
-    async def take_turn(self) -> Message:
-        """The policy's next message, which now ends the conversation. It raises as `Policy.respond` does."""
-        turn, now = self._id(), self._now()
-        conversation = Conversation(messages=tuple(self.messages), tools=self._tools)
-        response = await self._policy.respond(
-            conversation, now=now, call_id=lambda index: call_id(turn, index)
-        )
-        self.turns[len(self.messages)] = self._recorded(turn, now, response)
-        self.messages.append(response.message)
-        self._parent = turn
-        return response.message
-
-    def rollout(self, outcome: Feedback | None) -> Rollout:
-        """The recorded rollout. The outcome is the next state of the last turn."""
-        return Rollout(messages=tuple(self.messages), turns=self.turns, outcome=outcome)
-
-    def _recorded(self, turn: str, now: float, response: Response) -> Turn:
-        return Turn(
-            id=turn,
-            scope=SCOPE,
-            session=self._session,
-            parent=self._parent,
-            kind=Kind.MAIN,
-            created=now,
-            model=self._policy.model,
-            conversation=response.conversation,
-            message=response.message,
-            finish=response.finish,
-            prompt_ids=response.prompt_ids,
-            sampling=response.sampling,
-            sampled=response.sampled,
-        )
-
-    def _id(self) -> str:
-        return turn_id(self._now(), self._entropy(ENTROPY_BYTES - 1) + b"\0")

@@ -1,4 +1,4 @@
-"""A coding task: the prompt, and the hidden tests that decide."""
+"""Coding tasks: the prompt, and the hidden tests that decide; built in, or from a data set."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import json
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -17,12 +18,24 @@ from site import getsitepackages
 from typing import Any, cast
 
 from afterwit.api.turns import SettingError
-from afterwit_atropos.exam.examiner import FORM, MODULE, undefined
+from afterwit_atropos.coding.exam.examiner import FORM, MODULE, undefined
 from afterwit_atropos.sandbox.box import Box, BoxEnded, open_box
 from afterwit_atropos.sandbox.isolation import BoxLimits, Isolation
 
 SOLUTION = "solution.py"
 """The file that is examined."""
+
+BUILT_IN = (
+    "fizzbuzz",
+    "palindrome",
+    "two_sum",
+    "flatten",
+    "longest_common_prefix",
+    "group_anagrams",
+    "valid_parentheses",
+    "merge_intervals",
+)
+"""Files of the built-in tasks, easiest first: the prompt with its visible examples, and the hidden tests."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -93,6 +106,19 @@ class TestVerdict:
         """The verdict in words."""
         said = f"{self.passed} of {self.total} hidden tests pass."
         return said if self.failure is None else f"{said} First failure: {self.failure}"
+
+
+def built_in() -> tuple[Task, ...]:
+    """Every built-in task, easiest first."""
+    return tuple(_built_in(name) for name in BUILT_IN)
+
+
+def _built_in(name: str) -> Task:
+    file = Path(__file__).parent / "built_in" / f"{name}.toml"
+    held = tomllib.loads(file.read_text(encoding="utf-8"))
+    return Task(
+        name=name, prompt=held["prompt"].strip(), tests=tuple(held["tests"]), setup=held.get("setup", "")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
