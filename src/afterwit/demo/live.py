@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-import uvloop
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from openai import OpenAI
 
 from afterwit.config import Settings
@@ -127,7 +125,7 @@ class LiveSystem:
     api: OpenAI
     runtime: Runtime
     settings: Settings
-    events: asyncio.AbstractEventLoop
+    portal: BlockingPortal
 
     def agent(self, setting: Setting, session: str | None = None) -> Agent:
         """A client of its gateway; without a session its traffic is side traffic, which never trains."""
@@ -140,7 +138,7 @@ class LiveSystem:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, run by the loop of the system."""
-        return asyncio.run_coroutine_threadsafe(work, self.events).result()
+        return self.portal.call(lambda: work)
 
     @property
     def engine(self) -> Engine:
@@ -171,33 +169,27 @@ class LiveSystem:
 def live(
     settings: Settings, home: Path, *, rules: Judge | None, server: EngineProcess | None = None
 ) -> Iterator[LiveSystem]:
-    """Run the whole loop. `rules` replace the judge that the settings name.
+    """Run the whole loop, in a thread of its own. `rules` replace the judge that the settings name.
 
     `server` is started before the loop and stopped after it.
     """
-    events = uvloop.new_event_loop()
-    thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
-    thread.start()
     runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
-    stack = AsyncExitStack()
 
-    async def start() -> None:
-        if server is not None and isinstance(settings.engine, ServerSettings):
-            stack.push_async_callback(server.stop)
-            await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
-        await stack.enter_async_context(runtime)
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if server is not None and isinstance(settings.engine, ServerSettings):
+                stack.push_async_callback(server.stop)
+                await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
+            await stack.enter_async_context(runtime)
+            yield
 
-    try:
-        try:
-            asyncio.run_coroutine_threadsafe(start(), events).result()
-            with OpenAI(base_url=runtime.url, api_key="live", timeout=WAIT_S, max_retries=0) as api:
-                yield LiveSystem(api=api, runtime=runtime, settings=settings, events=events)
-        finally:
-            asyncio.run_coroutine_threadsafe(stack.aclose(), events).result()
-    finally:
-        events.call_soon_threadsafe(events.stop)
-        thread.join()
-        events.close()
+    with (
+        start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
+        portal.wrap_async_context_manager(running()),
+        OpenAI(base_url=runtime.url, api_key="live", timeout=WAIT_S, max_retries=0) as api,
+    ):
+        yield LiveSystem(api=api, runtime=runtime, settings=settings, portal=portal)
 
 
 @contextmanager

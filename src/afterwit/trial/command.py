@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pydantic import ValidationError
+
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
 from afterwit.demo.live import LiveSystem, live_home
@@ -160,9 +162,10 @@ def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
         return Played(identity=identity)
     try:
         played = Played.read(path)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValidationError as error:
+        fault = error.errors()[0]["msg"]
         raise SettingError(
-            f"{path} cannot be read ({error}): choose another --out, or delete {out}"
+            f"{path} cannot be read ({fault}): choose another --out, or delete {out}"
         ) from error
     for name, value in identity.items():
         if played.identity.get(name) != value:

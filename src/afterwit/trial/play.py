@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, cycle
 from math import fsum
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from afterwit.chat_format.render import Renderer
 from afterwit.demo.live import LiveSystem, Step
@@ -106,17 +107,13 @@ class Played:
     def write(self, path: Path) -> None:
         """Replace the file at once: a crash leaves the old one or the new one."""
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        new.write_bytes(TypeAdapter(Played).dump_json(self))
         os.replace(new, path)
 
     @classmethod
     def read(cls, path: Path) -> Played:
         """The inverse of `write`."""
-        data = json.loads(path.read_text(encoding="utf-8"))
-        made: dict[str, Any] = {**data, "untouched": tuple(data["untouched"])}
-        for name, kind in {"lessons": Lesson, "points": Point, "talks": Talk}.items():
-            made[name] = [kind(**each) for each in data[name]]
-        return cls(**made)
+        return TypeAdapter(Played).validate_json(path.read_bytes())
 
 
 def conversation(person: Person, number: int, question: str) -> Script[Talk]:
@@ -124,11 +121,12 @@ def conversation(person: Person, number: int, question: str) -> Script[Talk]:
     messages: list[Message] = [{"role": "user", "content": question}]
 
     def heard(answer: Message, liked: bool, turn: str) -> str:
-        """The person's reply, which is the next message; a call has a result, which templates ask for."""
+        """The person's reply, which is the next message; a call has a text and a result, as templates ask."""
         said = person.reaction(liked, f"{number} {turn}")
         results = [
             {"role": "tool", "tool_call_id": call.id, "content": "12 results"} for call in calls(answer)
         ]
+        answer = answer | {"content": answer["content"] or ""}
         messages.extend([answer, *results, {"role": "user", "content": said}])
         return said
 

@@ -6,6 +6,7 @@ import io
 import time
 
 from rich.console import Console
+from rich.panel import Panel
 
 from afterwit.printing.terminal import Working, working
 
@@ -20,6 +21,24 @@ def test_a_step_shows_n_of_m_its_seconds_and_about_how_many_are_left() -> None:
     assert str(line.__rich__()) == "copying versions, 2 of 8 (10 s, about 30 s left)"
     line.step("writing rows", 7)
     assert str(line.__rich__()) == "writing rows, 7 (0 s)"
+
+
+def test_the_time_left_follows_from_what_was_done_since_the_step_began() -> None:
+    now = 0.0
+    line = Working(Console(force_terminal=True, file=io.StringIO()), now=lambda: now)
+    line.step("people's tasks", 40, 48)
+    now = 10.0
+    line.step("people's tasks", 44, 48)
+    assert str(line.__rich__()) == "people's tasks, 44 of 48 (10 s, about 10 s left)"
+
+
+def test_what_a_command_puts_under_a_step_is_shown_under_it() -> None:
+    shown = io.StringIO()
+    with working("measuring", Console(force_terminal=True, width=80, file=shown)) as line:
+        line.under = Panel("the newest conversation")
+        while "newest" not in shown.getvalue():
+            time.sleep(0.01)
+    assert shown.getvalue().index("measuring") < shown.getvalue().index("the newest conversation")
 
 
 def test_without_a_terminal_a_step_that_lasts_is_one_line_and_a_short_one_is_none() -> None:
