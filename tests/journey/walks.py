@@ -114,8 +114,8 @@ async def learned(model: Path, home: Path, walk: Walk) -> None:
     renderer = renderer_of(model)
     async with Runtime(settings, home, ("gateway",)) as runtime:
         with store_of_home(home) as store:
+            learn = place.learn(store)
             for traced in (False, True):
-                learn = place.learn(store)
                 numbers = range(2, 4) if traced else range(2)
                 store_judged(store, [a_sample(renderer, number) for number in numbers])
                 walk.on = traced
