@@ -1,4 +1,4 @@
-"""The arguments of a call while it is being written: the beginning that can be sent before the call's end.
+"""A call's arguments while the model writes them: the part that can be sent before the call ends.
 
 It is the beginning of the arguments that the whole call will have, if it can be read. The last brace is held
 back until then.

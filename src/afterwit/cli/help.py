@@ -1,4 +1,4 @@
-"""How a command explains itself: text for a terminal of 80 columns, with examples.
+"""The help of commands: text for a terminal of 80 columns, with examples.
 
 typer's own panels need rich's parser of Markdown, which takes longer than all else of `--help`.
 """

@@ -1,4 +1,4 @@
-"""The commands that keep house: `import`, `export`, `backup`, `restore`, `du`, `merge`, `keys`, `store`."""
+"""The commands for maintenance: `import`, `export`, `backup`, `restore`, `du`, `merge`, `keys`, `store`."""
 
 from __future__ import annotations
 

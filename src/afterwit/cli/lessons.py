@@ -1,4 +1,4 @@
-"""`afterwit lessons` and what a person orders about one."""
+"""`afterwit lessons`, and a person's orders about one lesson."""
 
 from __future__ import annotations
 

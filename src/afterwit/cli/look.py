@@ -1,4 +1,4 @@
-"""The commands that look: `status`, `turns`, `show`, `ledger`, `progress`, `judges`, `versions`."""
+"""The commands that only read: `status`, `turns`, `show`, `ledger`, `progress`, `judges`, `versions`."""
 
 from __future__ import annotations
 

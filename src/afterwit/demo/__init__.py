@@ -1,1 +1,1 @@
-"""A small world that really learns: tasks, simulated people, a base model and the measuring of both."""
+"""The live demo: tasks, simulated people, a small base model, and the measurements."""

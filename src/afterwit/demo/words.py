@@ -1,4 +1,4 @@
-"""Names and wordings of the demo's worlds, cut into parts that share none."""
+"""Names and wordings of the demo's worlds, in parts without common words."""
 
 from __future__ import annotations
 

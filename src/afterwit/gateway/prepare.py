@@ -1,4 +1,4 @@
-"""From a parsed request to its place: prompt ids within the context, then session and parent in the store.
+"""Prepares a parsed request: its prompt ids within the context, then its session and parent in the store.
 
 A request is bound to what the store holds, and what it shows about earlier turns is recorded.
 """

@@ -1,4 +1,4 @@
-"""One choice as it grows: tokens go in, events come out; at the end the message and the record."""
+"""One choice while it is sampled: tokens go in, events come out; at the end the message and the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of a GGUF file: its settings, and where each tensor lies. The weights stay on the disk.
+"""The head of a GGUF file: its settings, and the place of each tensor. The weights stay on the disk.
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """

@@ -1,4 +1,4 @@
-"""Hints in prompts."""
+"""Puts hints into prompts."""
 
 from __future__ import annotations
 

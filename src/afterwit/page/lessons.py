@@ -1,4 +1,4 @@
-"""The home: whether people correct the model less, and the lessons of their corrections; orders about one."""
+"""The first view: whether people correct the model less, their lessons, and orders about one lesson."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The next round of practice: which lesson, which prompts, and which approved turns go along.
+"""The next round of practice: which lesson, which prompts, and which approved turns join.
 
-A lesson is tested with approved turns before it is practised. Both that and what goes along read what the
-frozen base makes of an approved response, without the lesson in its prompt and with it: a lesson under which
-the base would no longer give what people approved would spoil that wherever it is spread.
+A lesson is tested with approved turns before it is practised. The test and the choice of approved turns read
+the frozen base's log-probs of an approved response, with and without the lesson in its prompt: a lesson under
+which the base would no longer give approved answers would spoil them wherever it is spread.
 """
 
 from __future__ import annotations

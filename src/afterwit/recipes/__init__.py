@@ -1,4 +1,4 @@
-"""The published recipes: TOML files of settings that lie below a person's own.
+"""The published recipes: TOML files of settings, which a person's own settings override.
 
 A file in `machines` names a recipe and divides it over GPUs.
 """

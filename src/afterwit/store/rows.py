@@ -1,4 +1,4 @@
-"""Nouns to columns, and rows to nouns. What a turn shares with its parent is stored once.
+"""Converts turns, verdicts and versions to columns and back. What a turn shares with its parent is stored once.
 
 A turn's columns hold plain Python types: drivers adapt subclasses, such as enums, value by value.
 

@@ -1,4 +1,4 @@
-"""The schema, in SQLite's words: PostgreSQL's differ by the names of types alone (`postgresql.TYPES`).
+"""The schema, in SQLite's dialect: PostgreSQL's differs by the names of types alone (`postgresql.TYPES`).
 
 A turn is split by how often its parts change. `turns` holds identity, binding and state: narrow, changed
 often. `contents` holds the conversation and what was sampled: wide, written once. Both share `seq`, the order

@@ -1,1 +1,1 @@
-"""Metrics and traces for programs outside."""
+"""Metrics and traces for other programs."""

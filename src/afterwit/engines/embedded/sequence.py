@@ -1,4 +1,4 @@
-"""One response in the making: its ids so far, how its next id is drawn, when it ends.
+"""One response while it is sampled: its ids so far, how its next id is drawn, when it ends.
 
 From next-token logits to ids and log-probs, for all rows at once. Axes: B rows, V vocabulary. The mask comes
 first. The rest has the order of transformers: penalties and bias, temperature, top-k, top-p, min-p. A

@@ -1,4 +1,4 @@
-"""How `llama-server` is spoken to: its wire, its processes, what it can do, and the command that starts one.
+"""The client of `llama-server`: its protocol, its processes, its features, and the command that starts one.
 
 It loads no adapter while it runs, so each version is a process of its own over the same file, whose pages the
 processes share. It scores no prompt, but reports the log-prob of an id that a bias forces upon it: a response

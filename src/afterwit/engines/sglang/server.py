@@ -1,7 +1,7 @@
-"""How SGLang is spoken to: its wire, what a server can do, and the command that starts one.
+"""The client of SGLang: its protocol, a server's features, and the command that starts one.
 
-The wire: ids in, ids and log-probs out, adapters and whole weights. Missing features are listed with the flag
-that enables each.
+The protocol: ids in, ids and log-probs out, adapters and whole weights. Missing features are listed with
+the flag that enables each.
 """
 
 from __future__ import annotations
