@@ -113,8 +113,7 @@ class LearnerSettings:
     """New turns of one source that train within 24 hours; more wait. 0: no limit. Set one before strangers
     get keys."""
     review: Review = Review.FLAGGED
-    """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`. Turns that
-    contradict several sources always wait."""
+    """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`."""
     tool_hints: bool = False
     """Whether tools' results alone may give a hint, as published. Off, such a hint teaches only after a
     person accepts the turn or approves the outcome."""

@@ -1,4 +1,4 @@
-"""Converts turns, verdicts and versions to columns and back. What a turn shares with its parent is stored once.
+"""Converts turns, verdicts and versions to columns and back. Stores once what a turn shares with its parent.
 
 A turn's columns hold plain Python types: drivers adapt subclasses, such as enums, value by value.
 

@@ -5,7 +5,7 @@ their own words; orders that only a tool's result or the judge brought up are fl
 or against the model's instructions are flagged whoever gave them. Reading a hint takes linear time.
 
 A source is a key. One source that rewards harm and punishes what is right can turn a model, so a verdict of
-one source against several waits for a person. The first source to speak about a kind of call is not checked:
+one source against several waits for a person. The first source to judge a kind of call is not checked:
 there is nothing to compare it with.
 """
 
