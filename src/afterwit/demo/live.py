@@ -138,7 +138,8 @@ class LiveSystem:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, run by the loop of the system."""
-        return self.portal.call(lambda: work)
+        result: T = self.portal.call(lambda: work)
+        return result
 
     @property
     def engine(self) -> Engine:
