@@ -108,7 +108,7 @@ def plan(
 ) -> None:
     """Show each part's GPUs, memory and command, without starting anything.
 
-    Exit code 1, with the numbers, if something does not fit or contradicts itself.
+    Exit code 1, with the numbers, if something does not fit or settings contradict each other.
 
         afterwit plan Qwen/Qwen3-4B
         afterwit plan Qwen/Qwen3-4B --gpu-memory 80GB --gpus 8
