@@ -15,7 +15,7 @@ from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from afterwit.objective.terms import full_precision, top_k
 
@@ -120,6 +120,15 @@ class Head:
         for start in range(0, len(weight_VD), step):
             block = slice(start, start + step)
             yield block, weight_VD[block].to(self.dtype)
+
+
+def head_of(model: Any) -> Head:
+    """The head of a model, by its parameters and the config. ValueError if it is not a linear layer."""
+    layer = model.get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
+    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
 
 
 def through_soft_cap(soft_cap: float | None, grad: Tensor, logits: Tensor) -> Tensor:

@@ -20,13 +20,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.fused_head.head import Head
+from afterwit.fused_head.head import Head, head_of
 from afterwit.learning.settings import LearnerSettings
 from afterwit.packing.attention import unsupported_reason
-from afterwit.packing.pack import WORTH, Path, groups, inputs, pack, ratio
+from afterwit.packing.pack import WORTH, Path, inputs, pack, ratio, together
 from afterwit.version import AMPLIFIED, Probe
 from afterwit.weights.weights import widened
 
@@ -109,20 +109,14 @@ class Packing:
 
     def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[MicroBatch]:
         """The rows as passes, packed if that pays. `in_order`: in the order of the rows."""
-        pays = self.allowed and len(rows) > 1
-        if pays and token_ratio(rows) < WORTH:
+        if self.allowed and (packed := together([row.inputs for row in rows], limit, in_order=in_order)):
+            return [MicroBatch(each, True) for each in packed]
+        if self.allowed and len(rows) > 1:
             _log_once(
                 f"a batch whose rows share little (token ratio below {WORTH}) runs one sequence at a time"
             )
-            pays = False
-        if not pays:
-            chosen = micro_batches([len(row) for row in rows], limit, in_order=in_order)
-            return [MicroBatch(each, False) for each in chosen]
-        order = list(range(len(rows)))
-        if not in_order:
-            order.sort(key=lambda index: rows[index].inputs)
-        found = groups([rows[index].inputs for index in order], limit)
-        return [MicroBatch([order[at] for at in each], True) for each in found]
+        alone = micro_batches([len(row) for row in rows], limit, in_order=in_order)
+        return [MicroBatch(each, False) for each in alone]
 
 
 NEVER = Packing(False)
@@ -259,15 +253,6 @@ def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout
     at_row, at_token = torch.tensor(places, device=device).unbind(dim=1)
     arguments = {"input_ids": ids_BL.to(device), "use_cache": False}
     return Layout(inputs=arguments, at_row=at_row, at_token=at_token)
-
-
-def head_of(model: PreTrainedModel) -> Head:
-    """The head, by its parameters and the config. ValueError if it is not a linear layer."""
-    layer = model.get_output_embeddings()
-    if type(layer) is not nn.Linear:
-        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
-    soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from afterwit.checkpoints.manifest import STATE
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import TeacherServer
 from afterwit.errors import SettingError, VersionDamaged
-from afterwit.fused_head.head import Head
+from afterwit.fused_head.head import Head, head_of
 from afterwit.learning.distributed.sharded import Sharded, mesh_of, read_state, shard
 from afterwit.learning.models import (
     MASTER,
@@ -38,7 +38,7 @@ from afterwit.learning.models import (
     restore_moments,
     without_prefix,
 )
-from afterwit.learning.passes import Phase, Progress, fused_head, head_of
+from afterwit.learning.passes import Phase, Progress, fused_head
 from afterwit.learning.settings import SERVER, LearnerSettings
 from afterwit.weights.weights import Lora, lora_of, twin, width_of
 

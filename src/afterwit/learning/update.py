@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.errors import UpdateRefused
-from afterwit.fused_head.head import HeadGradients
+from afterwit.fused_head.head import HeadGradients, head_of
 from afterwit.fused_head.loss import Reference, ScoringInput, collect_rows, fused_loss, targets
 from afterwit.learning.batch import Item, samples_of
 from afterwit.learning.metrics import figures, measure, way_to_teacher, work
@@ -37,7 +37,6 @@ from afterwit.learning.passes import (
     Ranks,
     Row,
     Stream,
-    head_of,
     response_logits,
     response_states,
     stream_logits,

@@ -98,6 +98,14 @@ def ratio(rows: Sequence[Ids]) -> float:
     return sum(map(len, rows)) / new if new else 1.0
 
 
+def together(rows: Sequence[Ids], limit: int, *, in_order: bool = False) -> list[list[int]] | None:
+    """Indices of rows to pack together, sorted by their ids or `in_order`; None: packing does not pay."""
+    if len(rows) < 2 or ratio(rows) < WORTH:
+        return None
+    order = range(len(rows)) if in_order else sorted(range(len(rows)), key=rows.__getitem__)
+    return [[order[at] for at in each] for each in groups([rows[at] for at in order], limit)]
+
+
 def groups(rows: Sequence[Ids], limit: int) -> list[list[int]]:
     """Indices of neighbouring rows to pack together: besides its longest row, at most `limit` tokens.
 

@@ -20,9 +20,9 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
 from afterwit.engines.port import Score, Scored
-from afterwit.fused_head.head import Head, score_logits, score_states
+from afterwit.fused_head.head import Head, head_of, score_logits, score_states
 from afterwit.packing.attention import Inputs, Kernel, kernel_for, tree_attention, unsupported_reason
-from afterwit.packing.pack import WORTH, Block, Path, groups, inputs, pack, ratio
+from afterwit.packing.pack import Block, Path, inputs, pack, together
 
 NAME = "afterwit_slots"
 OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
@@ -182,24 +182,21 @@ def score_rows(
 
 def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[list[int]]:
     """Indices of rows to pack together: one by one unless the model allows more and enough is shared."""
-    ids = [_inputs(row) for row in rows]
-    packs = len(rows) > 1 and ratio(ids) >= WORTH
-    if packs and (reason := unsupported_reason(module, NAME)) is not None:
+    packed = together([_inputs(row) for row in rows], limit)
+    if packed and (reason := unsupported_reason(module, NAME)) is not None:
         log.info("rows are scored one by one: %s", reason)
-        packs = False
-    if not packs:
-        return [[index] for index in range(len(rows))]
-    order = sorted(range(len(rows)), key=ids.__getitem__)
-    return [[order[at] for at in each] for each in groups([ids[at] for at in order], limit)]
+        packed = None
+    return packed or [[index] for index in range(len(rows))]
 
 
 def linear_head(module: PreTrainedModel) -> Head | None:
     """The head, if it is a linear layer that gives the model's own logits, with an optional soft cap."""
-    layer = module.get_output_embeddings()
-    if type(layer) is not nn.Linear or layer._forward_hooks or module.base_model is module:
+    if module.get_output_embeddings()._forward_hooks or module.base_model is module:
         return None
-    soft_cap = getattr(module.config.get_text_config(), "final_logit_softcapping", None)
-    head = Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
+    try:
+        head = head_of(module)
+    except ValueError:
+        return None
     given = {"input_ids": torch.tensor([[0, 1, 2]], device=head.device), "use_cache": False}
     theirs_3V = module(**given).logits[0]
     ours_3V = head.logits(module.base_model(**given).last_hidden_state[0], head.buffer(3))
