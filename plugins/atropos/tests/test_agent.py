@@ -12,7 +12,7 @@ from afterwit.engines.port import Generate
 from afterwit.errors import RequestError
 from afterwit.lifecycle import Reason
 from afterwit.turn import Finish, Sampling
-from afterwit_atropos.coding.agent import UNREAD, AgentLimits, Ending, Played, play
+from afterwit_atropos.coding.agent import UNREAD, AgentSettings, Ending, Played, play
 from afterwit_atropos.coding.tasks import Task, built_in
 from afterwit_atropos.episode import Policy
 from afterwit_atropos.group import group_of
@@ -24,7 +24,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 
 BY_NAME = {task.name: task for task in built_in()}
-LIMITS = AgentLimits(box=BoxLimits(seconds=60, cpu_seconds=30))
+SETTINGS = AgentSettings(box=BoxLimits(seconds=60, cpu_seconds=30))
 Say = Callable[[Sequence[str]], Policy]
 
 
@@ -74,7 +74,7 @@ async def test_a_good_rollout_is_worth_1_and_recorded_as_it_was_sampled(
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     tried = terminal("python -c 'from solution import fizzbuzz; print(fizzbuzz(3))'")
-    played = await play(BY_NAME["fizzbuzz"], says(written, tried), here(), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says(written, tried), here(), SETTINGS)
     assert heard(played) == ["wrote solution.py", "['1', '2', 'Fizz']"]
     assert (played.ending, played.reward.total, played.reward.passed) == (Ending.DONE, 1.0, True)
 
@@ -95,7 +95,7 @@ async def test_a_good_rollout_is_worth_1_and_recorded_as_it_was_sampled(
 async def test_the_verdict_of_the_tests_is_the_last_turns_next_state(
     says: Callable[..., Policy],
 ) -> None:
-    played = await play(BY_NAME["flatten"], says(), here(), limits=LIMITS)
+    played = await play(BY_NAME["flatten"], says(), here(), SETTINGS)
     [(turn, next_state)] = pairs(played.rollout)
     assert next_state is not None
     assert next_state.feedback is not None
@@ -118,7 +118,7 @@ async def test_mistakes_in_calls_are_answered_in_words(says: Callable[..., Polic
         terminal("cat a.txt; exit 3"),
         terminal("true"),
     ]
-    played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), SETTINGS)
     assert heard(played) == [
         "error: there is no tool fly",
         'error: the arguments of read_file do not fit its schema: "path" is a required property',
@@ -134,9 +134,7 @@ async def test_mistakes_in_calls_are_answered_in_words(says: Callable[..., Polic
 
 @isolated
 async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callable[..., Policy]) -> None:
-    played = await play(
-        BY_NAME["fizzbuzz"], says('<tool_call>{"name": oops</tool_call>'), here(), limits=LIMITS
-    )
+    played = await play(BY_NAME["fizzbuzz"], says('<tool_call>{"name": oops</tool_call>'), here(), SETTINGS)
     assert [message.content for message in played.rollout.messages][-2:] == [UNREAD, "Done."]
     assert played.reward.tool_usage == 0.0
 
@@ -144,7 +142,7 @@ async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callabl
 @isolated
 async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..., Policy]) -> None:
     calls = [call("terminal", cmd="true"), call("write_file", path="a.txt"), call("fly", to="moon")]
-    played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), SETTINGS)
     assert all(said.startswith("error: ") for said in heard(played))
     assert played.reward.tool_usage == 0.0
 
@@ -154,7 +152,7 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     calls = terminal("kill -9 $PPID") + terminal("true")
-    played = await play(BY_NAME["fizzbuzz"], says(written, calls), find_isolation(unsafe=True), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says(written, calls), find_isolation(unsafe=True), SETTINGS)
     assert (played.ending, played.verdict.correctness) == (Ending.BOX, 0.0)
     assert [said[:6] for said in heard(played)] == ["wrote ", "error:", "error:"]
     assert played.rollout.outcome is not None
@@ -163,11 +161,11 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
 
 @isolated
 async def test_an_agent_ends_with_its_last_turn(says: Callable[..., Policy]) -> None:
-    limits = AgentLimits(max_turns=2, box=LIMITS.box)
-    played = await play(BY_NAME["fizzbuzz"], says(*[terminal("true")] * 5), here(), limits=limits)
+    settings = AgentSettings(max_turns=2, box=SETTINGS.box)
+    played = await play(BY_NAME["fizzbuzz"], says(*[terminal("true")] * 5), here(), settings)
     assert (played.ending, len(played.rollout.turns), len(heard(played))) == (Ending.TURNS, 2, 2)
     with pytest.raises(ValueError, match="max_turns must be at least 1, not 0"):
-        AgentLimits(max_turns=0)
+        AgentSettings(max_turns=0)
 
 
 @isolated
@@ -176,10 +174,10 @@ async def test_a_conversation_that_outgrows_the_model_ends_and_is_examined(
 ) -> None:
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     large = terminal("head -c 12000 /dev/zero | tr '\\0' x")
-    played = await play(BY_NAME["fizzbuzz"], says(written, large, context_length=6000), here(), limits=LIMITS)
+    played = await play(BY_NAME["fizzbuzz"], says(written, large, context_length=6000), here(), SETTINGS)
     assert (played.ending, played.verdict.correctness) == (Ending.CONTEXT, 1.0)
     with pytest.raises(RequestError, match="maximum context length"):
-        await play(BY_NAME["fizzbuzz"], says(context_length=10), here(), limits=LIMITS)
+        await play(BY_NAME["fizzbuzz"], says(context_length=10), here(), SETTINGS)
 
 
 SECRET = "a phrase of the hidden test"
@@ -214,7 +212,7 @@ CHEATS = {
 @isolated
 @pytest.mark.parametrize("how", CHEATS)
 async def test_a_policy_that_cheats_gains_nothing(how: str, says: Callable[..., Policy]) -> None:
-    played = await play(HIDDEN, says(*CHEATS[how]), here(), limits=LIMITS)
+    played = await play(HIDDEN, says(*CHEATS[how]), here(), SETTINGS)
     assert played.verdict.correctness == 0.0
     assert played.reward.total <= 0.3
     assert played.ending is Ending.DONE

@@ -33,13 +33,13 @@ def written(path: Path, rows: list[Mapping[str, Any]]) -> str:
 
 
 def loaded(rows: list[Mapping[str, Any]], **settings: Any) -> tuple[Task, ...]:
-    return load_tasks(DatasetSettings(name="some/set", **settings), hub=lambda asked: rows)
+    return load_tasks(DatasetSettings(dataset_name="some/set", **settings), hub=lambda asked: rows)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
 def test_each_format_gives_the_same_tasks(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"tasks.{suffix}", [ROW, ROW])
-    first, second = load_tasks(DatasetSettings(name=path))
+    first, second = load_tasks(DatasetSettings(dataset_name=path))
     assert (first.prompt, first.tests, first.name) == (ROW["prompt"], tuple(ROW["tests"]), "tasks/0")
     assert second.name == "tasks/1"
 
@@ -50,14 +50,14 @@ def test_the_published_columns_are_read_where_those_of_our_names_are_absent() ->
     assert (task.prompt, task.tests) == (ROW["prompt"], (published["test_code"],))
     (ours,) = loaded([{**published, **ROW}])
     assert ours.tests == tuple(ROW["tests"])
-    with pytest.raises(SettingError, match=r'no column "question" \(prompt_column\)'):
-        loaded([published], prompt_column="question")
+    with pytest.raises(SettingError, match=r'no column "question" \(prompt_field\)'):
+        loaded([published], prompt_field="question")
 
 
 def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
     said = json.dumps({**ROW, "prompt": "one\u2028two\x85three\u2029"}, ensure_ascii=False)
     (tmp_path / "tasks.jsonl").write_bytes(f"\ufeff{said}\n{said}\n".encode())
-    first, second = load_tasks(DatasetSettings(name=str(tmp_path / "tasks.jsonl")))
+    first, second = load_tasks(DatasetSettings(dataset_name=str(tmp_path / "tasks.jsonl")))
     assert first.prompt == second.prompt == "one\u2028two\x85three\u2029"
 
 
@@ -69,11 +69,11 @@ def test_a_name_that_is_no_file_is_one_of_the_hub() -> None:
         return [{"text": "p", "test_list": json.dumps(ROW["tests"]), "test_setup_code": "import math"}]
 
     settings = DatasetSettings(
-        name="mbpp",
-        split="test",
-        prompt_column="text",
-        tests_column="test_list",
-        setup_column="test_setup_code",
+        dataset_name="mbpp",
+        dataset_split="test",
+        prompt_field="text",
+        tests_field="test_list",
+        setup_field="test_setup_code",
     )
     [task] = load_tasks(settings, hub=hub)
     assert asked == [settings]
@@ -82,19 +82,19 @@ def test_a_name_that_is_no_file_is_one_of_the_hub() -> None:
 
 def test_the_form_of_human_eval_is_taken_with_its_entry_point() -> None:
     row = {"prompt": "p", "test": "def check(candidate):\n    assert candidate(1) == 2", "entry_point": "f"}
-    [task] = loaded([row], tests_column="test", entry_point_column="entry_point")
+    [task] = loaded([row], tests_field="test", entry_point_field="entry_point")
     assert task.entry_point == "f"
-    with pytest.raises(SettingError, match="never calls the solution: set entry_point_column"):
-        loaded([row], tests_column="test")
+    with pytest.raises(SettingError, match="never calls the solution: set entry_point_field"):
+        loaded([row], tests_field="test")
 
 
 def test_a_missing_column_is_named_with_the_nearest() -> None:
     with pytest.raises(
-        SettingError, match=r'has no column "promt" \(prompt_column\); the nearest is "prompt"'
+        SettingError, match=r'has no column "promt" \(prompt_field\); the nearest is "prompt"'
     ):
-        loaded([ROW], prompt_column="promt")
-    with pytest.raises(SettingError, match=r'no column "zzz" \(setup_column\); it has prompt, tests'):
-        loaded([ROW], setup_column="zzz")
+        loaded([ROW], prompt_field="promt")
+    with pytest.raises(SettingError, match=r'no column "zzz" \(setup_field\); it has prompt, tests'):
+        loaded([ROW], setup_field="zzz")
     with pytest.raises(SettingError, match=r"row 1 of .* has no column 'tests'"):
         loaded([ROW, {"prompt": "p"}])
 
@@ -128,7 +128,7 @@ def test_a_test_may_import_the_solution(test: str) -> None:
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     written(tmp_path / "tasks.jsonl", [ROW])
     with pytest.raises(SettingError, match=r'there is no file .*taks\.jsonl; the nearest is "tasks\.jsonl"'):
-        load_tasks(DatasetSettings(name=str(tmp_path / "taks.jsonl")))
+        load_tasks(DatasetSettings(dataset_name=str(tmp_path / "taks.jsonl")))
     for name, text, said in [
         ("a.jsonl", "{", "cannot be read"),
         ("a.json", "{}", "not a list of objects"),
@@ -137,7 +137,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_text(text)
         with pytest.raises(SettingError, match=said):
-            load_tasks(DatasetSettings(name=str(tmp_path / name)))
+            load_tasks(DatasetSettings(dataset_name=str(tmp_path / name)))
 
 
 def test_a_test_that_imports_what_no_box_has_is_refused_before_the_run() -> None:
@@ -146,7 +146,7 @@ def test_a_test_that_imports_what_no_box_has_is_refused_before_the_run() -> None
     ):
         loaded([{**ROW, "tests": "import math, no_such_module.part\nassert f(1) == 2"}])
     with pytest.raises(SettingError, match="imports no_such_module"):
-        loaded([{**ROW, "setup": "from no_such_module import x"}], setup_column="setup")
+        loaded([{**ROW, "setup": "from no_such_module import x"}], setup_field="setup")
     assert loaded([{**ROW, "tests": "import math, os.path\nassert f(1) == 2"}])
 
 
@@ -156,7 +156,7 @@ def test_columns_are_checked_before_all_rows_are_read() -> None:
             yield {"question": "p", "tests": "x"}
 
     with pytest.raises(SettingError, match='no column "prompt"'):
-        load_tasks(DatasetSettings(name="some/set"), hub=endless)
+        load_tasks(DatasetSettings(dataset_name="some/set"), hub=endless)
 
 
 def test_what_lies_where_a_box_can_read_is_seen(tmp_path: Path) -> None:
@@ -176,27 +176,27 @@ def test_folders_are_read_as_the_library_of_the_hub_writes_them(tmp_path: Path) 
     (tmp_path / "files").mkdir()
     written(tmp_path / "files" / "train.jsonl", [ROW, ROW])
     for name in ("saved", "splits", "files"):
-        found = load_tasks(DatasetSettings(name=str(tmp_path / name)))
+        found = load_tasks(DatasetSettings(dataset_name=str(tmp_path / name)))
         assert [task.tests for task in found] == [tuple(ROW["tests"])] * 2, name
     with pytest.raises(SettingError, match=r'no split "trian"; the nearest is "train"; it has train'):
-        load_tasks(DatasetSettings(name=str(tmp_path / "splits"), split="trian"))
+        load_tasks(DatasetSettings(dataset_name=str(tmp_path / "splits"), dataset_split="trian"))
     with pytest.raises(SettingError, match=r'cannot be loaded: Unknown split "trian"'):
-        load_tasks(DatasetSettings(name=str(tmp_path / "files"), split="trian"))
+        load_tasks(DatasetSettings(dataset_name=str(tmp_path / "files"), dataset_split="trian"))
     with pytest.raises(SettingError, match=r'no column "question"'):
-        load_tasks(DatasetSettings(name=str(tmp_path / "files"), prompt_column="question"))
+        load_tasks(DatasetSettings(dataset_name=str(tmp_path / "files"), prompt_field="question"))
     (tmp_path / "none").mkdir()
     with pytest.raises(SettingError, match="cannot be loaded"):
-        load_tasks(DatasetSettings(name=str(tmp_path / "none")))
+        load_tasks(DatasetSettings(dataset_name=str(tmp_path / "none")))
 
 
 @pytest.mark.skipif(find_spec("datasets") is not None, reason="the library of the hub is installed")
 def test_the_hub_needs_its_library_and_says_so() -> None:
     with pytest.raises(SettingError, match=r'"nobody/nothing" is not a file.*afterwit-atropos\[library\]'):
-        load_tasks(DatasetSettings(name="nobody/nothing"))
+        load_tasks(DatasetSettings(dataset_name="nobody/nothing"))
 
 
 @isolated
 async def test_a_loaded_task_is_examined(tmp_path: Path) -> None:
-    [task] = load_tasks(DatasetSettings(name=written(tmp_path / "tasks.jsonl", [ROW])))
+    [task] = load_tasks(DatasetSettings(dataset_name=written(tmp_path / "tasks.jsonl", [ROW])))
     found = await examine(task, "def add(a, b): return a + b", here(), BoxLimits(seconds=60))
     assert found.correctness == 1.0

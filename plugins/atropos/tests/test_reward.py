@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit_atropos.reward import Reward, RewardWeights, efficiency, reward, tool_usage
+from afterwit_atropos.reward import Reward, RewardWeights, efficiency, tool_usage
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,17 @@ def test_the_terminal_and_a_file_written_are_worth_most(tools: tuple[str, ...], 
 
 
 def test_the_published_weights_give_one_to_what_is_right_quick_and_uses_its_tools() -> None:
-    best = reward(
-        correctness=1.0, turns=2, max_turns=15, tools={"terminal", "write_file"}, weights=RewardWeights()
-    )
+    rest = {"efficiency": efficiency(2, 15), "tool_usage": tool_usage({"terminal", "write_file"})}
+    best = RewardWeights().reward(correctness=1.0, **rest)
     assert best == Reward(correctness=1.0, efficiency=1.0, tool_usage=1.0, total=1.0)
     assert best.passed
-    cheat = reward(
-        correctness=0.0, turns=2, max_turns=15, tools={"terminal", "write_file"}, weights=RewardWeights()
-    )
+    cheat = RewardWeights().reward(correctness=0.0, **rest)
     assert cheat.total == pytest.approx(0.3)
     assert not cheat.passed
 
 
 def test_the_total_stays_in_its_range() -> None:
     heavy = RewardWeights(correctness=1.0, efficiency=1.0, tool_usage=1.0)
-    assert reward(correctness=1.0, turns=1, max_turns=15, tools={"terminal"}, weights=heavy).total == 1.0
+    assert heavy.reward(correctness=1.0, efficiency=1.0, tool_usage=0.6).total == 1.0
     with pytest.raises(ValueError, match=r"efficiency must be between 0 and 1, not -0\.1"):
         RewardWeights(efficiency=-0.1)

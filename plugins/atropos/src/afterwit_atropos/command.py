@@ -16,23 +16,22 @@ app = typer.Typer(
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-
-@app.command(context_settings=PASSED_ON)
-def serve(context: typer.Context) -> None:
-    """Send groups of scored rollouts to a `run-api` server, until its trainer has had enough."""
-    _run(context)
-
-
-@app.command(context_settings=PASSED_ON)
-def process(context: typer.Context) -> None:
-    """Write groups to a JSONL and an HTML file; no server of Atropos is needed."""
-    _run(context)
+COMMANDS = {
+    "serve": "Send groups of scored rollouts to a `run-api` server, until its trainer has had enough.",
+    "process": "Write groups to a JSONL and an HTML file; no server of Atropos is needed.",
+    "evaluate": "Measure the policy on the held-out tasks, at temperature 0.",
+}
 
 
-@app.command(context_settings=PASSED_ON)
-def evaluate(context: typer.Context) -> None:
-    """Measure the policy on the held-out tasks, at temperature 0."""
-    _run(context)
+def _run(context: typer.Context) -> None:
+    from afterwit_atropos.environment.env import run
+
+    assert context.info_name is not None
+    run(context.info_name, context.args)
+
+
+for _name, _help in COMMANDS.items():
+    app.command(_name, help=_help, context_settings=PASSED_ON)(_run)
 
 
 @app.command()
@@ -48,22 +47,12 @@ def demo(
     OUT.
     """
     from afterwit.api.turns import SettingError
-    from afterwit_atropos.demo import run
+    from afterwit_atropos.demo import draw, run
     from afterwit_atropos.group import Profile
 
     if profile not in list(Profile):
         raise SettingError(f"--profile {profile}: it must be one of {', '.join(Profile)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes that it started end with it
     points = run(out, steps=steps, profile=Profile(profile), seed=seed)
-
-    from afterwit_atropos.demo import draw
-
     draw(points, f"tools world over Atropos, rows: {profile}", out / "learning.png")
-    print(f"{out / 'learning.png'}")
-
-
-def _run(context: typer.Context) -> None:
-    from afterwit_atropos.environment.env import run
-
-    assert context.info_name is not None
-    run(context.info_name, context.args)
+    print(out / "learning.png")

@@ -286,46 +286,40 @@ def intake(groups: Sequence[Any], limits: Limits, settings: ObjectiveSettings) -
 
 def _top_k(groups: Sequence[ScoredGroup]) -> bool:
     """Whether every group with rows has rows of several ids."""
-    distil = [group for group in groups if group.distils]
-    return bool(distil) and all(_widest(group) > 1 for group in distil)
+    widths = [
+        max((len(row.ids) for each in group.sequences for row in each.rows or () if row), default=0)
+        for group in groups
+        if group.distils
+    ]
+    return bool(widths) and min(widths) > 1
 
 
-def _widest(group: ScoredGroup) -> int:
-    """The most ids of a row."""
-    rows = (row for sequence in group.sequences for row in sequence.rows or ())
-    return max((len(row.ids) for row in rows if row is not None), default=0)
+Reward = tuple[float, tuple[float, ...]]
+"""A sequence's score, and those of its group; or its own advantage, which stays alone in its group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reward:
-    """A sequence's score, or its advantage if the group brought one, which then stays alone in its group."""
-
-    value: float
-    group: tuple[float, ...]
-
-
-def _rewards(group: ScoredGroup) -> list[_Reward | str | None]:
+def _rewards(group: ScoredGroup) -> list[Reward | str | None]:
     """For each sequence what its RL term reads; None: the scores say nothing; or why it cannot be read."""
     if group.sequences[0].advantages is not None:
         return [_own_advantage(sequence) for sequence in group.sequences]
     scores = tuple(sequence.score for sequence in group.sequences)
     if len(set(scores)) < 2:
         return [None] * len(scores)
-    return [_Reward(value=score, group=scores) for score in scores]
+    return [(score, scores) for score in scores]
 
 
-def _own_advantage(sequence: ScoredSequence) -> _Reward | str | None:
+def _own_advantage(sequence: ScoredSequence) -> Reward | str | None:
     found = {value for value, inside in zip(sequence.advantages or (), sequence.mask, strict=True) if inside}
     if len(found) > 1:
         return TOKEN_ADVANTAGES
     value = found.pop() if found else 0.0
-    return _Reward(value=value, group=()) if value else None
+    return (value, ()) if value else None
 
 
 def _item(
     sequence: ScoredSequence,
     group: ScoredGroup,
-    reward: _Reward | str | None,
+    reward: Reward | str | None,
     limits: Limits,
     objective: ObjectiveSettings,
 ) -> Item | str:
@@ -344,8 +338,8 @@ def _item(
     if isinstance(reward, str):
         return reward
     rows = _rows(sequence, begin, end) if objective.has_opd else None
-    rewarded = reward if objective.has_rl else None
-    if rows is None and rewarded is None:
+    value, scores = reward if reward is not None and objective.has_rl else (None, ())
+    if rows is None and value is None:
         return NO_SIGNAL
     return Item(
         turn=None,
@@ -358,8 +352,8 @@ def _item(
         teachers=(),
         hints=(),
         teacher_rows=rows,
-        reward=None if rewarded is None else rewarded.value,
-        group=() if rewarded is None else rewarded.group,
+        reward=value,
+        group=scores,
         staleness=staleness,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,8 +24,6 @@ class ScoredGroup:
 
     sequences: tuple[ScoredSequence, ...]
     notes: GroupNotes | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Entries of other programs in `group_overrides`."""
 
     def __post_init__(self) -> None:
         if not self.sequences:

@@ -8,7 +8,8 @@ import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from itertools import islice
+from typing import Literal
 
 from afterwit.api.judging import (
     HINT_RULES,
@@ -43,7 +44,7 @@ from afterwit_atropos.rollout import Rollout, ScoredRollout, ScoredTurn, TurnInH
 log = logging.getLogger(__name__)
 
 REMEMBERED_TURNS = 400
-"""Turns."""
+"""The last turns of a run, of which not too many may lack rows."""
 
 REMEDIES = {
     Reason.JUDGE_FAILED: "see whether the judge answers (judge.url, judge.timeout_s), and its context",
@@ -59,8 +60,6 @@ REMEDIES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HindsightSettings:
     """The teacher's weights, choice of hint and size of rows. `JudgeSettings` is for judging."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     top_k: int = 50
     """Ids in a teacher's row, the sampled one included; 50 as published. If the engine returns fewer, rows
@@ -119,20 +118,16 @@ class Hindsight:
         placement: Placement,
         temperature: float,
         back_off: BackOff,
-        sleep: Callable[[float], Awaitable[object]],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """`temperature` is the policy's. SettingError if the engine cannot teach it."""
         self._engine, self._rendering, self._verdicts, self._settings = engine, rendering, verdicts, settings
         self._placement, self._back_off, self._sleep = placement, back_off, sleep
-        self._top_k = _width(engine, settings)
+        self.top_k = _width(engine, settings)
+        """Most ids of a row: the smaller of the settings' number and the engine's."""
         _check_temperature(engine, temperature)
         self._tau = scoring_temperature(temperature)
-        self.tally = Tally(most=settings.max_unscored_share, fewest=settings.unscored_after)
-
-    @property
-    def top_k(self) -> int:
-        """Most ids of a row: the smaller of the settings' number and the engine's."""
-        return self._top_k
+        self._failed = deque[Reason | None](maxlen=max(REMEMBERED_TURNS, settings.unscored_after))
 
     async def score(self, rollout: Rollout) -> ScoredRollout:
         """The rollout with rows for the turns that taught something, and the reason for each other turn.
@@ -143,7 +138,7 @@ class Hindsight:
         hinted = [each for each in opened if isinstance(each, HintedTurn)]
         taught = {each.turn.id: each for each in await self._taught(hinted)}
         turns = tuple(taught[each.turn.id] if isinstance(each, HintedTurn) else each for each in opened)
-        self.tally.add(turns)
+        self._count(turns)
         return ScoredRollout(rollout=rollout, turns=turns, teacher=self._settings.weights)
 
     async def _opened(self, turn: Turn, next_state: NextState | None) -> HintedTurn | Unscored:
@@ -198,7 +193,7 @@ class Hindsight:
 
     async def _asked(self, turns: Sequence[HintedTurn]) -> list[Scored]:
         rows = [row for each in turns for row in each.rows]
-        top = max(self._top_k, min(self._settings.overlap_k, self._engine.capabilities.scored_ids))
+        top = max(self.top_k, min(self._settings.overlap_k, self._engine.capabilities.scored_ids))
         return await retrying(
             lambda: self._engine.score(rows, top=top, weights=self._settings.weights),
             attempts=self._settings.attempts,
@@ -208,20 +203,33 @@ class Hindsight:
         )
 
     def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[TurnInHindsight]:
-        found, begin = list[TurnInHindsight](), 0
-        for each in turns:
-            part = scored[begin : begin + len(each.rows)]
-            begin += len(each.rows)
-            found.append(
-                scored_turn(
-                    each,
-                    part,
-                    self._settings.hint_rule,
-                    top_k=self._top_k,
-                    overlap_k=self._settings.overlap_k,
-                )
+        answers, rule, overlap_k = iter(scored), self._settings.hint_rule, self._settings.overlap_k
+        return [
+            scored_turn(
+                each, list(islice(answers, len(each.rows))), rule, top_k=self.top_k, overlap_k=overlap_k
             )
-        return found
+            for each in turns
+        ]
+
+    def _count(self, turns: Iterable[TurnInHindsight]) -> None:
+        """Raises TooManyUnscored if too many of the last turns lack rows that they should have had.
+
+        One that taught nothing should have none.
+        """
+        for turn in turns:
+            reason = turn.reason if isinstance(turn, Unscored) else None
+            taught_nothing = reason is not None and reason.kind is ReasonClass.NOTHING_TO_LEARN
+            self._failed.append(None if taught_nothing else reason)
+        failures = Counter(reason for reason in self._failed if reason is not None)
+        seen, failed = len(self._failed), failures.total()
+        if seen < self._settings.unscored_after or failed <= self._settings.max_unscored_share * seen:
+            return
+        reason, times = failures.most_common(1)[0]
+        raise TooManyUnscored(
+            f"{failed} of the last {seen} turns could not be scored, {times} of them because of {reason}: "
+            + REMEDIES.get(reason, "look at the reasons of their turns"),
+            reason=reason,
+        )
 
 
 def _width(engine: Engine, settings: HindsightSettings) -> int:
@@ -329,43 +337,6 @@ def _cut(top_ids: Sequence[Sequence[int]], k: int) -> list[Sequence[int]]:
     return [ids[:k] for ids in top_ids]
 
 
-class Tally:
-    """The last turns of a run."""
-
-    def __init__(self, *, most: float, fewest: int) -> None:
-        """`most`: the share that may fail; `fewest`: turns below which it is not checked."""
-        self._most, self._fewest = most, fewest
-        self._failed: deque[Reason | None] = deque(maxlen=max(REMEMBERED_TURNS, fewest))
-        self.reasons: Counter[Reason] = Counter()
-        """The reasons for missing rows over the whole run, `no_signal` included."""
-        self.scored = 0
-        """Turns of the whole run that have rows."""
-
-    def add(self, turns: Iterable[TurnInHindsight]) -> None:
-        """Count a rollout's turns. TooManyUnscored if too many of the last ones failed."""
-        for turn in turns:
-            reason = turn.reason if isinstance(turn, Unscored) else None
-            self.scored += reason is None
-            if reason is not None:
-                self.reasons[reason] += 1
-            self._failed.append(reason if reason is not None and is_failure(reason) else None)
-        failures = Counter(reason for reason in self._failed if reason is not None)
-        seen, failed = len(self._failed), failures.total()
-        if seen < self._fewest or failed <= self._most * seen:
-            return
-        reason, times = failures.most_common(1)[0]
-        raise TooManyUnscored(
-            f"{failed} of the last {seen} turns could not be scored, {times} of them because of {reason}: "
-            + REMEDIES.get(reason, "look at the reasons of their turns"),
-            reason=reason,
-        )
-
-
-def is_failure(reason: Reason) -> bool:
-    """Whether a turn should have had rows. One that taught nothing should not."""
-    return reason.kind is not ReasonClass.NOTHING_TO_LEARN
-
-
 def hindsight_of(
     settings: Settings,
     hindsight: HindsightSettings,
@@ -389,5 +360,4 @@ def hindsight_of(
         placement=judge.placement,
         temperature=temperature,
         back_off=back_off,
-        sleep=asyncio.sleep,
     )

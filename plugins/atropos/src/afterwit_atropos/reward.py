@@ -46,15 +46,6 @@ class Reward:
         return self.correctness >= PASS
 
 
-def reward(
-    *, correctness: float, turns: int, max_turns: int, tools: Collection[str], weights: RewardWeights
-) -> Reward:
-    """The reward of a rollout of this many turns that called these tools."""
-    return weights.reward(
-        correctness=correctness, efficiency=efficiency(turns, max_turns), tool_usage=tool_usage(tools)
-    )
-
-
 def efficiency(turns: int, max_turns: int) -> float:
     """1 for up to three turns, 0.8 up to half the allowed turns, 0.5 up to three quarters, else 0.2."""
     if turns <= 3:

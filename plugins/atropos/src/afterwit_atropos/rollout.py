@@ -37,18 +37,13 @@ class Rollout:
 
 def pairs(rollout: Rollout) -> list[tuple[Turn, NextState | None]]:
     """Each turn, in order, with everything up to the next response; None if nothing followed."""
-    places = sorted(rollout.turns)
-    return [
-        (rollout.turns[at], _next_state(rollout, at, rollout.outcome if at == places[-1] else None))
-        for at in places
-    ]
-
-
-def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextState | None:
-    behind = following(rollout.messages, at)
-    if not behind and outcome is None:
-        return None
-    return NextState(messages=behind, feedback=outcome)
+    found: list[tuple[Turn, NextState | None]] = []
+    for at, turn in sorted(rollout.turns.items()):
+        messages = following(rollout.messages, at)
+        outcome = rollout.outcome if at == max(rollout.turns) else None
+        nothing = not messages and outcome is None
+        found.append((turn, None if nothing else NextState(messages=messages, feedback=outcome)))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,7 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
     masks = [_mask(row, ids, at) for at, (row, ids) in enumerate(zip(found, tokens, strict=True))]
     own = _at_tokens(data, "inference_logprobs", tokens, _numbers)
     advantages = _at_tokens(data, "advantages", tokens, _numbers)
-    group_overrides = as_object(data.get("group_overrides") or {}, "group_overrides")
-    notes, profile = _group_notes(group_overrides)
+    notes, profile = _group_notes(as_object(data.get("group_overrides") or {}, "group_overrides"))
     overrides = _optional(data, "overrides", size) or [{}] * size
     noted = [_noted(SEQUENCE_NOTES, as_object(each or {}, "overrides")) for each in overrides]
     rows = _rows(data, tokens, masks, own, profile, notes.top_k if notes else None, vocabulary)
@@ -93,8 +92,7 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
         except BadGroup as error:
             raise BadGroup(error.refusal, f"sequence {at}: {error}") from error
         sequences.append(sequence)
-    others = {name: value for name, value in group_overrides.items() if name not in (KEY, "group_size")}
-    return ScoredGroup(sequences=tuple(sequences), notes=notes, overrides=others)
+    return ScoredGroup(sequences=tuple(sequences), notes=notes)
 
 
 def _rows(
@@ -228,36 +226,36 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
             "the policy's log-probs are of a truncated distribution, the teacher's of the whole one: sample "
             "with top_p 1, top_k 0 and min_p 0, or send the form `topk`"
         )
-    own = [_inference_logprobs(sequence) for sequence in group.sequences]
-    noted = {"profile": profile} if group.distils else {}
-    data: dict[str, Any] = {
-        "tokens": [list(sequence.tokens) for sequence in group.sequences],
-        "masks": [_mask_column(sequence) for sequence in group.sequences],
-        "scores": [sequence.score for sequence in group.sequences],
-        "advantages": None,
+    sequences = group.sequences
+    own = [_inference_logprobs(each) for each in sequences]
+    noted, rows = {}, list[tuple[list[list[int]], list[list[float]]]]()
+    if group.distils:
+        noted = {"profile": profile}
+        rows = [
+            write_rows(profile, each.rows or (), each.tokens, logprobs)
+            for each, logprobs in zip(sequences, own, strict=True)
+        ]
+    return {
+        "tokens": [list(each.tokens) for each in sequences],
+        "masks": [_mask_column(each) for each in sequences],
+        "scores": [each.score for each in sequences],
+        "advantages": _sent([each.advantages for each in sequences]),
         "ref_logprobs": None,
-        "messages": None,
+        "messages": _sent([each.messages for each in sequences]),
         "inference_logprobs": own,
-        "overrides": [_notes(SEQUENCE_NOTES, sequence.notes) for sequence in group.sequences],
+        "overrides": [_notes(SEQUENCE_NOTES, each.notes) for each in sequences],
         "group_overrides": {
-            **group.overrides,
-            "group_size": len(group.sequences),
+            "group_size": len(sequences),
             **_notes(GROUP_NOTES, group.notes, **noted),
         },
-        "distill_token_ids": None,
-        "distill_logprobs": None,
+        TEACHER[0]: [ids for ids, _ in rows] or None,
+        TEACHER[1]: [logprobs for _, logprobs in rows] or None,
     }
-    if group.sequences[0].advantages is not None:
-        data["advantages"] = [list(sequence.advantages or ()) for sequence in group.sequences]
-    if group.sequences[0].messages is not None:
-        data["messages"] = [list(sequence.messages or ()) for sequence in group.sequences]
-    if group.distils:
-        written = [
-            write_rows(profile, sequence.rows or (), sequence.tokens, logprobs)
-            for sequence, logprobs in zip(group.sequences, own, strict=True)
-        ]
-        data |= zip(TEACHER, ([ids for ids, _ in written], [values for _, values in written]), strict=True)
-    return data
+
+
+def _sent(columns: Sequence[Sequence[Any] | None]) -> list[list[Any]] | None:
+    """A field that either each sequence has, or none has."""
+    return None if columns[0] is None else [list(column or ()) for column in columns]
 
 
 def _mask_column(sequence: ScoredSequence) -> list[int]:
@@ -296,8 +294,9 @@ def _at_tokens(
     required: bool = False,
 ) -> list[Read]:
     """For each sequence a value for each of its tokens, which are read together; empty if none was sent."""
-    found = []
-    for at, row in enumerate((_column if required else _optional)(data, name, len(tokens)) or ()):
+    found, size = list[Read](), len(tokens)
+    rows = _column(data, name, size) if required else _optional(data, name, size)
+    for at, row in enumerate(rows or ()):
         values = as_list(row, f"{name}[{at}]")
         if len(values) != len(tokens[at]):
             raise BadGroup(Refusal.LENGTHS, f"{len(tokens[at])} tokens but {len(values)} in {name}[{at}]")

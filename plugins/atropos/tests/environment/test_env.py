@@ -121,7 +121,7 @@ async def test_a_run_that_cannot_be_scored_ends_with_the_reason(made: Make) -> N
     async def unscored(rollout: Any) -> Any:
         raise TooManyUnscored("none could be scored", reason=Reason.JUDGE_FAILED)
 
-    env._players[0]._hindsight.score = unscored
+    env._players[0].hindsight.score = unscored
     with pytest.raises(TooManyUnscored):
         await env.collect_trajectories([1.0, 0.0])
     with pytest.raises(TooManyUnscored):

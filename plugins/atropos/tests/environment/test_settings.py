@@ -107,7 +107,7 @@ def test_an_unknown_field_of_a_file_is_refused() -> None:
 def test_the_limits_of_a_command_and_the_tasks_held_out_follow_the_published_names() -> None:
     found = task_set_of(AgenticOPDConfig(terminal_timeout=120))
     assert (len(found.training), len(found.held_out)) == (6, 2)
-    assert found._limits.box.seconds == found._limits.box.cpu_seconds == 120
+    assert found._settings.box.seconds == found._settings.box.cpu_seconds == 120
     with pytest.raises(SettingError, match=r"--env\.terminal_timeout"):
         task_set_of(AgenticOPDConfig(terminal_timeout=0))
 

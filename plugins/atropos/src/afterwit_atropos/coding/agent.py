@@ -6,7 +6,7 @@ environment or process that these could reach.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from afterwit.api.serving import schema_error
 from afterwit.api.turns import Feedback, Message, RequestError, ToolCall
 from afterwit_atropos.coding.tasks import SOLUTION, Task, TestVerdict, examine
 from afterwit_atropos.episode import Attempt, Episode, Policy
-from afterwit_atropos.reward import PASS, RewardWeights, reward
+from afterwit_atropos.reward import PASS, RewardWeights, efficiency, tool_usage
 from afterwit_atropos.sandbox.box import Box, BoxEnded, Ran, open_box
 from afterwit_atropos.sandbox.isolation import BoxLimits, Isolation
 
@@ -41,11 +41,13 @@ ENDED_FOR = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLimits:
-    """Limits of an agent."""
+class AgentSettings:
+    """An agent's limits and system prompt, and the worth of what it does."""
 
     max_turns: int = 15
     box: BoxLimits = field(default_factory=BoxLimits)
+    weights: RewardWeights = field(default_factory=RewardWeights)
+    system: str = SYSTEM
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:
@@ -73,39 +75,28 @@ class Played(Attempt):
     ending: Ending
 
 
-async def play(
-    task: Task,
-    policy: Policy,
-    walls: Isolation,
-    *,
-    limits: AgentLimits | None = None,
-    weights: RewardWeights | None = None,
-    system: str = SYSTEM,
-) -> Played:
+async def play(task: Task, policy: Policy, walls: Isolation, settings: AgentSettings) -> Played:
     """Let a policy solve a task, and examine its solution.
 
     Raises RequestError if the task does not fit the model, EngineError as it comes, and BoxEnded if a box
     does not come up. An agent that ends its own box has left no solution: else one that fails could have its
     group lost.
     """
-    limits = limits or AgentLimits()
-    opening = (Message(role="system", content=system), Message(role="user", content=task.prompt))
+    opening = (Message(role="system", content=settings.system), Message(role="user", content=task.prompt))
     episode = Episode(opening, TOOLS, policy)
-    async with open_box(walls, limits.box) as box:
+    async with open_box(walls, settings.box) as box:
         agent = _Coding(episode, box)
-        ending = await agent.run(limits.max_turns)
+        ending = await agent.run(settings.max_turns)
         solution = await _solution(box)
-    verdict = await examine(task, solution, walls, limits.box)
+    verdict = await examine(task, solution, walls, settings.box)
     outcome = Feedback(reward=1 if verdict.correctness >= PASS else -1, text=verdict.text)
     return Played(
         rollout=episode.rollout(outcome),
         verdict=verdict,
-        reward=reward(
+        reward=settings.weights.reward(
             correctness=verdict.correctness,
-            turns=len(episode.turns),
-            max_turns=limits.max_turns,
-            tools=agent.tools,
-            weights=weights or RewardWeights(),
+            efficiency=efficiency(len(episode.turns), settings.max_turns),
+            tool_usage=tool_usage(agent.tools),
         ),
         ending=ending,
     )
@@ -198,7 +189,7 @@ async def use(call: ToolCall, box: Box) -> str:
 async def _act(name: str, given: Mapping[str, str], box: Box) -> str:
     match name:
         case "terminal":
-            return said(await box.run(shell(given["command"])))
+            return said(await box.run(("bash", "-c", given["command"])))
         case "read_file":
             return await box.read(given["path"])
         case "write_file":
@@ -214,11 +205,6 @@ async def _patch(path: str, old: str, new: str, box: Box) -> str:
         return f"error: the text to replace occurs {found} times in {path}, not once"
     await box.write(path, text.replace(old, new))
     return f"patched {path}"
-
-
-def shell(command: str) -> Sequence[str]:
-    """The command line that runs a shell command."""
-    return ("bash", "-c", command)
 
 
 def said(ran: Ran) -> str:

@@ -123,33 +123,28 @@ def _built_in(name: str) -> Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSettings:
-    """A data set and its columns."""
+    """A data set and its columns, under the names of the environment's flags."""
 
-    name: str
+    dataset_name: str
     """A file (.jsonl, .json, .parquet), a folder as the `datasets` library reads or saves it, or a name on
     the hub."""
-    split: str = "train"
+    dataset_split: str = "train"
     """Of a data set of the hub, or of a folder."""
-    config: str | None = None
+    dataset_config: str | None = None
     """The hub's word for one of several data sets under a name."""
-    prompt_column: str = "prompt"
-    tests_column: str = "tests"
+    prompt_field: str = "prompt"
+    tests_field: str = "tests"
     """A Python program or several in a list, see `exam/examiner.py`."""
-    setup_column: str | None = None
+    setup_field: str | None = None
     """Python that runs before each test of its row."""
-    entry_point_column: str | None = None
+    entry_point_field: str | None = None
     """The function that tests in HumanEval's form are called with."""
 
     @property
     def columns(self) -> Mapping[str, str]:
         """The columns that must be there, by the setting that names them."""
-        named = {
-            "prompt_column": self.prompt_column,
-            "tests_column": self.tests_column,
-            "setup_column": self.setup_column,
-            "entry_point_column": self.entry_point_column,
-        }
-        return {setting: column for setting, column in named.items() if column is not None}
+        names = ("prompt_field", "tests_field", "setup_field", "entry_point_field")
+        return {name: column for name in names if (column := getattr(self, name)) is not None}
 
 
 def from_hub(settings: DatasetSettings) -> Iterable[Mapping[str, Any]]:
@@ -158,24 +153,25 @@ def from_hub(settings: DatasetSettings) -> Iterable[Mapping[str, Any]]:
         from datasets import load_dataset, load_from_disk
     except ImportError as error:
         raise SettingError(
-            f'"{settings.name}" is not a file; other data sets need: pip install "afterwit-atropos[library]"'
+            f'"{settings.dataset_name}" is not a file; other data sets need: '
+            'pip install "afterwit-atropos[library]"'
         ) from error
-    folder = Path(settings.name).expanduser()
+    folder = Path(settings.dataset_name).expanduser()
     try:
         if not any((folder / saved).is_file() for saved in SAVED):
-            name = str(folder) if folder.is_dir() else settings.name
-            return cast(Rows, load_dataset(name, settings.config, split=settings.split))
+            name = str(folder) if folder.is_dir() else settings.dataset_name
+            return cast(Rows, load_dataset(name, settings.dataset_config, split=settings.dataset_split))
         held = load_from_disk(str(folder))
     except Exception as error:  # the library raises whatever the hub and the file formats do
-        raise SettingError(f'the data set "{settings.name}" cannot be loaded: {error}') from error
+        raise SettingError(f'the data set "{settings.dataset_name}" cannot be loaded: {error}') from error
     if not isinstance(held, dict):
         return cast(Rows, held)
-    if settings.split not in held:
+    if settings.dataset_split not in held:
         raise SettingError(
-            f'the data set "{settings.name}" has no split "{settings.split}"'
-            f"{nearest(settings.split, held)}; it has {', '.join(held)}"
+            f'the data set "{settings.dataset_name}" has no split "{settings.dataset_split}"'
+            f"{nearest(settings.dataset_split, held)}; it has {', '.join(held)}"
         )
-    return cast(Rows, held[settings.split])
+    return cast(Rows, held[settings.dataset_split])
 
 
 def cache_of_the_hub() -> Path:
@@ -236,9 +232,9 @@ Load = Callable[[DatasetSettings], Iterable[Mapping[str, Any]]]
 
 def load_tasks(settings: DatasetSettings, *, hub: Load = from_hub) -> tuple[Task, ...]:
     """All tasks of a data set. Raises SettingError that names the row or the nearest column."""
-    rows = iter(local(Path(settings.name)) if is_file(settings.name) else hub(settings))
+    rows = iter(local(Path(settings.dataset_name)) if is_file(settings.dataset_name) else hub(settings))
     if (first := next(rows, None)) is None:
-        raise SettingError(f'the data set "{settings.name}" has no rows')
+        raise SettingError(f'the data set "{settings.dataset_name}" has no rows')
     published = {
         setting: theirs
         for setting, ours in settings.columns.items()
@@ -253,21 +249,21 @@ def _check_columns(settings: DatasetSettings, row: Mapping[str, Any]) -> None:
     for setting, column in settings.columns.items():
         if column not in row:
             raise SettingError(
-                f'the data set "{settings.name}" has no column "{column}" ({setting})'
+                f'the data set "{settings.dataset_name}" has no column "{column}" ({setting})'
                 f"{nearest(column, row)}; it has {', '.join(row)}"
             )
 
 
 def _task(settings: DatasetSettings, number: int, row: Mapping[str, Any]) -> Task:
-    where = f'row {number} of "{settings.name}"'
+    where = f'row {number} of "{settings.dataset_name}"'
     try:
         held = {setting: row[column] for setting, column in settings.columns.items()}
         task = Task(
-            name=f"{Path(settings.name).stem}/{number}",
-            prompt=_text(held["prompt_column"], settings.prompt_column),
-            tests=_tests(held["tests_column"], settings.tests_column),
-            setup=_text(held.get("setup_column") or "", settings.setup_column or ""),
-            entry_point=held.get("entry_point_column"),
+            name=f"{Path(settings.dataset_name).stem}/{number}",
+            prompt=_text(held["prompt_field"], settings.prompt_field),
+            tests=_tests(held["tests_field"], settings.tests_field),
+            setup=_text(held.get("setup_field") or "", settings.setup_field or ""),
+            entry_point=held.get("entry_point_field"),
         )
         for test in task.tests:
             check_test(task, test)
@@ -310,38 +306,28 @@ def check_test(task: Task, test: str) -> None:
     defined = {node.name for node in ast.walk(parsed) if isinstance(node, ast.FunctionDef)}
     if FORM in defined and task.entry_point:
         return
-    if not undefined(parsed) and not _imports_the_solution(parsed):
-        more = ": set entry_point_column" if FORM in defined else ""
+    if not undefined(parsed) and MODULE not in _imported(parsed):
+        more = ": set entry_point_field" if FORM in defined else ""
         raise ValueError(f"a test never calls the solution{more}: {test[:80]!r}")
 
 
 def _absent(parsed: ast.Module) -> list[str]:
     """Modules that are imported and not in a box, which has the base's packages but no environment's."""
-    named = {name for node in ast.walk(parsed) for name in _imported(node)} - {
-        MODULE,
-        *sys.stdlib_module_names,
-    }
     base = [*getsitepackages([sys.base_prefix]), *(f"{sys.base_prefix}/{folder}" for folder in DEBIANS)]
+    named = _imported(parsed) - {MODULE, *sys.stdlib_module_names}
     return [name for name in sorted(named) if PathFinder.find_spec(name, base) is None]
 
 
-def _imported(node: ast.AST) -> list[str]:
-    """The outermost modules that a statement imports."""
-    match node:
-        case ast.Import(names=names):
-            return [each.name.partition(".")[0] for each in names]
-        case ast.ImportFrom(module=str(module), level=0):
-            return [module.partition(".")[0]]
-    return []
-
-
-def _imports_the_solution(parsed: ast.Module) -> bool:
+def _imported(parsed: ast.Module) -> set[str]:
+    """The outermost modules that a program imports."""
+    named: list[str] = []
     for node in ast.walk(parsed):
-        if isinstance(node, ast.ImportFrom) and node.module == MODULE:
-            return True
-        if isinstance(node, ast.Import) and any(each.name == MODULE for each in node.names):
-            return True
-    return False
+        match node:
+            case ast.Import(names=names):
+                named += [each.name for each in names]
+            case ast.ImportFrom(module=str(module), level=0):
+                named.append(module)
+    return {name.partition(".")[0] for name in named}
 
 
 async def examine(

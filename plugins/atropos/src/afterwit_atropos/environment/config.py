@@ -22,7 +22,6 @@ NO_KEY = ("", "x", None)
 KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
 """The environment variable for the key of `--openai.api_key`, which the engine reads."""
 
-
 JUDGE = {"temperature": 0.7, "max_tokens": 500, "accept": "any"}
 """The published environment's judge, below `--env.afterwit_config`."""
 
@@ -31,7 +30,8 @@ TOOLSETS = ["terminal", "file"]
 
 def _fixed(*held: Any, why: str) -> Any:
     """A published field that cannot be chosen here: the values that hold anyway, the first by default."""
-    return Field(default=held[0], description=f"No effect: {why}.", json_schema_extra={"held": [*held]})
+    extra: dict[str, Any] = {"held": [*held], "why": why}
+    return Field(default=held[0], description=f"No effect: {why}.", json_schema_extra=extra)
 
 
 class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped library
@@ -63,7 +63,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     entry_point_field: str | None = Field(default=None, description="Column of the function that is tested.")
     eval_size: int = Field(default=10, description="Most tasks that are held out.")
     eval_split_ratio: float = Field(default=0.15, description="Share of tasks that are held out.")
-    max_agent_turns: int = Field(default=15, description="Turns of a rollout.")
+    max_agent_turns: int = Field(default=15, ge=1, description="Turns of a rollout.")
     agent_temperature: float = Field(default=1.0, description="Sampling temperature. Evaluation takes 0.")
     system_prompt: str = Field(default=SYSTEM, description="The system prompt of coding tasks.")
     terminal_timeout: float = Field(
@@ -124,10 +124,9 @@ def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
     """Settings of engine, judge and publishing. SettingError if they contradict each other, or if a published
     field has a value that does not hold here."""
     for name, field in AgenticOPDConfig.model_fields.items():
-        value, extra = getattr(config, name), field.json_schema_extra or {}
-        if value not in extra.get("held", [value]):
-            why = field.description.removeprefix("No effect: ").removesuffix(".")
-            raise SettingError(f"--env.{name} cannot be {value}: {why}; leave it out")
+        value, fixed = getattr(config, name), field.json_schema_extra or {}
+        if "held" in fixed and value not in fixed["held"]:
+            raise SettingError(f"--env.{name} cannot be {value}: {fixed['why']}; leave it out")
     direct: dict[str, Any] = {
         "judge.votes": config.prm_votes,
         "judge.next_state_chars": config.hint_max_next_state_chars,

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -260,41 +260,38 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
             await player.engine.close()
 
 
+@dataclass(frozen=True, slots=True)
 class Player:
-    """A task set on one server."""
+    """A task set on one server. Without `hindsight` no turn has rows."""
 
-    def __init__(
-        self, tasks: TaskSet, server: EngineServer, sampling: Sampling, hindsight: Hindsight | None
-    ) -> None:
-        """Without `hindsight` no turn has rows."""
-        self._tasks, self._server, self._sampling, self._hindsight = tasks, server, sampling, hindsight
+    tasks: TaskSet
+    server: EngineServer
+    sampling: Sampling
+    hindsight: Hindsight | None
 
     @property
     def engine(self) -> Engine:
-        return self._server.engine
+        return self.server.engine
 
     @property
     def top_k(self) -> int | None:
         """Most ids of a teacher's row; None: there are none."""
-        return self._hindsight.top_k if self._hindsight else None
+        return self.hindsight.top_k if self.hindsight else None
 
     async def play(self, item: Any) -> tuple[Attempt, ScoredRollout]:
         """One rollout of an item, scored. It raises as `TaskSet.play` and `Hindsight.score` do."""
-        policy = self._policy(self._sampling, self._server.sem)
-        attempt = await self._tasks.play(item, policy, measuring=False)
-        if self._hindsight is None:
+        policy = Policy(self.engine, self.server.renderer, self.sampling, self.server.sem)
+        attempt = await self.tasks.play(item, policy, measuring=False)
+        if self.hindsight is None:
             turns = tuple(Unscored(turn=turn, reason=Reason.NO_SIGNAL) for turn in attempt.rollout.in_order)
             return attempt, ScoredRollout(rollout=attempt.rollout, turns=turns, teacher=Weights.LIVE)
-        return attempt, await self._hindsight.score(attempt.rollout)
+        return attempt, await self.hindsight.score(attempt.rollout)
 
     async def measure(self, item: Any) -> Attempt:
         """One rollout at temperature 0; it never trains."""
-        policy = self._policy(replace(self._sampling, temperature=0.0), self._server.eval_sem)
-        return await self._tasks.play(item, policy, measuring=True)
-
-    def _policy(self, sampling: Sampling, room: Any) -> Policy:
-        """`room` is the bound that the library weighs by."""
-        return Policy(self._server.engine, self._server.renderer, sampling, room)
+        greedy = replace(self.sampling, temperature=0.0)
+        policy = Policy(self.engine, self.server.renderer, greedy, self.server.eval_sem)
+        return await self.tasks.play(item, policy, measuring=True)
 
 
 def _line(values: dict[str, float]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from math import ceil
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from afterwit.api.turns import Feedback, Message, SettingError
 from afterwit.api.worlds import Split, TaskState, ToolsWorld, World
 from afterwit.api.worlds import Task as WorldTask
-from afterwit_atropos.coding.agent import AgentLimits, Played, play
+from afterwit_atropos.coding.agent import AgentSettings, Played, play
 from afterwit_atropos.coding.tasks import DatasetSettings, Task, built_in, cache_of_the_hub, load_tasks
 from afterwit_atropos.episode import Attempt, Episode, Policy
 from afterwit_atropos.reward import Reward, RewardWeights, efficiency
@@ -96,9 +97,12 @@ def _coding(config: AgenticOPDConfig) -> TaskSet:
     return CodingTasks(
         tasks,
         found,
-        limits=AgentLimits(max_turns=config.max_agent_turns, box=_box(config)),
-        weights=weights_of(config),
-        system=config.system_prompt,
+        AgentSettings(
+            max_turns=config.max_agent_turns,
+            box=_box(config),
+            weights=weights_of(config),
+            system=config.system_prompt,
+        ),
         held_out=min(config.eval_size, max(1, ceil(len(tasks) * config.eval_split_ratio))),
         seed=config.seed,
     )
@@ -114,25 +118,14 @@ def _box(config: AgenticOPDConfig) -> BoxLimits:
 
 def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
     """A data set's tasks. SettingError if the agent could read it."""
-    tasks, place = load_tasks(_dataset(config, name)), Path(name).expanduser()
+    asked = DatasetSettings(**{field.name: getattr(config, field.name) for field in fields(DatasetSettings)})
+    tasks, place = load_tasks(asked), Path(name).expanduser()
     if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
         raise SettingError(
             f"the data set {name} is in {folder}, which commands in a box can read, hidden tests included: "
             "put it elsewhere (HF_HOME names the folder for data sets of the hub)"
         )
     return tasks
-
-
-def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:
-    return DatasetSettings(
-        name=name,
-        split=config.dataset_split,
-        config=config.dataset_config,
-        prompt_column=config.prompt_field,
-        tests_column=config.tests_field,
-        setup_column=config.setup_field,
-        entry_point_column=config.entry_point_field,
-    )
 
 
 def _tools_world(config: AgenticOPDConfig) -> TaskSet:
@@ -160,10 +153,8 @@ class CodingTasks:
         self,
         tasks: Sequence[Task],
         walls: Isolation,
+        settings: AgentSettings,
         *,
-        limits: AgentLimits,
-        weights: RewardWeights,
-        system: str,
         held_out: int,
         seed: int,
     ) -> None:
@@ -175,12 +166,10 @@ class CodingTasks:
                 "set eval_size and eval_split_ratio"
             )
         self.held_out, self.training = tuple(drawn[:held_out]), tuple(drawn[held_out:])
-        self._walls, self._limits, self._weights, self._system = walls, limits, weights, system
+        self._walls, self._settings = walls, settings
 
     async def play(self, item: Task, policy: Policy, *, measuring: bool) -> Played:
-        return await play(
-            item, policy, self._walls, limits=self._limits, weights=self._weights, system=self._system
-        )
+        return await play(item, policy, self._walls, self._settings)
 
 
 class WorldTasks:
