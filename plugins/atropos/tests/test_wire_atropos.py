@@ -154,6 +154,13 @@ def _cut(*path: Any):
     return change
 
 
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 ROW = ("distill_logprobs", 0, 7)
 
 
@@ -197,6 +204,8 @@ ROW = ("distill_logprobs", 0, 7)
         (_set(("group_overrides", "afterwit", "tau"), "inf"), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "tau"), 1e-300), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "tau"), 10**400), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "tau"), 1 << 20_000), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "tau"), nested(5000)), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "top_k"), "3"), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "profile"), 1), Refusal.NOTES),
         (_set(("overrides", 0, "afterwit", "turns", 0, "begin"), math.inf), Refusal.NOTES),

@@ -294,11 +294,11 @@ def _top_k(groups: Sequence[ScoredGroup]) -> bool:
     return bool(widths) and min(widths) > 1
 
 
-Reward = tuple[float, tuple[float, ...]]
+RewardInGroup = tuple[float, tuple[float, ...]]
 """A sequence's score, and those of its group; or its own advantage, which stays alone in its group."""
 
 
-def _rewards(group: ScoredGroup) -> list[Reward | str | None]:
+def _rewards(group: ScoredGroup) -> list[RewardInGroup | str | None]:
     """For each sequence what its RL term reads; None: the scores say nothing; or why it cannot be read."""
     if group.sequences[0].advantages is not None:
         return [_own_advantage(sequence) for sequence in group.sequences]
@@ -308,7 +308,7 @@ def _rewards(group: ScoredGroup) -> list[Reward | str | None]:
     return [(score, scores) for score in scores]
 
 
-def _own_advantage(sequence: ScoredSequence) -> Reward | str | None:
+def _own_advantage(sequence: ScoredSequence) -> RewardInGroup | str | None:
     found = {value for value, inside in zip(sequence.advantages or (), sequence.mask, strict=True) if inside}
     if len(found) > 1:
         return TOKEN_ADVANTAGES
@@ -319,7 +319,7 @@ def _own_advantage(sequence: ScoredSequence) -> Reward | str | None:
 def _item(
     sequence: ScoredSequence,
     group: ScoredGroup,
-    reward: Reward | str | None,
+    reward: RewardInGroup | str | None,
     limits: Limits,
     objective: ObjectiveSettings,
 ) -> Item | str:

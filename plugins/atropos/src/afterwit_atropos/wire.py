@@ -228,13 +228,12 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
         )
     sequences = group.sequences
     own = [_inference_logprobs(each) for each in sequences]
-    noted, rows = {}, list[tuple[list[list[int]], list[list[float]]]]()
-    if group.distils:
-        noted = {"profile": profile}
-        rows = [
-            write_rows(profile, each.rows or (), each.tokens, logprobs)
-            for each, logprobs in zip(sequences, own, strict=True)
-        ]
+    rows = [
+        write_rows(profile, each.rows, each.tokens, logprobs)
+        for each, logprobs in zip(sequences, own, strict=True)
+        if each.rows is not None
+    ]
+    noted = {"profile": profile} if rows else {}
     return {
         "tokens": [list(each.tokens) for each in sequences],
         "masks": [_mask_column(each) for each in sequences],
@@ -244,10 +243,7 @@ def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
         "messages": _sent([each.messages for each in sequences]),
         "inference_logprobs": own,
         "overrides": [_notes(SEQUENCE_NOTES, each.notes) for each in sequences],
-        "group_overrides": {
-            "group_size": len(sequences),
-            **_notes(GROUP_NOTES, group.notes, **noted),
-        },
+        "group_overrides": {"group_size": len(sequences), **_notes(GROUP_NOTES, group.notes, **noted)},
         TEACHER[0]: [ids for ids, _ in rows] or None,
         TEACHER[1]: [logprobs for _, logprobs in rows] or None,
     }
@@ -349,10 +345,16 @@ def _noted(adapter: TypeAdapter[Read], overrides: Mapping[str, Any]) -> Read | N
         return None
     try:
         return adapter.validate_json(json.dumps(overrides[KEY]), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or KEY
-        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: {place}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadGroup(Refusal.NOTES, f"the group's notes cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first of pydantic's findings, in a line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or KEY}: {first['msg']}"
 
 
 def _group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, Profile | None]:
