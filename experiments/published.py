@@ -84,7 +84,7 @@ def asked(trial: Trial, person: Person, number: int) -> None:
     def one(numbered: tuple[int, str]) -> None:
         at, question = numbered
         ask = Ask(messages=[{"role": "user", "content": question}])
-        trial.system.agent(SETTING, f"left-{at}").answer(ask)
+        trial.system.agent(SETTING, f"left-{at}")(ask)
 
     at_once(one, list(enumerate(person.questions(AT_ONCE, number))))
 

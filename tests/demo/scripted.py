@@ -17,7 +17,7 @@ class Scripted:
     follow: frozenset[str]
     asked: list[tuple[int, int | None]] = field(default_factory=list)
 
-    def answer(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Answer:
         messages = ask.messages
         self.asked.append((len(messages), ask.max_tokens))
         plan = expert.plan(self.task, self.follow)

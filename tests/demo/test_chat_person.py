@@ -24,7 +24,7 @@ class Speaker:
     lie: bool = False
     asked: list[str] = field(default_factory=list)
 
-    def answer(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Answer:
         index, kinds = len(self.asked), self.task.kind.split("_")
         self.asked.append(ask.messages[-1]["content"])
         said = "Understood."

@@ -44,9 +44,8 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
 
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:
     task = _task("edit")
-    idle = Scripted(task, frozenset())
-    idle.answer = lambda *_: Answer(message={"role": "assistant", "content": "Done."}, turn="t")  # type: ignore[method-assign]
-    seen = run_interaction(idle, WORLD, task, "fresh", Random(0))
+    idle = Answer(message={"role": "assistant", "content": "Done."}, turn="t")
+    seen = run_interaction(lambda _: idle, WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed) == ("failure", False)
     assert " ".join(task.checks[0]) in seen.reaction
 

@@ -15,7 +15,7 @@ import torch
 from openai import OpenAI
 from starlette.types import Receive, Scope, Send
 
-from afterwit.demo.people import REPLY_TOKENS, Agent, interaction
+from afterwit.demo.people import REPLY_TOKENS, agent, interaction
 from afterwit.demo.worlds import WORLDS
 from afterwit.engines.port import Generate, Step
 from afterwit.errors import SettingError
@@ -126,8 +126,7 @@ def test_an_agent_of_a_live_run_and_one_of_a_simulation_send_the_same_request() 
     with OpenAI(
         api_key="x", base_url="http://x/v1", http_client=httpx.Client(transport=httpx.MockTransport(record))
     ) as client:
-        agent = Agent(client=client, setting=world.setting, headers={})
-        one = run_interaction(agent, world, task, "dev", Random(4))
+        one = run_interaction(agent(client, world.setting, {}), world, task, "dev", Random(4))
     script = interaction(world, task, "dev", Random(4))
     (other,) = asyncio.run(Client(app=app, world=world).play([Conversation(script=script, name="p")]))
     assert (one.messages, one.turns) == (other.messages, other.turns)

@@ -16,8 +16,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from openai import OpenAI
 
 from afterwit.config import Settings
+from afterwit.demo import people
 from afterwit.demo.judge import Judge
-from afterwit.demo.people import PEOPLE, SIDE, Agent, Interaction, Score, Setting, evaluate, interaction, play
+from afterwit.demo.people import PEOPLE, Interaction, Responder, Score, Setting
 from afterwit.demo.settings import config_text
 from afterwit.demo.world import Task, World
 from afterwit.engines.port import Engine
@@ -78,9 +79,9 @@ class Run:
         yield self._measure()
         for number in range(1, interactions + 1):
             self.step("people's tasks", number - 1, interactions)
-            agent = self.system.agent(self.world.setting, f"person-{self.seed}-{number}")
+            answer = self.system.agent(self.world.setting, f"person-{self.seed}-{number}")
             task = self.world.task(PEOPLE, rng)
-            one = play(agent, interaction(self.world, task, PEOPLE, rng))
+            one = people.play(answer, people.interaction(self.world, task, PEOPLE, rng))
             self.interactions.append(one)
             self.system.wait_until_learned(time.monotonic() + LEARN_S)
             events = self.system.store(lambda store: store.events())
@@ -92,7 +93,7 @@ class Run:
     def _measure(self) -> Measurement:
         done = partial(self.step, "measuring on held-out tasks, without hints")
         done(0, len(self.held_out))
-        score = evaluate(self.system.agent(self.world.setting), self.world, self.held_out, done)
+        score = people.evaluate(self.system.agent(self.world.setting), self.world, self.held_out, done)
         point = Measurement(
             interactions=len(self.interactions),
             seconds=round(time.monotonic() - self.began, 1),
@@ -127,10 +128,10 @@ class LiveSystem:
     settings: Settings
     portal: BlockingPortal
 
-    def agent(self, setting: Setting, session: str | None = None) -> Agent:
+    def agent(self, setting: Setting, session: str | None = None) -> Responder:
         """A client of its gateway; without a session its traffic is side traffic, which never trains."""
-        headers = SIDE if session is None else {"X-Session-Id": session}
-        return Agent(client=self.api, setting=setting, headers=headers)
+        headers = people.SIDE if session is None else {"X-Session-Id": session}
+        return people.agent(self.api, setting, headers)
 
     def store(self, work: Callable[[Store], T]) -> T:
         """The result of `work`, run by the store's own thread."""

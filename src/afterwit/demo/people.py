@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 from statistics import fmean
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from openai import OpenAI
 
@@ -60,27 +60,16 @@ class Answer:
 
 
 Script = Generator[Ask, Answer, T]
+Responder = Callable[[Ask], Answer]
+"""Gives the model's next message, as it goes back into the conversation."""
 
 
-class Responder(Protocol):
-    """Answers a script's asks."""
+def agent(client: OpenAI, setting: Setting, headers: Mapping[str, str]) -> Responder:
+    """An ordinary agent at a gateway."""
 
-    def answer(self, ask: Ask) -> Answer:
-        """The model's next message, as it goes back into the conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """A client with the setting and the headers of its requests."""
-
-    client: OpenAI
-    setting: Setting
-    headers: Mapping[str, str]
-
-    def answer(self, ask: Ask) -> Answer:
-        """The model's next message, as it goes back into the conversation."""
-        body = request_body(self.setting, ask)
-        completion = self.client.chat.completions.create(**body, extra_headers=dict(self.headers))
+    def answer(ask: Ask) -> Answer:
+        body = request_body(setting, ask)
+        completion = client.chat.completions.create(**body, extra_headers=dict(headers))
         said = completion.choices[0].message
         message: Message = {"role": "assistant", "content": said.content}
         if said.tool_calls:
@@ -88,6 +77,8 @@ class Agent:
                 call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
             ]
         return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
+
+    return answer
 
 
 def request_body(setting: Setting, ask: Ask) -> dict[str, Any]:
@@ -100,12 +91,12 @@ def opening(world: World, task: Task) -> list[Message]:
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
-def play(agent: Responder, script: Script[T]) -> T:
+def play(answer: Responder, script: Script[T]) -> T:
     """Run a script to its end, one answer after another. Returns its result."""
     try:
         ask = next(script)
         while True:
-            ask = script.send(agent.answer(ask))
+            ask = script.send(answer(ask))
     except StopIteration as ended:
         return cast(T, ended.value)
 
@@ -229,9 +220,9 @@ def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
     return [world.task(split, rng) for _ in range(number)]
 
 
-def evaluate(agent: Responder, world: World, tasks: Sequence[Task], done: Done = lambda *_: None) -> Score:
-    """Have the agent do every task. Its headers must mark the traffic as side traffic."""
-    return Score(trials=tuple(at_once(lambda task: play(agent, trial(world, task)), tasks, done)))
+def evaluate(answer: Responder, world: World, tasks: Sequence[Task], done: Done = lambda *_: None) -> Score:
+    """Have an agent do every task. Its headers must mark the traffic as side traffic."""
+    return Score(trials=tuple(at_once(lambda task: play(answer, trial(world, task)), tasks, done)))
 
 
 def at_once(work: Callable[[Item], T], items: Sequence[Item], done: Done = lambda *_: None) -> list[T]:

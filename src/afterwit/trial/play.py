@@ -238,9 +238,9 @@ class Trial:
         def one(at: int) -> Talk | None:
             if time.monotonic() > self.until:
                 return None
-            agent = self.system.agent(person.setting, f"person-{person.seed}-{at}")
+            answer = self.system.agent(person.setting, f"person-{person.seed}-{at}")
             (question,) = person.questions(at, 1)
-            return play(agent, conversation(person, at, question))
+            return play(answer, conversation(person, at, question))
 
         held = at_once(one, range(first, first + number), partial(self.step, "talking with it"))
         self.played.talks += [talk for talk in held if talk is not None]
@@ -259,10 +259,9 @@ class Trial:
         self, prompts: Iterable[Conversation], setting: Setting, measured: str = ""
     ) -> list[Message]:
         """The answers to single requests, in order. `measured` names them in the display."""
-        agent = self.system.agent(setting)
         asks = [Ask(messages=[each.to_dict() for each in prompt.messages]) for prompt in prompts]
         done = partial(self.step, f"measuring on {measured}") if measured else lambda *_: None
-        return [answer.message for answer in at_once(agent.answer, asks, done)]
+        return [answer.message for answer in at_once(self.system.agent(setting), asks, done)]
 
     def _hinted(self, person: Person, asked: Sequence[str]) -> Iterator[Conversation]:
         """The questions with a hint, as the teacher reads them."""
