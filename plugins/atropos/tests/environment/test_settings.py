@@ -122,7 +122,7 @@ def test_a_key_reaches_the_engine_and_a_stand_in_for_none_does_not(monkeypatch: 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [({"server_type": "openai"}, "must be vllm or sglang"), ({"base_url": ""}, "base_url is empty")],
+    [({"server_type": "openai"}, "choose vllm or sglang"), ({"base_url": ""}, "base_url is empty")],
 )
 def test_a_server_that_cannot_do_it_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):

@@ -19,9 +19,10 @@ from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit_atropos.demo import MODEL
 from afterwit_atropos.environment.env import AgenticOPDEnv
+from afterwit_atropos.episode import Attempt
 from afterwit_atropos.group import Profile
-from afterwit_atropos.rollout import ScoredTurn
-from afterwit_atropos.wire import Done, group_data, read
+from afterwit_atropos.rollout import ScoredRollout, ScoredTurn
+from afterwit_atropos.wire import group_data, read
 from plugins.atropos.tests.environment.stock import fields, stock
 from tests.servers.server import Servers
 
@@ -49,7 +50,8 @@ async def env(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) 
 async def test_what_a_stock_server_samples_and_teaches_is_right_token_for_token(env: Any) -> None:
     player = env._players[0]
     done = await taught(env)
-    data = group_data(done, Profile.TOPK, player.top_k, messages=True)
+    scored, scores = [each for _, each in done], [attempt.reward.total for attempt, _ in done]
+    data = group_data(scored, scores, Profile.TOPK, player.top_k, messages=True)
     assert data is not None
     group = read(data, vocabulary=player.engine.facts.vocabulary)
     assert group.distils
@@ -62,12 +64,12 @@ async def test_what_a_stock_server_samples_and_teaches_is_right_token_for_token(
             own = [row[token].item() for row, token in zip(expected, said, strict=True)]
             assert sequence.logprobs[turn.begin : turn.end] == pytest.approx(own, abs=CLOSE)
     renderer = Renderer.load(MODEL)
-    for _, scored in done:
-        for turn in scored.scored:
+    for each in scored:
+        for turn in each.scored:
             check_rows(turn, renderer, player.top_k)
 
 
-async def taught(env: Any) -> list[Done]:
+async def taught(env: Any) -> list[tuple[Attempt, ScoredRollout]]:
     """The rollouts of the first item of which at least one turn has rows."""
     player = env._players[0]
     for _ in range(GROUPS):
