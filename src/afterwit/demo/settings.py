@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from afterwit.engines.kinds import LAUNCHERS
 from afterwit.errors import SettingError
 
 OWN = Path(__file__).with_name("recipe.toml")
-ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
+ON_A_SERVER = {"learner.lora_rank": 16, "learner.lr": 4e-3}
 """Replaces the demo's own settings if a server samples: it swaps adapters, and judges with the base as well.
 An adapter of the demo's models takes ten times the rate of their whole weights."""
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
@@ -51,31 +52,25 @@ def choose(
     Configuration files and environment variables of this machine do not count. SettingError for an unknown
     choice.
     """
-    below: dict[str, Any] = tomllib.loads(own.read_text(encoding="utf-8"))
-    chosen = judge or below["demo"]["judge"]
-    del below["demo"]
-    if chosen not in JUDGES:
+    sections = tomllib.loads(own.read_text(encoding="utf-8"))
+    below = {f"{section}.{name}": value for section in sections for name, value in sections[section].items()}
+    own_judge = below.pop("demo.judge")
+    if (chosen := judge or own_judge) not in JUDGES:
         raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
     if (direct or {}).get("engine.kind") in LAUNCHERS:
-        below = {section: values | ON_A_SERVER.get(section, {}) for section, values in below.items()}
+        below |= ON_A_SERVER
     if recipe is not None:
-        below = {
-            section: {
-                name: value
-                for name, value in values.items()
-                if not f"{section}.{name}".startswith(FROM_RECIPES)
-            }
-            for section, values in below.items()
-        }
+        below = {name: value for name, value in below.items() if not name.startswith(FROM_RECIPES)}
+    tree: dict[str, dict[str, Any]] = {}
+    for section, name, value in ((*key.split("."), value) for key, value in below.items()):
+        tree.setdefault(section, {})[name] = value
     fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})
-    settings = config.load(home=home, pairs=pairs, direct=fixed, below=below, recipe=recipe, environment={})
+    settings = config.load(home=home, pairs=pairs, direct=fixed, below=tree, recipe=recipe, environment={})
     overrides = {}
     if recipe is not None:
         published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
-        for section, name in ((section, name) for section, values in below.items() for name in values):
-            old, new = (getattr(getattr(of, section), name) for of in (published, settings))
-            if old != new:
-                overrides[f"{section}.{name}"] = old, new
+        both = {name: (attrgetter(name)(published), attrgetter(name)(settings)) for name in below}
+        overrides = {name: (old, new) for name, (old, new) in both.items() if old != new}
     return Chosen(settings=settings, judge=chosen, overrides=overrides)
 
 
