@@ -68,12 +68,12 @@ class Reason(StrEnum):
     ALREADY_GOOD = "already_good", NOTHING, "it was good already", True
     ALREADY_CONFIDENT = "already_confident", NOTHING, "the model was sure of it already", True
     EMPTY_RESPONSE = "empty_response", NOTHING, "the response was empty"
-    SUPERSEDED = "superseded", UNFIT, "it was asked for again"
+    SUPERSEDED = "superseded", UNFIT, "the client requested it again"
     REVERTED = "reverted", UNFIT, "what it taught was taken back"
     FORGOTTEN = "forgotten", UNFIT, "its conversation was forgotten"
     CLIENT_LEFT = "client_left", UNFIT, "the client left"
-    SIDE_TURN = "side_turn", UNFIT, "a title, a summary or a review apart from the conversation"
-    UNKNOWN_BRANCH = "unknown_branch", UNFIT, "it is not known yet which branch went on"
+    SIDE_TURN = "side_turn", UNFIT, "it is a title, a summary or a review, not the conversation"
+    UNKNOWN_BRANCH = "unknown_branch", UNFIT, "it is not known yet which branch continues"
     AMBIGUOUS_PARENT = "ambiguous_parent", UNFIT, "several turns may be the one before it"
     KEY_DOES_NOT_TEACH = "key_does_not_teach", UNFIT, "its key may not teach"
     NOT_SAMPLED_HERE = "not_sampled_here", UNFIT, "it was recorded elsewhere"
@@ -95,7 +95,7 @@ class Reason(StrEnum):
     REVIEW_REFUSED = "review_refused", UNFIT, "a person refused it"
     EXCLUDED = "excluded", UNFIT, "its session teaches nothing"
     HOLDS_SECRET = "holds_secret", UNFIT, "it holds a secret"
-    DOUBTFUL_HINT = "doubtful_hint", NOTHING, "its hint may be what a tool's words planted"
+    DOUBTFUL_HINT = "doubtful_hint", NOTHING, "a tool's words may have planted its hint"
     INVALID_VOTES = "invalid_votes", FAILED, "the judge's answers could not be read", True
     JUDGE_FAILED = "judge_failed", FAILED, "the judge did not answer", True
     TEACHER_FAILED = "teacher_failed", FAILED, "the teacher did not answer"

@@ -117,7 +117,7 @@ async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(
     assert 'class="answer problem">Not yet, and the judge has a problem.' in card
     assert f'<p class="problem">{fault}' in card
     await gateway.store.call(played)
-    assert "Only from what needs no judge." in await first_card()
+    assert "Only from evidence that needs no judge." in await first_card()
     await gateway.store.call(lambda store: store.set_status("judge", True, "working", now=2.0))
     assert 'class="answer">Yes: 1 turn so far.' in await first_card()
     assert '<p class="note">it waits' in await first_card()

@@ -252,11 +252,11 @@ def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):
     (alarm,) = store.events()
     assert (alarm.kind, alarm.version) == (EventKind.ALARM, 1)
     assert "the original model" in alarm.words
-    assert "displeasure" in alarm.words
+    assert "in a complaint" in alarm.words
     assert store.episodes() == []
 
 
-def test_displeasure_with_a_model_that_learned_nothing_is_no_alarm(store, person):
+def test_complaints_about_a_model_that_learned_nothing_is_no_alarm(store, person):
     person.badly(10)
     assert store.events() == []
     store.commit_version(a_version(0, parent=None), now=1.0)

@@ -32,7 +32,7 @@ def check_model(
     changes = "the template changes an unchanged conversation: report it with the model's name"
     yield tested("empty hint", _empty_hint, folder, placement, remedy=changes)
     other = (
-        "was this home made with another model, name another --home; is a version damaged, "
+        "if this home was made with another model, name another --home; if a version is damaged, "
         "`afterwit rollback` returns to one before it"
     )
     yield tested("tokenizer", _same_tokenizer, folder, versions, remedy=other)

@@ -325,4 +325,4 @@ def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     yield "by kind of call", "; ".join(map(str, report.kinds[:SHOWN])) or "nothing to compare yet"
     if right.of and report.unrated:
         named = ", ".join(f"`{kind[:WIDTH]}`" for kind in report.unrated[:SHOWN])
-        yield "unchecked", f"no thumbs on {named}: a judge that is wrong there alone shows nowhere"
+        yield "unchecked", f"no thumbs on {named}: no check reveals a judge that is wrong there alone"

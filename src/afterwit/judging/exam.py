@@ -154,11 +154,11 @@ class Ability:
             return None
         if self.mode == "read":
             found = self.replies and f"it finds {self.replies.complaint.described('complaints')}"
-            why, remedy = found or "its log-probs cannot be had", "Set judge.mode to auto, or judge.url"
+            why, remedy = found or "its log-probs are not available", "Set judge.mode to auto, or judge.url"
         else:
             why, remedy = self._why()
         meanwhile = (
-            "Its votes count all the same" if self.votes else "Until then thumbs and failed tool calls teach"
+            "Its votes count nevertheless" if self.votes else "Until then thumbs and failed tool calls teach"
         )
         return f"{judge} cannot judge: {why}. {remedy}. {meanwhile}."
 

@@ -273,8 +273,8 @@ class Learn:
         else:
             message = (
                 f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g}"
-                f" nats from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's,"
-                " and their model the same?"
+                f" nats from the learner's on average (alarm at {alarm:g}); check that both have"
+                " the same model, and learner.dtype the engine's precision"
             )
         settings, objective = gate.backed_off(self._settings, self._trainer.objective)
         if settings != self._settings:

@@ -67,7 +67,7 @@ class Chat:
         try:
             return await self._gateway.read(read, within_s=STORE_WITHIN_S)
         except TurnNotFound as error:
-            message = "This conversation is gone, or is not yours to go on with: begin a new one."
+            message = "This conversation is gone, or belongs to another key: begin a new one."
             raise RequestError(404, "turn_not_found", message, param="after") from error
 
 

@@ -52,17 +52,17 @@ METRIC_TITLES: Mapping[str, str] = {
 }
 
 METRIC_NOTES: Mapping[str, str] = {
-    "way_to_teacher": "How far an update went to the teacher, which saw the hints: 0 nowhere, 1 all the way.",
+    "way_to_teacher": "How far an update went towards the teacher, which saw the hints: 1 is all the way.",
     "plain_kl": "How far answers to plain questions have moved, in nats a token: it predicts forgetting.",
     "unheeded": "The share of hints that leave the teacher's answer as likely as it was: they teach nothing.",
-    "loss": "What the update made smaller, before its last step: all terms, each times its weight.",
-    "reference_kl": "How far the model has moved from the one it came as, in nats a token.",
-    "entropy": "How open the model is about the next token, in nats. Near 0 it says one thing only.",
-    "mismatch_mean": "How far the learner and the engine are apart, in nats. It grows with staleness.",
+    "loss": "The sum of all terms, each times its weight, before the update's last step.",
+    "reference_kl": "How far the model has moved from the original, in nats a token.",
+    "entropy": "How uncertain the model is of the next token, in nats. Near 0 its answers hardly vary.",
+    "mismatch_mean": "The distance between learner and engine, in nats. It grows with staleness.",
     "mismatch_fresh": "The same over responses of the updated weights alone: both must agree.",
     "teacher_gap": "How far the teacher, which is shown the hint, is from the model, in nats.",
-    "overlap": "Of the likeliest tokens, how many the model and the teacher have in common.",
-    "answer_tokens": "How long the answers were that it learned from.",
+    "overlap": "How many of their likeliest tokens the model and the teacher have in common.",
+    "answer_tokens": "The length of the answers that it learned from.",
     "staleness_mean": "Versions between sampling a turn and learning from it.",
 }
 
@@ -103,7 +103,9 @@ def learning(
     elif fault is not None and fault is learner:
         sentence = "Not now: the learner reports a problem."
     elif fault is not None:
-        sentence = "Only from what needs no judge." if last else "Not yet, and the judge has a problem."
+        sentence = (
+            "Only from evidence that needs no judge." if last else "Not yet, and the judge has a problem."
+        )
     elif last is None:
         sentence = "Not yet: nothing has been learned so far."
     else:

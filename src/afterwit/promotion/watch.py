@@ -38,8 +38,8 @@ FIRST, NEWEST = 200, 5_000
 TOLD = 12
 """The newest episodes, which an alarm's sentence counts."""
 ENDS = {
-    BadEnd.DISPLEASED: "in displeasure without a hint",
-    BadEnd.UNASKED: "in displeasure",
+    BadEnd.DISPLEASED: "in a complaint without a hint",
+    BadEnd.UNASKED: "in a complaint",
     BadEnd.NO_END: "never",
     BadEnd.REPEATED_CALL: "after repeated calls",
     BadEnd.CUT_AT_LENGTH: "with a response cut at its length",

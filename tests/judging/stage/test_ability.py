@@ -157,7 +157,7 @@ async def test_a_judge_that_is_to_write_votes_whatever_it_is_worth(mute):
     await mute.answered("t1", COMPLAINT)
     await mute.judge.step()
     assert (await mute.record("t1")).reason is Reason.INVALID_VOTES
-    assert "Its votes count all the same" in (found.fault or "")
+    assert "Its votes count nevertheless" in (found.fault or "")
     assert reader.read == []
 
 
