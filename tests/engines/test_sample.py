@@ -35,7 +35,7 @@ def one(uniform: float = 0.5, **fields) -> Draw:
 
 def draw(logits_BV: torch.Tensor, how: list[Draw]) -> tuple[list[int], list[float]]:
     drawn = draw_rows(logits_BV, how)
-    return [row.id for row in drawn], [row.logprob for row in drawn]
+    return [token for token, _, _ in drawn], [logprob for _, logprob, _ in drawn]
 
 
 def support(logits_1V: torch.Tensor, **fields) -> dict[int, float]:
@@ -162,11 +162,11 @@ def test_a_mask_leaves_its_own_row_the_allowed_ids_and_the_others_all() -> None:
 def test_alternatives_are_of_the_models_own_distribution_however_the_id_was_drawn() -> None:
     logits = logits_of(6)
     how = {"temperature": 0.3, "top_k": 1, "logit_bias": ((4, 100.0),), "top_logprobs": 3}
-    (drawn,) = draw_rows(logits, [one(**how)])
+    ((token, _, top),) = draw_rows(logits, [one(**how)])
     own = logits[0].log_softmax(-1)
-    assert drawn.id == 4
-    assert drawn.top is not None
-    assert drawn.top.sampled == pytest.approx(own[4].item())
-    assert list(drawn.top.ids) == own.topk(3).indices.tolist()
-    assert drawn.top.logprobs == pytest.approx(own.topk(3).values.tolist())
-    assert draw_rows(logits, [one()])[0].top is None
+    assert token == 4
+    assert top is not None
+    assert top.sampled == pytest.approx(own[4].item())
+    assert list(top.ids) == own.topk(3).indices.tolist()
+    assert top.logprobs == pytest.approx(own.topk(3).values.tolist())
+    assert draw_rows(logits, [one()])[0][2] is None

@@ -370,7 +370,7 @@ class ModelRunner:
             sequence.deliver(outcome)
             self._release(sequence, failed=True)
             return
-        step = sequence.accept(outcome)
+        step = sequence.accept(*outcome)
         sequence.deliver(step)
         if step.ended:
             self._release(sequence)
@@ -420,7 +420,7 @@ class ModelRunner:
 def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
     """Each row's next id, or an error if its log-prob is not finite."""
     return [
-        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
+        drawn if math.isfinite(drawn[1]) else EngineError("The model's logits are not finite.")
         for drawn in draw(logits_BV, draws)
     ]
 

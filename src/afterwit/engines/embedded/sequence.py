@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,12 +44,8 @@ class Draw:
     """How many alternatives to return; None: none, nor the model's own log-prob."""
 
 
-class Drawn(NamedTuple):
-    id: int
-    logprob: float
-    """Not finite if the logits are not."""
-    top: TopLogprobs | None
-    """None unless the row requests it."""
+Drawn = tuple[int, float, TopLogprobs | None]
+"""An id, its log-prob, not finite if the logits are not, and the alternatives that the row requests."""
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
@@ -72,8 +68,7 @@ def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
     logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
     chosen = zip(ids_B.tolist(), logprobs_B.tolist(), logits_BV, draws, strict=True)
     return [
-        Drawn(token, logprob, _top(logits_V, token, row.top_logprobs))
-        for token, logprob, logits_V, row in chosen
+        (token, logprob, _top(logits_V, token, row.top_logprobs)) for token, logprob, logits_V, row in chosen
     ]
 
 
@@ -281,9 +276,9 @@ class ResponseSequence:
             top_logprobs=self.request.top_logprobs,
         )
 
-    def accept(self, drawn: Drawn) -> Step:
+    def accept(self, token: int, logprob: float, top: TopLogprobs | None) -> Step:
         """Append the drawn id and advance the constraint. Returns the step to deliver."""
-        token, forced = drawn.id, False
+        forced = False
         stopped, full = token in self._end_ids, len(self.response_ids) + 1 >= self._limit
         if self._given:
             forced = self._given.popleft()[1]
@@ -296,10 +291,10 @@ class ResponseSequence:
             self._counts[token] += 1
         return Step(
             ids=(token,),
-            logprobs=(drawn.logprob,),
+            logprobs=(logprob,),
             versions=(self.served.version,),
             forced=(forced,),
-            top_logprobs=() if drawn.top is None else (drawn.top,),
+            top_logprobs=() if top is None else (top,),
             cache_version=self._cache_version,
             cached=len(self.prompt) - self.read if len(self.response_ids) == 1 else None,
             ended="stop" if stopped else "length" if full else None,
