@@ -17,7 +17,7 @@ import torch
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
-from afterwit.engines.embedded.load import load_module, load_own
+from afterwit.engines.embedded.engine import load_module, load_own
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Generate
 from afterwit.learning.settings import LearnerSettings

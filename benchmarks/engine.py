@@ -19,9 +19,9 @@ from torch import nn
 
 from afterwit.engines.embedded import cache as kept_row
 from afterwit.engines.embedded.cache import Batch
-from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.engine import EmbeddedEngine, attend_in_slots
+from afterwit.engines.embedded.fitness import prefill_budget
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.load import attend_in_slots, prefill_budget
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Facts, Generate
 from afterwit.turn import Sampling

@@ -16,8 +16,8 @@ from random import Random
 import torch
 from transformers import PreTrainedModel
 
+from afterwit.engines.embedded.engine import attend_in_slots
 from afterwit.engines.embedded.forward import score_rows
-from afterwit.engines.embedded.load import attend_in_slots
 from afterwit.engines.port import Score
 from afterwit.fused_head.head import score_logits
 from afterwit.judging.hinted_prompts import Placement

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.engine import EmbeddedEngine, load_module, load_version
 from afterwit.engines.embedded.forward import score
-from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from afterwit.engines.embedded import load
+from afterwit.engines.embedded import engine
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
+from afterwit.engines.embedded.engine import attend_in_slots
+from afterwit.engines.embedded.fitness import check_attention
 from afterwit.engines.embedded.forward import decode, prefill, score, with_beginnings
-from afterwit.engines.embedded.load import attend_in_slots, check_attention
 from afterwit.packing.attention import FLASH_CPU, PORTABLE, Kernel
 from tests.engines.talk import plain_logits
 
@@ -28,7 +29,7 @@ CLOSE = {"atol": 5e-6, "rtol": 0}
 @cache
 def load_module(folder: Path) -> Any:
     """The served module of a folder: no test changes it."""
-    return load.load_module(folder, CPU, torch.float32)
+    return engine.load_module(folder, CPU, torch.float32)
 
 
 def small(values: torch.Tensor) -> torch.Tensor:

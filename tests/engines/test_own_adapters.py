@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.engines.embedded.engine import load_module, load_version
 from afterwit.engines.embedded.forward import score
-from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError
 from afterwit.weights.weights import RowAdapters, lora_of, pairs_of

@@ -16,8 +16,8 @@ from afterwit.engines.embedded.cache import (
     Row,
     budget_of,
 )
+from afterwit.engines.embedded.engine import load_module
 from afterwit.engines.embedded.forward import prefill
-from afterwit.engines.embedded.load import load_module
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.planning.memory import kept_per_token
 from afterwit.weights.weights import read_config

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from afterwit.engines.embedded.cache import PrefixCache, Row
-from afterwit.engines.embedded.load import attend_in_slots
+from afterwit.engines.embedded.engine import attend_in_slots
 from afterwit.engines.embedded.runner import ModelRunner, PrefillBudget
 from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.port import Step

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.engine import EmbeddedEngine, load_module
 from afterwit.engines.embedded.forward import linear_head, passes, score_rows
-from afterwit.engines.embedded.load import load_module
 from afterwit.engines.port import Score, Scored, Weights
 from afterwit.errors import EngineError
 from tests.engines.talk import ask, plain_logits, say

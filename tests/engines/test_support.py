@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.load import check_attention, context_of, refusal
+from afterwit.engines.embedded.fitness import check_attention, context_of, refusal
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError
 from afterwit.learning.models import load_model

@@ -75,7 +75,7 @@ def _port(settings: Settings, home: Path) -> str:
 
 
 def _device(settings: Settings) -> str:
-    from afterwit.engines.embedded.load import device_and_dtype
+    from afterwit.engines.embedded.fitness import device_and_dtype
     from afterwit.learning.models import device_of
 
     learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
@@ -87,7 +87,7 @@ def _device(settings: Settings) -> str:
 
 def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
     from afterwit.engines.embedded.cache import budget_of, in_words
-    from afterwit.engines.embedded.load import context_of, device_and_dtype
+    from afterwit.engines.embedded.fitness import context_of, device_and_dtype
     from afterwit.planning.memory import kept_per_token
     from afterwit.weights.weights import read_config
 

@@ -1,4 +1,4 @@
-"""The embedded engine: the port over a worker thread."""
+"""The embedded engine: the port over a worker thread, and the versions that it loads and probes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ import queue
 import random
 import threading
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
+from transformers import PreTrainedModel
 
 from afterwit.engines.embedded.cache import PrefixCache, budget_of
-from afterwit.engines.embedded.forward import score_rows
-from afterwit.engines.embedded.grammar import Grammars, Guide
-from afterwit.engines.embedded.load import (
-    Staged,
+from afterwit.engines.embedded.fitness import (
     check_attention,
     context_of,
     device_and_dtype,
-    load_module,
-    load_own,
-    load_version,
     prefill_budget,
-    probed,
     refusal,
 )
+from afterwit.engines.embedded.forward import NAME, score, score_rows
+from afterwit.engines.embedded.grammar import Grammars, Guide
 from afterwit.engines.embedded.runner import BACKGROUND_EVERY, IN_PLACE, ModelRunner, PrefillBudget
 from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -51,7 +48,15 @@ from afterwit.engines.port import (
 )
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import SHARED, Basis
-from afterwit.weights.weights import Factors, RowAdapters, read_config
+from afterwit.weights.weights import (
+    Factors,
+    RowAdapters,
+    adapted,
+    load_causal_lm,
+    lora_of,
+    pairs_of,
+    read_config,
+)
 
 CAPABILITIES = Capabilities(
     basis=Basis.PROCESSED,
@@ -303,6 +308,86 @@ class EmbeddedEngine:
     def _check_open(self) -> None:
         if self.fault is not None:
             raise EngineUnavailable(self.fault)
+
+
+def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """The folder's causal LM in evaluation mode, without gradients. SettingError if it cannot be loaded."""
+    model = load_causal_lm(folder, dtype)
+    attend_in_slots(model)
+    ready: nn.Module = model.to(device).eval().requires_grad_(False)
+    return ready
+
+
+def attend_in_slots(model: PreTrainedModel) -> None:
+    """Set the model to our attention, if its attention can be replaced."""
+    if getattr(model, "_supports_attention_backend", False):
+        model.set_attn_implementation(NAME)
+
+
+class Staged(NamedTuple):
+    version: int
+    adapter: str
+    folder: Path
+    module: nn.Module
+    factors: Factors | None = None
+
+
+def load_version(
+    folder: Path, base: nn.Module, root: Path, device: torch.device, dtype: torch.dtype
+) -> nn.Module:
+    """A version's weights: whole ones from its folder, or the adapter there on `base`. `root` is the base's
+    own folder. EngineError if they cannot be loaded, or are not weights of the same names and shapes."""
+    if folder.resolve() == root.resolve():
+        return base
+    with _adapter_errors(folder):
+        if (lora := lora_of(folder)) is not None:
+            return adapted(base, pairs_of(folder), lora.scale)
+    try:
+        module = load_module(folder, device, dtype)
+    except SettingError as error:
+        raise EngineError(str(error)) from error
+    theirs, ours = ({name: each.shape for name, each in m.named_parameters()} for m in (module, base))
+    if theirs != ours:
+        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
+    return module
+
+
+def load_own(folder: Path, rows: RowAdapters, root: Path) -> Factors | None:
+    """A personal adapter over a model; None if the folder is that of the base.
+
+    EngineError if it cannot be loaded.
+    """
+    if folder.resolve() == root.resolve():
+        return None
+    with _adapter_errors(folder):
+        if (lora := lora_of(folder)) is None:
+            raise EngineError(f"{folder} holds no adapter: only adapters can be personal")
+        return rows.fitted(pairs_of(folder), lora.scale)
+
+
+@contextmanager
+def _adapter_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+
+
+def probed(
+    staged: Staged, base: nn.Module, rows: RowAdapters, ids: Sequence[int], times: float
+) -> list[float]:
+    """Log-probs of ids[1:] under staged weights, their adapter scaled by `times`. 0 is the base."""
+    lora, factors = lora_of(staged.folder), staged.factors
+    if times == 1.0 or (lora is None and factors is None):
+        with rows.rows([factors]):
+            return score(staged.module, ids)
+    if times == 0.0:
+        return score(base, ids)
+    if factors is None and lora is not None:
+        factors = rows.fitted(pairs_of(staged.folder), lora.scale)
+    with rows.rows([factors and factors.times(times)]):
+        return score(rows.module, ids)
 
 
 async def next_step(events: Events) -> Step:

@@ -1,25 +1,19 @@
-"""Loads the model and its versions into memory, probes them, and refuses models that cannot be served."""
+"""Whether a model can be served here, on which device, in which precision, and with which limits."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from afterwit.engines.embedded import forward
 from afterwit.engines.embedded.cache import Batch, Beginning, Row
-from afterwit.engines.embedded.forward import decode, prefill, score
+from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.runner import PrefillBudget
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.errors import EngineError, SettingError
-from afterwit.weights.weights import Factors, RowAdapters, adapted, load_causal_lm, lora_of, pairs_of
+from afterwit.errors import SettingError
 
 PER_STEP = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
@@ -58,86 +52,6 @@ def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dt
             f"{device.type} cannot compute in {dtype} here: set engine.dtype to float16 or float32 ({error})"
         ) from error
     return device, dtype
-
-
-def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The folder's causal LM in evaluation mode, without gradients. SettingError if it cannot be loaded."""
-    model = load_causal_lm(folder, dtype)
-    attend_in_slots(model)
-    ready: nn.Module = model.to(device).eval().requires_grad_(False)
-    return ready
-
-
-def attend_in_slots(model: PreTrainedModel) -> None:
-    """Set the model to our attention, if its attention can be replaced."""
-    if getattr(model, "_supports_attention_backend", False):
-        model.set_attn_implementation(forward.NAME)
-
-
-def load_version(
-    folder: Path, base: nn.Module, root: Path, device: torch.device, dtype: torch.dtype
-) -> nn.Module:
-    """A version's weights: whole ones from its folder, or the adapter there on `base`. `root` is the base's
-    own folder. EngineError if they cannot be loaded, or are not weights of the same names and shapes."""
-    if folder.resolve() == root.resolve():
-        return base
-    with _adapter_errors(folder):
-        if (lora := lora_of(folder)) is not None:
-            return adapted(base, pairs_of(folder), lora.scale)
-    try:
-        module = load_module(folder, device, dtype)
-    except SettingError as error:
-        raise EngineError(str(error)) from error
-    theirs, ours = ({name: each.shape for name, each in m.named_parameters()} for m in (module, base))
-    if theirs != ours:
-        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
-    return module
-
-
-def load_own(folder: Path, rows: RowAdapters, root: Path) -> Factors | None:
-    """A personal adapter over a model; None if the folder is that of the base.
-
-    EngineError if it cannot be loaded.
-    """
-    if folder.resolve() == root.resolve():
-        return None
-    with _adapter_errors(folder):
-        if (lora := lora_of(folder)) is None:
-            raise EngineError(f"{folder} holds no adapter: only adapters can be personal")
-        return rows.fitted(pairs_of(folder), lora.scale)
-
-
-@contextmanager
-def _adapter_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError) as error:
-        raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
-
-
-class Staged(NamedTuple):
-    version: int
-    adapter: str
-    folder: Path
-    module: nn.Module
-    factors: Factors | None = None
-
-
-def probed(
-    staged: Staged, base: nn.Module, rows: RowAdapters, ids: Sequence[int], times: float
-) -> list[float]:
-    """Log-probs of ids[1:] under staged weights, their adapter scaled by `times`. 0 is the base."""
-    lora, factors = lora_of(staged.folder), staged.factors
-    if times == 1.0 or (lora is None and factors is None):
-        with rows.rows([factors]):
-            return score(staged.module, ids)
-    if times == 0.0:
-        return score(base, ids)
-    if factors is None and lora is not None:
-        factors = rows.fitted(pairs_of(staged.folder), lora.scale)
-    with rows.rows([factors and factors.times(times)]):
-        return score(rows.module, ids)
 
 
 def prefill_budget(
