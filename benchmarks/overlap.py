@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import VllmSettings
-from afterwit_atropos.rollout import Rollout
+from afterwit.lifecycle import Reason
+from afterwit_atropos.rollout import Rollout, ScoredRollout
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import served
 from benchmarks.measure import Row, Target, at_least, interleaved, itself, noted, number, ratios
@@ -106,18 +108,17 @@ async def _seconds(
         async with room:
             rollout = await played(engine, renderer, length, tool_s=TOOL_S, system=SYSTEM, max_tokens=TOKENS)
             if scored and overlap:
-                await teaching.score(rollout)
+                found.append(await teaching.score(rollout))
         waiting.append(rollout)
 
-    waiting, room = list[Rollout](), asyncio.Semaphore(AT_ONCE)
+    waiting, found, room = list[Rollout](), list[ScoredRollout](), asyncio.Semaphore(AT_ONCE)
     began = time.perf_counter()
     await asyncio.gather(*map(one, turns))
     if scored and not overlap:
-        await asyncio.gather(*map(teaching.score, waiting))
+        found += await asyncio.gather(*map(teaching.score, waiting))
     seconds = time.perf_counter() - began
-    if scored and teaching.tally.scored != sum(turns):
-        raise ValueError(
-            f"{teaching.tally.scored} of {sum(turns)} turns were scored: {teaching.tally.reasons}"
-        )
+    if scored and (taught := sum(len(each.scored) for each in found)) != sum(turns):
+        reasons = sum((each.unscored for each in found), Counter[Reason]())
+        raise ValueError(f"{taught} of {sum(turns)} turns were scored: {reasons}")
     await engine.close()
     return seconds
