@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 from openai import OpenAI
 
 from afterwit.config import Settings
@@ -126,7 +127,7 @@ class LiveSystem:
     api: OpenAI
     runtime: Runtime
     settings: Settings
-    portal: BlockingPortal
+    events: asyncio.AbstractEventLoop
 
     def agent(self, setting: Setting, session: str | None = None) -> Responder:
         """A client of its gateway; without a session its traffic is side traffic, which never trains."""
@@ -139,8 +140,7 @@ class LiveSystem:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, run by the loop of the system."""
-        result: T = self.portal.call(lambda: work)
-        return result
+        return asyncio.run_coroutine_threadsafe(work, self.events).result()
 
     @property
     def engine(self) -> Engine:
@@ -178,20 +178,20 @@ def live(
     runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
 
     @asynccontextmanager
-    async def running() -> AsyncIterator[None]:
+    async def running() -> AsyncIterator[asyncio.AbstractEventLoop]:
         async with AsyncExitStack() as stack:
             if server is not None and isinstance(settings.engine, ServerSettings):
                 stack.push_async_callback(server.stop)
                 await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
             await stack.enter_async_context(runtime)
-            yield
+            yield asyncio.get_running_loop()
 
     with (
         start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
-        portal.wrap_async_context_manager(running()),
+        portal.wrap_async_context_manager(running()) as events,
         OpenAI(base_url=runtime.url, api_key="live", timeout=WAIT_S, max_retries=0) as api,
     ):
-        yield LiveSystem(api=api, runtime=runtime, settings=settings, portal=portal)
+        yield LiveSystem(api=api, runtime=runtime, settings=settings, events=events)
 
 
 @contextmanager
