@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -113,7 +114,11 @@ def interleaved(
     The first round warms up and does not count, but as the one run of `--quick`, which is kept however noisy
     it is. A variant that raises MemoryError there takes no part.
     """
-    began = {name: seconds for name, work in variants.items() if (seconds := _spent(clock, work)) is not None}
+    began = dict[str, float]()
+    for name, work in variants.items():
+        _show(name, "warming up")
+        if (seconds := _spent(clock, work)) is not None:
+            began[name] = seconds
     if FLOOR not in began:
         raise SystemExit("what all is compared with does not fit into memory")
     if runs == 1:
@@ -122,7 +127,10 @@ def interleaved(
     kept, tried = list[dict[str, float]](), 0
     while len(kept) < runs and tried < 4 * runs:
         tried += 1
-        spent = {name: clock(work) for name, work in fit.items()}
+        spent = dict[str, float]()
+        for name, work in fit.items():
+            _show(name, f"run {len(kept) + 1} of {runs}")
+            spent[name] = clock(work)
         first, again = spent[FLOOR], clock(fit[FLOOR])
         if abs(first - again) <= TOLERANCE * min(first, again):
             kept.append(spent | {FLOOR: (first + again) / 2})
@@ -130,6 +138,11 @@ def interleaved(
         raise SystemExit("the machine was never quiet: the floor's two timings differed by more than a tenth")
     thrown = tried - len(kept)
     return kept, f"{thrown} of {tried} runs thrown away" if thrown else ""
+
+
+def _show(variant: str, stage: str) -> None:
+    """Print what is timed now to the terminal: a question may take half an hour."""
+    print(f"   {stage}: {variant}", file=sys.stderr, flush=True)
 
 
 def _spent(clock: Clock, work: Callable[[], object]) -> float | None:
