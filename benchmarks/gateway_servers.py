@@ -15,14 +15,14 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import process_time
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import uvloop
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
-from afterwit.engines.server.settings import VllmSettings
+from afterwit.engines.server.settings import LlamaCppSettings, VllmSettings
 from afterwit.gateway.app import GatewayApp
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.http_server import Listener, bound_socket
@@ -54,15 +54,17 @@ class Server:
 
 
 @contextmanager
-def served(variant: str, model: Path, folder: Path, *urls: str) -> Iterator[Server]:
-    """`gateway`, over an engine that costs nothing or the vLLM servers at URLs; `bare`, the least that is a
-    server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, in place of
-    vLLM; `full`, the same with few places; `one_device`, in place of vLLM too: streams and prompts share a
+def served(
+    variant: str, model: Path, folder: Path, *urls: str, kind: Literal["vllm", "llama_cpp"] = "vllm"
+) -> Iterator[Server]:
+    """`gateway`, over an engine that costs nothing or the servers of a kind at URLs; `bare`, the least that
+    is a server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, in place
+    of vLLM; `full`, the same with few places; `one_device`, in place of vLLM too: streams and prompts share a
     device."""
     folder.mkdir()
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_run, args=(variant, model, folder, urls, theirs), daemon=True)
+    process = spawn.Process(target=_run, args=(variant, model, folder, urls, kind, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -79,11 +81,13 @@ def _port(variant: str, pipe: Connection) -> int:
         raise SystemExit(f"the server {variant!r} ended before it was ready; its words are above") from error
 
 
-def _run(variant: str, model: Path, folder: Path, urls: tuple[str, ...], pipe: Connection) -> None:
-    uvloop.run(_serve(variant, model, folder, urls, pipe))
+def _run(variant: str, model: Path, folder: Path, urls: tuple[str, ...], kind: str, pipe: Connection) -> None:
+    uvloop.run(_serve(variant, model, folder, urls, kind, pipe))
 
 
-async def _serve(variant: str, model: Path, folder: Path, urls: tuple[str, ...], pipe: Connection) -> None:
+async def _serve(
+    variant: str, model: Path, folder: Path, urls: tuple[str, ...], kind: str, pipe: Connection
+) -> None:
     sock, loop = bound_socket("127.0.0.1", 0), asyncio.get_running_loop()
     if variant == "pieces":
         await (await loop.create_server(Pieces, sock=sock)).start_serving()
@@ -92,7 +96,7 @@ async def _serve(variant: str, model: Path, folder: Path, urls: tuple[str, ...],
     elif variant == "one_device":
         await start_one_device(model, sock)
     elif variant == "gateway":
-        await Listener(await _gateway(model, folder, urls), sock).start()
+        await Listener(await _gateway(model, folder, urls, kind), sock).start()
     else:
         await Listener(_plain(variant, Renderer.load(model)), sock).start()
     spare_what_stays()
@@ -123,11 +127,12 @@ def _plain(variant: str, renderer: Renderer) -> Any:
     return Bare(QuickEngine(renderer), renderer) if variant == "bare" else Answer()
 
 
-async def _gateway(model: Path, folder: Path, urls: tuple[str, ...]) -> Any:
+async def _gateway(model: Path, folder: Path, urls: tuple[str, ...], kind: str) -> Any:
     renderer = Renderer.load(model)
     engine: Any = QuickEngine(renderer)
     if urls:
-        engine = await open_engine(model, VllmSettings(url=urls), takes_weights=False)
+        server = VllmSettings(url=urls) if kind == "vllm" else LlamaCppSettings(url=urls)
+        engine = await open_engine(model, server, takes_weights=False)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     settings = GatewaySettings(max_requests=2 * IDLE)
     gateway = Gateway(engine=cast(Engine, engine), renderer=renderer, store=store, settings=settings)

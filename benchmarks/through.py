@@ -4,7 +4,10 @@
 is asked for; and what the gateway's processor spends on a token. The server is vLLM on the CPU, where
 `make test-engines` installed it: with a random model of Qwen3-0.6B's measures, which is the least that people
 host, and with the demo's, which answers as fast as the gateway passes on. Elsewhere, and with `--quick`, a
-server stands in for it that gives each stream a token every 20 ms, as the row shows. Left out: GPUs.
+server stands in for it that gives each stream a token every 20 ms, as the row shows.
+
+And with a published model, SmolLM2-135M-Instruct, on vLLM in bfloat16 and on llama.cpp in 4 bits: tokens a
+second and the first token, for 1, 8 and 16 clients. Left out: GPUs.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import uvloop
@@ -27,13 +31,17 @@ from afterwit.demo.worlds import world_named
 from benchmarks.asked import QWEN3_06B, Asked
 from benchmarks.gateway_load import as_http, load, small_body
 from benchmarks.gateway_servers import served
-from benchmarks.measure import Row, at_least, interleaved, itself, noted
+from benchmarks.measure import Row, at_least, interleaved, itself, noted, ratios
 from benchmarks.models import qwen3
 from tests.engines.vllm.servers import full
 from tests.servers.install import environment_of
-from tests.servers.server import Server
+from tests.servers.published import FOLDER, make
+from tests.servers.server import Launch, Server
 
 STREAMS, TOKENS, ROUNDS = 32, 100, 4
+CLIENTS, ANSWER = (1, 8, 16), 48
+"""Of the published model: at once, and tokens of each answer."""
+LABELS = {"vllm": "vLLM on the CPU", "llama_cpp": "llama.cpp in 4 bits"}
 MODEL = world_named("chat").folder / "model"
 CONTEXT = 1024
 """Of that model."""
@@ -56,6 +64,11 @@ def rows(asked: Asked) -> Iterator[Row]:
             yield from _through(replace(asked, quick=True), "G4", LARGE, url, large, folder)
         with _vllm(MODEL, folder / "small.log", "float32") as url:
             yield from _through(asked, "g4", "vLLM on the CPU, the demo's model", url, MODEL, folder)
+        make()
+        with _vllm(FOLDER, folder / "published.log", "bfloat16") as url:
+            yield from _published(asked, "vllm", url, folder)
+        with _llama_cpp(folder / "llama_cpp.log") as url:
+            yield from _published(asked, "llama_cpp", url, folder)
 
 
 def _installed() -> bool:
@@ -96,6 +109,44 @@ def _through(asked: Asked, id_: str, said: str, url: str, model: Path, folder: P
     )
 
 
+def _published(asked: Asked, kind: Literal["vllm", "llama_cpp"], url: str, folder: Path) -> Iterator[Row]:
+    """g5: tokens a second and the time to the first token, alone and through the gateway."""
+    port, name = int(url.rpartition(":")[2]), str(FOLDER) if kind == "vllm" else "model"
+    with served("gateway", FOLDER, folder / f"published-{kind}", url, kind=kind) as ours:
+        for tokens, clients in product((ANSWER, 1), CLIENTS):
+            variants = {
+                "floor": lambda n=clients, t=tokens: seconds(port, bodies(1, name, n, t), n),
+                "through": lambda n=clients, t=tokens: seconds(ours.port, bodies(1, "afterwit", n, t), n),
+            }
+            timed, note = interleaved(variants, runs=asked.runs, clock=itself)
+            alone, through = (min(run[each] for run in timed) for each in ("floor", "through"))
+            if tokens == ANSWER:
+                what, values = "tokens a second", ratios(timed, "floor", "through")
+                figures = [f"{clients * tokens / each:.3g} tokens a second" for each in (alone, through)]
+            else:
+                what, values = "the first token of all", ratios(timed, "through", "floor")
+                figures = [f"{each * 1000:.0f} ms" for each in (alone, through)]
+            yield Row(
+                id="g5",
+                what=f"{what} through the gateway, {clients} clients / from the server itself",
+                values=values,
+                floor=f"{LABELS[kind]}, SmolLM2-135M",
+                note=noted(f"{figures[0]} alone, {figures[1]} through", note),
+            )
+
+
+@contextmanager
+def _llama_cpp(log: Path) -> Iterator[str]:
+    """The URL of a llama-server over the published file, with a slot for each client."""
+    flags = ("--parallel", str(max(CLIENTS)), "--ctx-size", str(CONTEXT * max(CLIENTS)), "--threads", "2")
+    server = Server(Launch(server="llama_cpp", model=FOLDER, flags=flags), log)
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.end()
+
+
 def _large(folder: Path) -> Path:
     """A model folder: random weights, and the demo's tokenizer."""
     shutil.copytree(MODEL, folder)
@@ -119,16 +170,16 @@ def _vllm(model: Path, log: Path, dtype: str) -> Iterator[str]:
         server.end()
 
 
-def seconds(port: int, asked: list[dict[str, Any]]) -> float:
+def seconds(port: int, asked: list[dict[str, Any]], clients: int = STREAMS) -> float:
     """Wall seconds until the last of the streams has ended."""
     requests = [as_http(body) for body in asked]
     began = time.perf_counter()
-    uvloop.run(load(port, STREAMS, requests))
+    uvloop.run(load(port, clients, requests))
     return time.perf_counter() - began
 
 
-def bodies(rounds: int, model: str) -> list[dict[str, Any]]:
-    """Streams of TOKENS tokens each: none of the ids that end a response is drawn."""
+def bodies(rounds: int, model: str, clients: int = STREAMS, tokens: int = TOKENS) -> list[dict[str, Any]]:
+    """Streams of so many tokens each: none of the ids that end a response is drawn."""
     never = {str(index): -100 for index in Renderer.load(MODEL).end_ids}
-    more = {"max_tokens": TOKENS, "logit_bias": never, "ignore_eos": True}
-    return [small_body(stream=True, model=model) | more for _ in range(rounds * STREAMS)]
+    more = {"max_tokens": tokens, "logit_bias": never, "ignore_eos": True}
+    return [small_body(stream=True, model=model) | more for _ in range(rounds * clients)]
