@@ -218,7 +218,7 @@ def demo(
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
     ] = None,
     interactions: Annotated[int, typer.Option(help="Tasks that people give.")] = 48,
-    seed: Annotated[int, typer.Option(help="Decides tasks, people and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides tasks and people; answers are sampled anew.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the report. Default: demo-report, in the chat world demo-report-chat."),
@@ -282,7 +282,7 @@ def trial(
             help="JSON Lines with question and answer, as GSM8K has them: a student and a teacher join."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides questions, wordings and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides questions and wordings; answers are sampled anew.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the report and its home.")] = Path("trial-report"),
     engine: Engine = None,
     engine_url: EngineUrl = None,
