@@ -34,7 +34,7 @@ from tests.fakes.models import tiny_qwen3
 from tests.fakes.renderers import renderer_of
 from tests.store.examples import NO, a_version, add
 
-LEARNER, PRACTICE = LearnerSettings(), PracticeSettings()
+LEARNER, PRACTICE = LearnerSettings(), PracticeSettings(synthetic=0.0)
 NOW = 1_000_000.0
 SHORT = "Keep the answer short."
 

@@ -43,6 +43,10 @@ class PracticeSettings:
     approved: float = 0.25
     """Share of an update's prompts whose answers people approved. There the base teaches without a hint,
     and only where the policy has left it."""
+    synthetic: float = 0.5
+    """Share of an update's other prompts whose requests the model writes itself; the rest are recorded, each
+    once. Where fewer are recorded, more are synthetic: on one prompt alone a lesson is learned by heart, and
+    what else the model can do suffers. 0, or with groups: none."""
     group: int = 1
     """Answers to each prompt of an update. Above 1, a judge that votes decides which answers follow the
     lesson; if some do and some do not, they get the rewards 1 and -1."""
@@ -56,7 +60,7 @@ class PracticeSettings:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "updates", "a_day", "max_tokens", "group", "at_once_lessons", "at_once_tokens")
-        within(self, 0, 1, "approved")
+        within(self, 0, 1, "approved", "synthetic")
         below(self, 1, "approved")
 
 
@@ -135,7 +139,7 @@ class Answer:
 
     turn: str
     prompt: str
-    """The recorded turn whose prompt it answers."""
+    """The recorded turn whose prompt it answers; its own id if the model wrote the request."""
     at: float
     state: State
     reason: Reason | None
@@ -168,8 +172,8 @@ class Lesson:
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
     along: tuple[Answer, ...] = ()
-    """Answers that the base taught without the lesson: to approved prompts, and those that recited a hint.
-    Oldest first."""
+    """Answers that the base taught without the lesson: to approved prompts, and those that recited a hint;
+    and good ones to synthetic requests to which the lesson adds nothing. Oldest first."""
 
     @property
     def newest(self) -> float:
@@ -198,7 +202,7 @@ class Fresh(NamedTuple):
 
     turn: Turn
     prompt: str
-    """The turn whose prompt it answers."""
+    """The turn whose prompt it answers; its own id if the model wrote the request."""
     reason: Reason | None = None
     """Why it cannot train, or has nothing to teach."""
     gap: float | None = None

@@ -82,6 +82,10 @@ class Round:
     """The turns whose prompts are answered again; one may come several times."""
     along: tuple[Turn, ...] = ()
     """Approved turns whose prompts go along."""
+    own: Turn
+    """The corrected turn, whose instructions synthetic requests follow."""
+    synthetic: int = 0
+    """How many requests the model writes itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +113,14 @@ def next_round(
     *,
     now: float,
     without: Collection[str] = (),
+    recorded_only: Collection[int] = (),
     known: Known | None = None,
 ) -> Round | Test | str:
     """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
     nothing is practised now.
 
-    `without`: turns whose prompts cannot be answered. `known`: tests so far; None: there can be none.
+    `without`: turns whose prompts cannot be answered. `recorded_only`: lessons without synthetic requests.
+    `known`: tests so far; None: there can be none.
     """
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S)
     if not lessons:
@@ -122,7 +128,7 @@ def next_round(
     learner = with_note(learner, store.note("learn"))
     if (rest := _rest(store, settings, learner, now=now)) is not None:
         return rest
-    rules = _Rules(settings, learner, now, without, known)
+    rules = _Rules(settings, learner, now, without, recorded_only, known)
     facts = _Facts(
         store.waiting(now=now), store.excluded(), frozenset(store.paused_adapters()), _silent(store)
     )
@@ -156,6 +162,7 @@ class _Rules(NamedTuple):
     learner: LearnerSettings
     now: float
     without: Collection[str]
+    recorded_only: Collection[int]
     known: Known | None
 
 
@@ -171,7 +178,7 @@ class _Facts(NamedTuple):
 
 def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Round | Test | str:
     """The round of one lesson, its test if that comes first, or why it is not practised now."""
-    settings, learner, now, without, known = rules
+    settings, learner, now, without, recorded_only, known = rules
     if reason := rests_all(store.events(lesson.adapter), now=now):
         return reason
     if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
@@ -195,10 +202,22 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
             return test
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
-    different = _prompts(store, lesson, usable, -(-room // settings.group), without)
-    prompts = tuple(turn for turn in different for _ in range(settings.group))[:room]
-    if prompts:
-        return Round(lesson=lesson, said=usable[-1], prompts=prompts, along=along)
+    found = _prompts(store, lesson, usable, without)
+    if found is None:
+        return "practised on every prompt of its kind"
+    synthetic = 0
+    if found.general and settings.synthetic and settings.group == 1 and lesson.number not in recorded_only:
+        synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
+    chosen = spread(
+        list(found.asked),
+        (answer.prompt for answer in lesson.answers),
+        -(-(room - synthetic) // settings.group),
+    )
+    prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[: room - synthetic]
+    if prompts or synthetic:
+        return Round(
+            lesson=lesson, said=usable[-1], prompts=prompts, along=along, own=found.own, synthetic=synthetic
+        )
     return "practised on every prompt of its kind"
 
 
@@ -282,23 +301,36 @@ def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, 
     return max(0, min(learner.batch - choice.ready - choice.held, share))
 
 
+class _Prompts(NamedTuple):
+    """The prompts that may practise a lesson."""
+
+    own: Turn
+    """The newest corrected turn."""
+    asked: Mapping[str, Turn]
+    """By id, those to be preferred first."""
+    general: bool
+    """Whether the lesson may be practised on other requests than those that led to it."""
+
+
 def _prompts(
-    store: Store, lesson: Lesson, usable: Sequence[Said], count: int, without: Collection[str]
-) -> tuple[Turn, ...]:
+    store: Store, lesson: Lesson, usable: Sequence[Said], without: Collection[str]
+) -> _Prompts | None:
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
-    sessions if the lesson is general: of each session the first one."""
+    sessions if the lesson is general: of each session the first one. None: its turns are gone."""
     own = dict.fromkeys(said.turn for said in reversed(usable))
     found = {turn: _to_ask(record.turn) for turn in own if (record := _stored(store, turn)) is not None}
     if not found:
-        return ()
-    kind, said_in = action(next(iter(found.values())).message), {said.session for said in lesson.said}
+        return None
+    newest = next(iter(found.values()))
+    kind, said_in = action(newest.message), {said.session for said in lesson.said}
     others = dict[str, int]()
     for seq, _, session, message in store.prompts(lesson, limit=LOOKED_AT):
         if session not in said_in and action(message) == kind:
             others[session] = seq
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
     asked_too = [_to_ask(record.turn) for record in records]
-    if asked_too and is_general(lesson, found.values(), asked_too):
+    general = is_general(lesson, found.values(), asked_too)
+    if general:
         found |= {turn.id: turn for turn in asked_too}
     often = Counter(answer.prompt for answer in lesson.sampled_since(lesson.newest))
     asked = {
@@ -306,8 +338,7 @@ def _prompts(
         for id, turn in found.items()
         if id not in without and often[id] < PER_PROMPT and not any(turn.sampled.forced)
     }
-    chosen = spread(list(asked), (answer.prompt for answer in lesson.answers), count)
-    return tuple(asked[id] for id in chosen)
+    return _Prompts(newest, asked, general)
 
 
 def _to_ask(turn: RecordedTurn) -> Turn:
@@ -331,11 +362,11 @@ def is_general(lesson: Lesson, own: Collection[Turn], others: Sequence[Turn]) ->
     """Whether a lesson may be practised on other prompts: a person accepted it, or it names no case."""
     if lesson.general is not None or lesson.spoils is not None:
         return lesson.general is True
-    requests = [_request(turn) for turn in others]
-    return not any(names_a_case(lesson.words, _request(turn), requests) for turn in own)
+    requests = [request_of(turn) for turn in others]
+    return not any(names_a_case(lesson.words, request_of(turn), requests) for turn in own)
 
 
-def _request(turn: Turn) -> str:
+def request_of(turn: Turn) -> str:
     """The person's last words in a prompt."""
     said = (each.content or "" for each in reversed(turn.conversation.messages) if each.role == "user")
     return next(said, "")

@@ -28,8 +28,9 @@ from afterwit.judging.verdicts import Ask
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, standing
-from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round
+from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, names_a_case, standing
+from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round, request_of
+from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
 from afterwit.teaching.redaction import Redaction
 from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
@@ -68,8 +69,11 @@ class Practice:
         self._placement, self._ask = placement, ask
         self._now, self._entropy = now, entropy
         self._known: dict[tuple[str, str], Tested] = {}
+        self._synthetic = SyntheticRequests(engine, renderer, redaction)
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
+        self._recorded_only: set[int] = set()
+        """Lessons without synthetic requests: they name a case, or the model writes none."""
         self.doing = IDLE
         """In a sentence, for the status."""
 
@@ -91,11 +95,17 @@ class Practice:
 
         All are stored together: a crash before that leaves nothing. Raises EngineError if the engine fails.
         """
-        now, refused = self._now(), frozenset(self._refused)
+        now, refused, recorded_only = self._now(), frozenset(self._refused), frozenset(self._recorded_only)
         known = self._known if self._base_teaches else None
         found = await self._store.call(
             lambda store: next_round(
-                store, self._settings, self._learner, now=now, without=refused, known=known
+                store,
+                self._settings,
+                self._learner,
+                now=now,
+                without=refused,
+                recorded_only=recorded_only,
+                known=known,
             )
         )
         if isinstance(found, Test):
@@ -110,9 +120,19 @@ class Practice:
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
         lesson, words = found.lesson, found.lesson.words_of(found.said)
+        synthetic, requests = list[Turn](), list[str]()
+        if found.synthetic:
+            synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
+            of_a_case = lesson.general is None and names_a_case(words, request_of(found.own), requests)
+            if of_a_case or not synthetic:
+                self._recorded_only.add(lesson.number)
+                synthetic = []
+                if not found.prompts:
+                    return True
         sampled = await asyncio.gather(
             *(self._answer(found, prompt, words) for prompt in found.prompts),
             *(self._answer(found, prompt, "") for prompt in found.along),
+            *(self._answer(found, request, words, synthetic=True) for request in synthetic),
         )
         answers = await self._judged([each for each in sampled if each is not None], words)
         at = self._now()
@@ -120,11 +140,14 @@ class Practice:
             lambda store: store.practised(lesson, words, answers, now=at)
         )
 
-    async def _answer(self, found: Round, prompt: Turn, words: str) -> Fresh | None:
+    async def _answer(
+        self, found: Round, prompt: Turn, words: str, *, synthetic: bool = False
+    ) -> Fresh | None:
         """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
 
         Without words the teacher reads no hint; nor where the answer recites one, of which it would approve,
-        or has a call that does not parse.
+        or has a call that does not parse. A good answer to a `synthetic` request to which the words add
+        nothing does not count for the lesson.
         """
         now = self._now()
         sampling = replace(
@@ -144,7 +167,8 @@ class Practice:
                 background=True,
             )
         except (RequestError, RequestRefused):
-            self._refused.add(prompt.id)
+            if not synthetic:
+                self._refused.add(prompt.id)
             return None
         id = turn_id(now, self._entropy(ENTROPY_BYTES))
         turn = replace(
@@ -166,10 +190,12 @@ class Practice:
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET
-        gap = await self._gap(turn, words) if reason is None else None
+        gap = None
+        if reason is None:
+            gap, words = await self._gap(turn, words, synthetic=synthetic)
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
-        return Fresh(turn, prompt.id, reason, gap, along=not words)
+        return Fresh(turn, id if synthetic else prompt.id, reason, gap, along=not words)
 
     async def _judged(self, answers: list[Fresh], words: str) -> list[Fresh]:
         """The answers with the rewards of their groups. One that the judge cannot tell has none."""
@@ -230,22 +256,29 @@ class Practice:
         await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
         return True
 
-    async def _gap(self, turn: Turn, words: str) -> float | None:
-        """The answer's gap to the teacher, if the engine serves it and can score as the answer was sampled;
-        None: an update measures it."""
+    async def _gap(self, turn: Turn, words: str, *, synthetic: bool) -> tuple[float | None, str]:
+        """The answer's gap to the teacher, and the words; "" if the request is `synthetic` and the teacher
+        would give the same answer without them: then there is nothing to teach.
+
+        None if the engine does not serve the teacher or cannot score as the answer was sampled: an update
+        measures it.
+        """
         tau = scoring_temperature(turn.sampling.temperature)
         if not self._base_teaches or not (self._engine.capabilities.scored_tau or tau == 1.0):
-            return None
+            return None, words
         ids, room = turn.sampled.ids, self._engine.facts.context_length - len(turn.sampled.ids)
         prompts, _ = await asyncio.to_thread(
             hinted_prompts, turn, (words,), self._renderer, self._placement, room
         )
         if not prompts:
-            return None
-        row = Score(prompt_ids=prompts[0][1], response_ids=ids, tau=tau)
-        (scored,) = await self._engine.score([row], top=1, weights=Weights.BASE)
-        gap = fsum(turn.sampled.logprobs) - fsum(scored.logprobs)
-        return gap if isfinite(gap) else None
+            return None, words
+        asked = [prompts[0][1], turn.prompt_ids] if synthetic else [prompts[0][1]]
+        rows = [Score(prompt_ids=each, response_ids=ids, tau=tau) for each in asked]
+        found = await self._engine.score(rows, top=1, weights=Weights.BASE)
+        shown, plain = (fsum(each.logprobs) for each in (found[0], found[-1]))
+        gap = fsum(turn.sampled.logprobs) - shown
+        adds_nothing = synthetic and max(gap, abs(shown - plain)) <= CLOSE
+        return (gap if isfinite(gap) else None), ("" if adds_nothing else words)
 
 
 def told(lesson: Lesson, most: int) -> str:
