@@ -74,7 +74,8 @@ class LearnerSettings:
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
     of weights. 0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far
-    as their signal: after 12 conversations, success in the demo's tools was 0.77 in place of 0.91."""
+    as their signal: after 12 conversations without synthetic requests, success in the demo's tools was 0.77
+    in place of 0.91."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
