@@ -37,6 +37,7 @@ def settings_of(home: Path, model: Path, url: str) -> Settings:
         "gateway": {"max_tokens": 24, "key_refresh_s": 0.05},
         "judge": {"poll_s": 0.05},
         "learner": LEARNER,
+        "practice": {"enabled": False},
         "publish": {"poll_s": 0.05},
     }
     return load(home=home, below={"model": str(model)} | sections, environment={})
