@@ -110,10 +110,10 @@ async def _serve(
             await _started(servers, settings, console)
         with working("loading the model", console):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
-        spare_what_stays()
-        await _judge_first(console, runtime, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopping, number)
+        spare_what_stays()
+        await _judge_first(console, runtime, stack)
         greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first; Ctrl-C again stops at once")

@@ -19,7 +19,8 @@ from tests.servers.install import environment_of
 from tests.shells.running.test_up import free_ports, running
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(1200)]
-QUICK = {"HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1"}
+QUICK = {"HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1", "VLLM_API_KEY": "secret"}
+KEY = {"Authorization": "Bearer secret"}
 
 
 def answers(url: str) -> bool:
@@ -60,7 +61,8 @@ def test_vllm_servers_of_a_placement_serve_outlive_a_kill_and_end(tmp_path: Path
     try:
         until(lambda: answers(f"{gateway}/readyz"), up, log)
         assert said(gateway)
-        models = httpx.get(f"http://127.0.0.1:{judge}/v1/models").json()["data"]
+        assert httpx.get(f"http://127.0.0.1:{judge}/v1/models").status_code == 401
+        models = httpx.get(f"http://127.0.0.1:{judge}/v1/models", headers=KEY).json()["data"]
         assert [each["id"] for each in models] == ["judge"]
         os.kill(min(running("--port", str(second))), signal.SIGKILL)  # its workers end with it
         assert said(gateway)

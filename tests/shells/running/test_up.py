@@ -139,9 +139,9 @@ async def health(port: int, home: Path) -> str:
         return await response.text()
 
 
-async def answers(port: int) -> bool:
+async def answers(port: int, path: str = "/health") -> bool:
     try:
-        async with aiohttp.request("GET", f"http://127.0.0.1:{port}/health") as response:
+        async with aiohttp.request("GET", f"http://127.0.0.1:{port}{path}") as response:
             return response.status == 200
     except (aiohttp.ClientError, OSError):
         return False
@@ -184,6 +184,17 @@ async def test_all_servers_answer_before_it_serves_and_none_is_left_behind(
     assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     logs = {path.name for path in (tmp_path / "home").glob("*.log")}
     assert logs == {"engine-1.log", "engine-2.log", "judge.log"}
+
+
+@pytest.mark.slow
+async def test_a_signal_in_the_first_moment_of_serving_ends_it_in_order(tmp_path: Path) -> None:
+    *ports, gateway = free_ports(4)
+    afterwit, log = started(tmp_path, ports, f"serve.port={gateway}")
+    while not await answers(gateway, "/readyz") and afterwit.poll() is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    afterwit.terminate()
+    assert await asyncio.to_thread(afterwit.wait) == 0, log.read_text()
+    assert "stopping: running answers finish first" in log.read_text()
 
 
 @pytest.mark.slow
