@@ -85,8 +85,9 @@ def loaded(part: EntryPoint) -> Any:
     """The object that an entry point names. Raises SettingError if it cannot be imported."""
     try:
         return part.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a foreign package may raise anything
         package = part.dist.name if part.dist is not None else part.module
         raise SettingError(
-            f"{package} provides {part.name} ({part.group}) but fails to load: {error}"
+            f"{package} provides {part.name} ({part.group}) but fails to load: update or uninstall it: "
+            f"{type(error).__name__}: {error}"
         ) from error

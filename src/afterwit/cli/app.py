@@ -63,7 +63,10 @@ app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
 app.add_typer(keep.keys_app, name="keys", rich_help_panel="Maintain")
 app.add_typer(keep.store_app, name="store", rich_help_panel="Maintain")
 for name, part in plugins.installed(plugins.COMMANDS).items():
-    app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
+    try:
+        app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
+    except SettingError as error:  # no other command needs it
+        print(f"afterwit: {error}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

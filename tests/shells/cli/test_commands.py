@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -236,6 +237,22 @@ for command in {commands!r}:
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_package_whose_command_fails_to_load_costs_that_command_alone(tmp_path: Path) -> None:
+    about = tmp_path / "careless-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: careless\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[afterwit.commands]\ncount = careless:app\n")
+    (tmp_path / "careless.py").write_text("1 / 0\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "afterwit", "--version"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.stdout.count(".") == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("afterwit: careless provides count (afterwit.commands) but fails to load")
 
 
 @cache
