@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, and the pause before it is started again.
+"""A process that ends with the one that started it.
 
 As a program, `python parent.py PARENT COMMAND ...` becomes the command, which ends with the process PARENT.
 """
@@ -12,9 +12,6 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that the kernel sends to this process when its parent dies."""
-
-LONGEST_PAUSE_S = 10.0
-"""After a kill: loading included, a learner is back within a minute, however often it is killed."""
 
 
 def end_with(parent: int) -> None:
@@ -31,11 +28,6 @@ def end_with(parent: int) -> None:
 def is_gone(parent: int) -> bool:
     """Whether this process has become another one's child."""
     return os.getppid() != parent
-
-
-def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
-    return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
 if __name__ == "__main__":

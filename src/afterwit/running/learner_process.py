@@ -6,6 +6,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
@@ -17,9 +18,9 @@ from pathlib import Path
 
 from afterwit.config import Settings
 from afterwit.errors import AfterwitError, RankLost
-from afterwit.parent import LONGEST_PAUSE_S, end_with, is_gone, pause
+from afterwit.parent import end_with, is_gone
 from afterwit.running.ranks import KILLED, launch, starts_ranks
-from afterwit.worker import WORKING, Report
+from afterwit.worker import WORKING, BackOff, Report
 
 REFUSED = 3
 """Exit code of a learner that could not start and has reported why in its status."""
@@ -27,6 +28,8 @@ LOST = 4
 """Exit code of a learner of several processes that lost one."""
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
+LONGEST_PAUSE_S = 10.0
+"""After a kill: loading included, a learner is back within a minute, however often it is killed."""
 LONGEST_PAUSE_REFUSED_S = 300.0
 """A learner that cannot start only takes memory and cores from serving: a person has to do something."""
 BEAT_S = 1.0
@@ -58,7 +61,8 @@ async def keep_alive(
         except OSError as error:  # out of processes or memory, for now
             cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
-        wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
+        longest_s = max(pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
+        wait_s = BackOff(base_s=pause_s, max_s=longest_s, random=random.random).after(deaths)
         if cause is not None:
             await tell(False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)

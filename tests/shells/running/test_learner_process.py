@@ -17,7 +17,6 @@ import pytest
 
 from afterwit.config import load
 from afterwit.errors import StoreError
-from afterwit.parent import pause
 from afterwit.running import learner_process
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
@@ -84,12 +83,6 @@ async def kill_learners() -> None:
         await asyncio.sleep(0.02)
 
 
-def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_the_longest() -> None:
-    pauses = [pause(deaths, 5.0, 300.0) for deaths in (1, 2, 3, 7, 1000)]
-    assert pauses == [5.0, 10.0, 20.0, 300.0, 300.0]
-    assert pause(3, 60.0, 20.0) == 60.0
-
-
 PARENT = """
 import os, signal, sys
 from pathlib import Path
@@ -140,7 +133,7 @@ async def test_a_learner_without_a_heartbeat_is_reported_once_and_again_when_it_
         watching = asyncio.create_task(learner_process._watch(reads, process, 0.05, report))
         ok, words = await said.get()
         assert not ok
-        assert "no sign for 0.05 s (learner.patience_s)" in words
+        assert "reported nothing for 0.05 s (learner.patience_s)" in words
         assert f"kill -9 {process.pid}" in words
         await asyncio.sleep(0.2)
         assert said.empty()
@@ -172,7 +165,7 @@ async def test_a_learner_that_hangs_is_reported_and_once_it_goes_on_a_server_tea
         (process,) = learners
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
-        while "no sign for 3 s" not in (words := (await said.get())[1]):
+        while "reported nothing for 3 s" not in (words := (await said.get())[1]):
             pass
         assert f"kill -9 {process.pid}" in words
         os.kill(process.pid, signal.SIGCONT)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,14 +23,14 @@ import aiohttp
 from afterwit import parent
 from afterwit.engines.server.server import ServerCommand
 from afterwit.errors import SettingError
-from afterwit.parent import pause
+from afterwit.worker import BackOff
 
 LOOK_S = 1.0
 LOOKS = 10
 """How many refused connections in a row end a server that served."""
 STOP_S = 20.0
 """Seconds between SIGTERM and SIGKILL."""
-FIRST_PAUSE_S = 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 10.0
 STEADY_S = 60.0
 """A server that ran this long was healthy: the next pause is the shortest again."""
 SCRATCH = "aw-"
@@ -83,7 +84,8 @@ class EngineProcess:
     ) -> None:
         """`url` will be its address; its log is in `home`, by its name. `once`: it is not started again."""
         self.command, self._url = command, url.rstrip("/")
-        self._first_pause_s, self._look_s, self._once = first_pause_s, look_s, once
+        self._back_off = BackOff(base_s=first_pause_s, max_s=LONGEST_PAUSE_S, random=random.random)
+        self._look_s, self._once = look_s, once
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
@@ -183,8 +185,8 @@ class EngineProcess:
                 why = str(error)
             running = None
             deaths = 1 if loop.time() - began > STEADY_S else deaths + 1
-            wait_s = pause(deaths, self._first_pause_s)
-            self.trouble = f"{why}; it starts again in {wait_s:g} s; its log is {self.log}"
+            wait_s = self._back_off.after(deaths)
+            self.trouble = f"{why}; it starts again in {wait_s:.0f} s; its log is {self.log}"
             log.warning("%s", self.trouble)
             await asyncio.sleep(wait_s)
 
