@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from afterwit.judging.http_judge import HttpJudge
     from afterwit.judging.settings import JudgeSettings
     from afterwit.judging.stage import Judge
-    from afterwit.judging.verdicts import JudgeClient, Trial, Verdicts
+    from afterwit.judging.verdicts import HintTrial, JudgeClient, Verdicts
     from afterwit.judging.voting import Answer
     from afterwit.learning.passes import Ranks
     from afterwit.learning.settings import LearnerSettings
@@ -223,16 +223,16 @@ def judge_stage(
     return stage, client, examiner
 
 
-def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> Trial | None:
+def _trial(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> HintTrial | None:
     """Tries hints on the served model; None if there is none here, or none are to be tried."""
     from afterwit.engines.port import Weights
     from afterwit.judging.engine_judge import EngineJudge
-    from afterwit.judging.verdicts import Trial
+    from afterwit.judging.verdicts import HintTrial
 
     if engine is None or not settings.follow_tries:
         return None
     weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
-    return Trial(EngineJudge(engine, renderer, weights=weights, thinking=False), settings)
+    return HintTrial(EngineJudge(engine, renderer, weights=weights, thinking=False), settings)
 
 
 def practice_stage(

@@ -37,7 +37,7 @@ HINT_RULES = "afterwit.hint_rules"
 ENGINES = "afterwit.engines"
 """`EngineKind`s: `engine.kind = NAME`."""
 STORES = "afterwit.stores"
-"""`Kind`s of store, by the scheme of `store.url`."""
+"""`StoreKind`s, by the scheme of `store.url`."""
 
 T = TypeVar("T")
 

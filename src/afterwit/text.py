@@ -29,8 +29,8 @@ _BREAKS = [(sign.encode(), b"\\u%04x" % ord(sign)) for sign in "\x85\u2028\u2029
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 turn", "2 turns"."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+    """ "1 turn", "2,000 turns"."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def without_blocks(text: str, *marks: tuple[str, str]) -> str:

@@ -19,7 +19,7 @@ from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import own_words, unvoted, with_own_words
-from afterwit.judging.verdicts import JudgeClient, Trial, Verdicts, case
+from afterwit.judging.verdicts import HintTrial, JudgeClient, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
@@ -77,7 +77,7 @@ class Judge:
         after: AfterVerdict,
         redaction: Redaction = Redaction(),
         examiner: Examiner | None = None,
-        trial: Trial | None = None,
+        trial: HintTrial | None = None,
     ) -> None:
         """`after` is called in each verdict's transaction. Without an `examiner` the judge counts as able,
         and without a `trial` every hint as one that the model follows."""

@@ -147,7 +147,7 @@ def case(turn: RecordedTurn, next_state: NextState) -> JudgeCase:
     return case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
 
 
-class Trial:
+class HintTrial:
     """Shows the model each hint of a verdict and lets the judge say whether its answer follows it."""
 
     def __init__(self, model: EngineJudge, settings: JudgeSettings) -> None:

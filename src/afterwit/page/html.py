@@ -18,6 +18,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from afterwit.lifecycle import State
+from afterwit.text import counted
 from afterwit.turn import one_line
 
 HERE = Path(__file__).parent
@@ -86,7 +87,7 @@ def _templates() -> Environment:
         "plain": plain,
         "state_words": STATES.__getitem__,
         "signed": {None: "", -1: "\u22121", 0: "0", 1: "+1"}.__getitem__,
-        "count": count,
+        "count": counted,
         "one_line": partial(one_line, width=160),
     }
     return made
@@ -104,8 +105,3 @@ def when(seconds: float | None) -> Markup:
 def plain(name: str) -> str:
     """`mismatch_mean` -> `mismatch mean`."""
     return name.replace("_", " ")
-
-
-def count(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

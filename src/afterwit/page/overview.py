@@ -13,12 +13,13 @@ from afterwit.gateway.context import Gateway
 from afterwit.gateway.status import stages_of
 from afterwit.judging.checks import Judged
 from afterwit.lifecycle import Reason, ReasonClass, State
-from afterwit.page.html import count, plain
+from afterwit.page.html import plain
 from afterwit.page.lists import COUNTED_REQUESTS, Facts
 from afterwit.progress import PersonRequest, wilson_interval
 from afterwit.promotion.episodes import Event
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
+from afterwit.text import counted
 from afterwit.version import Origin
 
 OVERVIEW_TURNS, OVERVIEW_VERSIONS, OVERVIEW_LINES = 1_000, 50, 40
@@ -109,7 +110,7 @@ def learning(
     elif last is None:
         sentence = "Not yet: nothing has been learned so far."
     else:
-        sentence = f"Yes: {count(counts.states.get(State.TRAINED, 0), 'turn')} so far."
+        sentence = f"Yes: {counted(counts.states.get(State.TRAINED, 0), 'turn')} so far."
     return {"sentence": sentence, "ok": fault is None, "says": fault or learner, "last": last}
 
 
@@ -209,7 +210,7 @@ def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limi
             words = f"takes learning back: it has the weights of version {version.restores}"
         elif origin is Origin.UPDATE:
             again = f", and from {version.replayed} again" if version.replayed else ""
-            kind, words = "learned", f"learned from {count(version.trained, 'turn')}{again}"
+            kind, words = "learned", f"learned from {counted(version.trained, 'turn')}{again}"
         found.append(Line(version.created, kind, f"Version {number} {words}.", number))
         if version.published_at is not None:
             found.append(Line(version.published_at, "served", f"Version {number} is served.", number))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from afterwit import plugins
 from afterwit.errors import SettingError
-from afterwit.store.browsing import Counts, Found, Hit, SessionLine, SourceLine, TurnLine, summary, whole
+from afterwit.store.browsing import Counts, summary, whole
 from afterwit.store.reading import Filter, Record
 from afterwit.store.recording import ParentLookup
 from afterwit.store.store import AsyncStore, Store
@@ -24,8 +24,6 @@ __all__ = [
     "Excluded",
     "Filter",
     "ForgetOrder",
-    "Found",
-    "Hit",
     "Key",
     "LearnedTurn",
     "ParentLookup",
@@ -33,11 +31,8 @@ __all__ = [
     "Reconciled",
     "Record",
     "ReviewOutcome",
-    "SessionLine",
-    "SourceLine",
     "Status",
     "Store",
-    "TurnLine",
     "VersionRecord",
     "open_store",
     "store_exists",
@@ -46,7 +41,7 @@ __all__ = [
 ]
 
 
-class Kind(Protocol):
+class StoreKind(Protocol):
     """A kind of store. Drivers are imported when a store is opened, so that commands start without them."""
 
     def open(self, url: str, *, fingerprint: str | None, synchronous: str) -> Store: ...
@@ -81,7 +76,7 @@ class Postgresql:
         return PostgresqlStore.exists(url)
 
 
-STORES: Mapping[str, Kind] = plugins.Table(
+STORES: Mapping[str, StoreKind] = plugins.Table(
     plugins.STORES, {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()}
 )
 
@@ -100,7 +95,7 @@ def store_exists(url: str) -> bool:
     return _kind(url).exists(url)
 
 
-def _kind(url: str) -> Kind:
+def _kind(url: str) -> StoreKind:
     scheme = url.partition(":")[0]
     if scheme not in STORES:
         raise SettingError(f"store.url: there is no store of the kind {scheme}; known: {', '.join(STORES)}")

@@ -11,7 +11,7 @@ from afterwit.errors import JudgeUnavailable
 from afterwit.judging.engine_judge import EngineJudge
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.judging.settings import JudgeSettings
-from afterwit.judging.verdicts import LEAST_TOKENS, MOST_TOKENS, Trial
+from afterwit.judging.verdicts import LEAST_TOKENS, MOST_TOKENS, HintTrial
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Conversation, Message
@@ -55,7 +55,7 @@ def judge(hint: str = HINT_WORDS, *, reward: int = -1) -> Any:
 
 
 def tried(house: House, model: Model, **settings: Any) -> None:
-    house.judge._trial = Trial(cast(EngineJudge, model), JudgeSettings(**settings))
+    house.judge._trial = HintTrial(cast(EngineJudge, model), JudgeSettings(**settings))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_turn_is_tried_with_the_same_seeds_again(house):
     async def ask(messages: tuple[Message, ...], seed: int) -> Answer:
         return Answer(words=r"\boxed{-1}")
 
-    trial = Trial(cast(EngineJudge, model), JudgeSettings())
+    trial = HintTrial(cast(EngineJudge, model), JudgeSettings())
     first, again = [await trial.tried(a_turn("t"), verdict, ask) for _ in range(2)]
     assert first == again
     assert first.hints == ()
