@@ -93,7 +93,8 @@ def config_of(head: Head) -> dict[str, Any]:
     width = own.get("attention.key_length") or sizes["hidden_size"] // heads
     for key in ("attention.value_length", "rope.dimension_count"):
         if own.get(key, width) != width:
-            raise SettingError(f"{head.path} sets {start}{key} to {own[key]}, and only {width} is read")
+            only = f"{start}{key} to {own[key]}, and only {width} is read"
+            raise SettingError(f"{head.path} sets {only}: {INSTEAD}")
     biased = {"attention_bias": "blk.0.attn_output.bias" in head.tensors} if family.biases else {}
     if family.name == "llama":
         biased["mlp_bias"] = "blk.0.ffn_down.bias" in head.tensors
@@ -118,7 +119,8 @@ def _rotation(head: Head, own: Mapping[str, Any], width: int) -> dict[str, Any]:
     if kind == "none":
         return {"rope_type": "default", "rope_theta": theta}
     if kind not in SCALINGS:
-        raise SettingError(f"{head.path} stretches its context by {kind!r}, and {sorted(SCALINGS)} are read")
+        known = f"{kind!r}, and {sorted(SCALINGS)} are read"
+        raise SettingError(f"{head.path} stretches its context by {known}: {INSTEAD}")
     found = {
         "rope_type": kind,
         "rope_theta": theta,
@@ -140,7 +142,8 @@ def _llama3(head: Head, theta: float, width: int) -> dict[str, float]:
     if len(expected) != len(divisors) or any(
         not math.isclose(one, other, rel_tol=1e-4) for one, other in zip(expected, divisors, strict=True)
     ):
-        raise SettingError(f"{head.path} stretches its context by a {FREQUENCIES} that is not Llama 3's")
+        other = f"a {FREQUENCIES} that is not Llama 3's"
+        raise SettingError(f"{head.path} stretches its context by {other}: {INSTEAD}")
     return found
 
 

@@ -25,6 +25,8 @@ SCALARS = ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "", "", "<Q", "<q", "
 """The format of each type of value by its number; strings and arrays have their own."""
 
 
+AGAIN = "convert it again with a current llama.cpp"
+"""The remedy for a file that contradicts itself."""
 INSTEAD = "name the model's Hugging Face folder or hub id"
 """The remedy for a file that is not read."""
 CONVERT = "write a folder, and convert it with llama.cpp's convert_hf_to_gguf.py"
@@ -51,7 +53,7 @@ class Head:
     def need(self, key: str) -> Any:
         """The value of a setting. SettingError if the file has none."""
         if key not in self.fields:
-            raise SettingError(f"{self.path} has no {key}: convert it again with a current llama.cpp")
+            raise SettingError(f"{self.path} has no {key}: {AGAIN}")
         return self.fields[key]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from afterwit.chat_format.folder import read_json, special_tokens
 from afterwit.errors import SettingError
-from afterwit.gguf.file import CONVERT, INSTEAD, Head
+from afterwit.gguf.file import AGAIN, CONVERT, INSTEAD, Head
 
 KEYS = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
@@ -91,7 +91,7 @@ def tokenizer_of(head: Head) -> dict[str, Any]:
     """The content of tokenizer.json. SettingError if the file's vocabulary is of no kind that is read."""
     tokens, kinds = head.need(f"{KEYS}tokens"), _kinds(head)
     if len(set(tokens)) < len(tokens):
-        raise SettingError(f"{head.path} has a token twice: convert it again with a current llama.cpp")
+        raise SettingError(f"{head.path} has a token twice: {AGAIN}")
     ids = {token: index for index, token in enumerate(tokens)}
     model = head.need(f"{KEYS}model")
     if model == BYTES:
@@ -142,7 +142,7 @@ def ends_of(head: Head) -> list[int]:
     named = (head.fields.get(f"{KEYS}{key}_token_id") for key in ("eos", "eot", "eom"))
     found = {index for index in (*known.values(), *named) if index is not None and index < len(tokens)}
     if not found:
-        raise SettingError(f"{head.path} names no token that ends an answer ({KEYS}eos_token_id)")
+        raise SettingError(f"{head.path} names no token that ends an answer ({KEYS}eos_token_id): {INSTEAD}")
     return sorted(found)
 
 
@@ -159,7 +159,8 @@ def _kinds(head: Head) -> list[int]:
     tokens = head.need(f"{KEYS}tokens")
     kinds = head.fields.get(f"{KEYS}token_type") or [NORMAL] * len(tokens)
     if len(kinds) != len(tokens):
-        raise SettingError(f"{head.path} has {len(tokens)} tokens, but {len(kinds)} types of tokens")
+        counts = f"{len(tokens)} tokens, but {len(kinds)} types of tokens"
+        raise SettingError(f"{head.path} has {counts}: {AGAIN}")
     return [
         CONTROL if token in ENDS and kind != CONTROL else kind
         for token, kind in zip(tokens, kinds, strict=True)
@@ -184,7 +185,8 @@ def _over_bytes(head: Head, ids: Mapping[str, int]) -> dict[str, Any]:
     merges = [merge.partition(" ")[::2] for merge in head.need(f"{KEYS}merges")]
     for left, right in merges:
         if not {left, right, left + right} <= ids.keys():
-            raise SettingError(f"{head.path} merges {left!r} and {right!r}, which are not all tokens")
+            what = f"{left!r} and {right!r}, which are not all tokens"
+            raise SettingError(f"{head.path} merges {what}: {AGAIN}")
     split: list[dict[str, Any]] = [
         {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
         for each in rule.splits
