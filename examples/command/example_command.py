@@ -9,11 +9,6 @@ from afterwit.api.commands import Home, store_of
 app = typer.Typer(help="Count what the home holds.", no_args_is_help=True)
 
 
-@app.callback()
-def root() -> None:
-    """A group of one command keeps its name."""
-
-
 @app.command()
 def turns(home: Home = None) -> None:
     """Print the number of turns in the home."""

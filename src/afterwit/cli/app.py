@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from afterwit import plugins
-from afterwit.cli import keep, look, start, steer
+from afterwit.cli import look, maintain, start, steer
 from afterwit.cli.help import Command, Group
 from afterwit.cli.lessons import lessons_app
 from afterwit.errors import AfterwitError, SettingError
@@ -51,7 +51,10 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         *(steer.pause, steer.resume, steer.review, steer.exclude),
         *(steer.rollback, steer.requeue, steer.forget),
     ),
-    "Maintain": (keep.import_, keep.export, keep.backup, keep.restore, keep.du, keep.merge),
+    "Maintain": (
+        *(maintain.import_, maintain.export, maintain.backup),
+        *(maintain.restore, maintain.du, maintain.merge),
+    ),
 }
 """The commands as `--help` groups them."""
 
@@ -60,8 +63,8 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(command)
 app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
-app.add_typer(keep.keys_app, name="keys", rich_help_panel="Maintain")
-app.add_typer(keep.store_app, name="store", rich_help_panel="Maintain")
+app.add_typer(maintain.keys_app, name="keys", rich_help_panel="Maintain")
+app.add_typer(maintain.store_app, name="store", rich_help_panel="Maintain")
 for name, part in plugins.installed(plugins.COMMANDS).items():
     try:
         app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")

@@ -48,7 +48,7 @@ def init(
         afterwit init Qwen/Qwen3-0.6B    # this machine alone
         afterwit init Qwen/Qwen3-0.6B --host 0.0.0.0 --key laptop
     """
-    from afterwit.cli.keep import add
+    from afterwit.cli.maintain import add
     from afterwit.config import home_of, load
     from afterwit.doctor.report import report
     from afterwit.gateway.auth import is_loopback
