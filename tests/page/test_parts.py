@@ -8,8 +8,8 @@ import pytest
 
 from afterwit.lifecycle import State
 from afterwit.page import html as words
+from afterwit.page.curves import approved, line, metrics, shares
 from afterwit.page.lists import tokens_of
-from afterwit.page.overview import approved, line, metrics, shares
 from afterwit.store import VersionRecord
 from afterwit.turn import Sampled
 from afterwit.version import Origin, SuiteResult

@@ -19,7 +19,7 @@ from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.feedback import feedback_in, record_feedback
 from afterwit.lifecycle import State
-from afterwit.page import html, lessons, lists, overview
+from afterwit.page import curves, html, lessons, lists, overview
 from afterwit.page.access import Access, see
 from afterwit.page.chat import Chat
 from afterwit.page.lists import Moved, NotFound, View, number
@@ -40,7 +40,7 @@ VIEWS: Mapping[str, tuple[str, View]] = {
     "/ui/review": ("review.html", lists.review),
     "/ui/sources": ("sources.html", lists.sources),
     "/ui/judge": ("judge.html", lists.judge),
-    "/ui/curves": ("curves.html", overview.curves),
+    "/ui/curves": ("curves.html", curves.curves),
 }
 
 PATIENCE_S = 5.0
