@@ -52,8 +52,8 @@ class PromotionSettings:
     """Share of requests that may end badly: in a complaint without a hint, in repeated calls, cut off, or
     not at all."""
     alarm_at: float = 100.0
-    """Evidence (e-value) that more requests than `may_end_badly` end badly; at 100 all versions since the
-    confirmed one are taken back. In simulations the alarm came after 46 requests if twice `may_end_badly`
+    """Evidence (e-value) that more requests than `may_end_badly` end badly: at this value, versions since
+    the confirmed one are taken back. In simulations the alarm came after 46 requests if twice `may_end_badly`
     ended badly, after 13 if half did, and falsely after 1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
