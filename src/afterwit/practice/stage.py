@@ -149,6 +149,26 @@ class Practice:
         or has a call that does not parse. A good answer to a `synthetic` request to which the words add
         nothing does not count for the lesson.
         """
+        try:
+            turn = await self._sampled(found, prompt)
+        except (RequestError, RequestRefused):
+            if not synthetic:
+                self._refused.add(prompt.id)
+            return None
+        words = "" if recites(turn.message) or self._breaks(turn.message) else words
+        reason = untrainable(turn)
+        if reason is None and self._redaction.in_message(turn.message):
+            reason = Reason.HOLDS_SECRET
+        gap = None
+        if reason is None:
+            gap, words = await self._gap(turn, words, synthetic=synthetic)
+        if gap is not None and gap <= CLOSE:
+            reason = Reason.ALREADY_GOOD
+        return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along=not words)
+
+    async def _sampled(self, found: Round, prompt: Turn) -> Turn:
+        """A new turn with an answer of the present weights. Raises RequestError or RequestRefused if the
+        prompt cannot be answered."""
         now = self._now()
         sampling = replace(
             prompt.sampling,
@@ -156,22 +176,17 @@ class Practice:
             max_tokens=min(prompt.sampling.max_tokens, self._settings.max_tokens),
             temperature=scoring_temperature(prompt.sampling.temperature),
         )
-        try:
-            asked, reply = await respond(
-                self._engine,
-                self._renderer,
-                replace(prompt.conversation, lessons=""),
-                sampling,
-                now=prompt.created,
-                adapter=prompt.adapter,
-                background=True,
-            )
-        except (RequestError, RequestRefused):
-            if not synthetic:
-                self._refused.add(prompt.id)
-            return None
+        asked, reply = await respond(
+            self._engine,
+            self._renderer,
+            replace(prompt.conversation, lessons=""),
+            sampling,
+            now=prompt.created,
+            adapter=prompt.adapter,
+            background=True,
+        )
         id = turn_id(now, self._entropy(ENTROPY_BYTES))
-        turn = replace(
+        return replace(
             prompt,
             id=id,
             scope=found.said.scope,
@@ -186,16 +201,6 @@ class Practice:
             message=reply.message(partial(call_id, id)),
             finish=reply.ending,
         )
-        words = "" if recites(turn.message) or self._breaks(turn.message) else words
-        reason = untrainable(turn)
-        if reason is None and self._redaction.in_message(turn.message):
-            reason = Reason.HOLDS_SECRET
-        gap = None
-        if reason is None:
-            gap, words = await self._gap(turn, words, synthetic=synthetic)
-        if gap is not None and gap <= CLOSE:
-            reason = Reason.ALREADY_GOOD
-        return Fresh(turn, id if synthetic else prompt.id, reason, gap, along=not words)
 
     async def _judged(self, answers: list[Fresh], words: str) -> list[Fresh]:
         """The answers with the rewards of their groups. One that the judge cannot tell has none."""
