@@ -67,7 +67,10 @@ app.add_typer(maintain.keys_app, name="keys", rich_help_panel="Maintain")
 app.add_typer(maintain.store_app, name="store", rich_help_panel="Maintain")
 for name, part in plugins.installed(plugins.COMMANDS).items():
     try:
-        app.add_typer(plugins.loaded(part), name=name, rich_help_panel="Packages")
+        found = plugins.loaded(part)
+        if not isinstance(found, typer.Typer):
+            raise SettingError(f"the command {name} of a package is {part.value}, which is no typer.Typer")
+        app.add_typer(found, name=name, rich_help_panel="Packages")
     except SettingError as error:  # no other command needs it
         print(f"afterwit: {error}", file=sys.stderr)
 

@@ -239,12 +239,21 @@ for command in {commands!r}:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_package_whose_command_fails_to_load_costs_that_command_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("1 / 0", "afterwit: careless provides count (afterwit.commands) but fails to load"),
+        ("app = print", "afterwit: the command count of a package is careless:app, which is no typer.Typer"),
+    ],
+)
+def test_a_package_whose_command_fails_to_load_costs_that_command_alone(
+    tmp_path: Path, code: str, error: str
+) -> None:
     about = tmp_path / "careless-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: careless\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[afterwit.commands]\ncount = careless:app\n")
-    (tmp_path / "careless.py").write_text("1 / 0\n")
+    (tmp_path / "careless.py").write_text(f"{code}\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "afterwit", "--version"]
     done = subprocess.run(
@@ -252,7 +261,7 @@ def test_a_package_whose_command_fails_to_load_costs_that_command_alone(tmp_path
     )
     assert done.stdout.count(".") == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("afterwit: careless provides count (afterwit.commands) but fails to load")
+    assert line.startswith(error)
 
 
 @cache
