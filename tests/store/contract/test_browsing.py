@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.lifecycle import Reason, State
-from afterwit.store import Filter, Found, Store
+from afterwit.store import Filter, Store
+from afterwit.store.browsing import Found
 from afterwit.store.rows import content_columns, last_said
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict
