@@ -120,7 +120,7 @@ class Practice:
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
         lesson, words = found.lesson, found.lesson.words_of(found.said)
-        synthetic, requests = list[Turn](), list[str]()
+        synthetic = list[Turn]()
         if found.synthetic:
             synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
             of_a_case = lesson.general is None and names_a_case(words, request_of(found.own), requests)
