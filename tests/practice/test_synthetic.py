@@ -23,8 +23,8 @@ from afterwit.store.sqlite import SqliteStore
 from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Conversation, Kind, Message, Turn
 from tests.fakes.engine import FakeEngine
-from tests.practice.test_stage import LEARNER, NOW, House, asks, correct, recorded, renderer
-from tests.store.examples import a_turn
+from tests.practice.test_stage import LEARNER, NOW, SHORT, House, asks, correct, recorded, renderer
+from tests.store.examples import a_turn, a_version
 
 __all__ = ["renderer"]
 RULES = Message(role="system", content="Answer in French.")
@@ -183,7 +183,9 @@ def test_drawn_requests_go_on_when_no_recorded_prompt_can_be_asked(store: Store)
     found = next_round(store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"})
     assert isinstance(found, Round)
     assert (found.prompts, found.synthetic, found.own.id) == ((), 3, "moon")
-    found = next_round(store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"}, recorded_only={1})
+    found = next_round(
+        store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"}, recorded_only={(1, SHORT)}
+    )
     assert found == "1 lesson: practised on every prompt of its kind"
 
 
@@ -231,7 +233,14 @@ def test_a_lesson_about_a_word_that_no_other_request_has_stays_with_its_own_prom
     house = Drawing(store, renderer)
     assert house.step()
     assert house.step()
-    assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
+    (lesson,) = store.lessons()
+    assert [each.prompt for each in lesson.answers] == ["moon"] * 3
+    store.change_lesson(lesson.number, words="Keep it short.")  # a person's edit names no case
+    waiting = [each.turn for each in store.waiting(now=house.now)]
+    store.commit_version(a_version(1, waiting), now=house.now)
+    house.engine.version, house.now = 1, house.now + 1
+    assert house.step()
+    assert [each.prompt == each.turn for each in store.lessons()[0].answers].count(True) == 3
 
 
 @pytest.mark.parametrize("settings", [{"synthetic": 0.0}, {"group": 2}])

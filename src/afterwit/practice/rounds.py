@@ -113,14 +113,14 @@ def next_round(
     *,
     now: float,
     without: Collection[str] = (),
-    recorded_only: Collection[int] = (),
+    recorded_only: Collection[tuple[int, str]] = (),
     known: Known | None = None,
 ) -> Round | Test | str:
     """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
     nothing is practised now.
 
-    `without`: turns whose prompts cannot be answered. `recorded_only`: lessons without synthetic requests.
-    `known`: tests so far; None: there can be none.
+    `without`: turns whose prompts cannot be answered. `recorded_only`: number and words of lessons without
+    synthetic requests. `known`: tests so far; None: there can be none.
     """
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S)
     if not lessons:
@@ -162,7 +162,7 @@ class _Rules(NamedTuple):
     learner: LearnerSettings
     now: float
     without: Collection[str]
-    recorded_only: Collection[int]
+    recorded_only: Collection[tuple[int, str]]
     known: Known | None
 
 
@@ -206,7 +206,12 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     if found is None:
         return "practised on every prompt of its kind"
     synthetic = 0
-    if found.general and settings.synthetic and settings.group == 1 and lesson.number not in recorded_only:
+    if (
+        found.general
+        and settings.synthetic
+        and settings.group == 1
+        and (lesson.number, lesson.words) not in recorded_only
+    ):
         synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
     chosen = spread(
         list(found.asked),

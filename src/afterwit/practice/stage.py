@@ -72,8 +72,9 @@ class Practice:
         self._synthetic = SyntheticRequests(engine, renderer, redaction)
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
-        self._recorded_only: set[int] = set()
-        """Lessons without synthetic requests: they name a case, or the model writes none."""
+        self._recorded_only: set[tuple[int, str]] = set()
+        """Number and words of lessons without synthetic requests: of those that name a case, or if the model
+        writes none."""
         self.doing = IDLE
         """In a sentence, for the status."""
 
@@ -125,7 +126,7 @@ class Practice:
             synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
             of_a_case = lesson.general is None and names_a_case(words, request_of(found.own), requests)
             if of_a_case or not synthetic:
-                self._recorded_only.add(lesson.number)
+                self._recorded_only.add((lesson.number, lesson.words))
                 synthetic = []
                 if not found.prompts:
                     return True
