@@ -177,6 +177,33 @@ retellable = st.builds(
 )
 
 
+def test_calls_under_other_ids_follow_no_turn_whose_response_is_unknown():
+    call = Message(role="assistant", tool_calls=(ToolCall(id="theirs", name="run", arguments="{}"),))
+    incoming = read_request(
+        turn=turn_id(2.0, b"9876543210"),
+        scope="s",
+        conversation=talk(Message(role="user", content="Run it."), call),
+        client=ClientSession(),
+        streamed=False,
+    )
+    stored = Candidate(
+        turn="a",
+        session="a",
+        parent=None,
+        prompt_hash=incoming.fingerprints[1],
+        full_hash=b"?" * 16,
+        depth=1,
+        full_depth=incoming.depth + 2,
+        delivered=True,
+        kind=Kind.MAIN,
+        created=0.0,
+        children=0,
+        answered=False,
+        reply=None,
+    )
+    assert bind(incoming, [stored], []).parent is None
+
+
 @given(history=st.lists(anything, min_size=1, max_size=6), data=st.data())
 def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data):
     incoming = read_request(

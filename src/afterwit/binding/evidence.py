@@ -325,8 +325,8 @@ def _calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
 
 
 def renamed(incoming: IncomingRequest, candidate: Candidate) -> bool:
-    """Whether the turn's response follows its prompt with its calls under other ids."""
-    if not _calls_under_other_ids(incoming, candidate.depth):
+    """Whether the turn's response, if it is known, follows its prompt with its calls under other ids."""
+    if not candidate.said or not _calls_under_other_ids(incoming, candidate.depth):
         return False
 
     def without_id(parts: tuple[str, ...]) -> tuple[str, ...]:
