@@ -107,10 +107,23 @@ def test_what_is_no_request_or_holds_a_secret_is_not_used(renderer: Renderer, te
     assert all(each.startswith("Explain the word") for each in known)
 
 
-def test_a_model_that_writes_no_requests_is_asked_a_bounded_number_of_times(renderer: Renderer) -> None:
-    writer, turn = Writer(renderer, *[""] * 1000), a_turn("tea", conversation=asks("What is tea?"))
-    assert writer.synthetic(turn, 3) == ([], ())
-    assert len(writer.engine.asked) == TRIES * KNOWN
+@pytest.mark.parametrize("texts", [[""], ["What is tea?", "What is rain?", ""]])
+def test_a_model_that_writes_few_requests_is_asked_little_after_the_first_time(
+    renderer: Renderer, texts: list[str]
+) -> None:
+    writer, turn = Writer(renderer, *texts * 100), a_turn("tea", conversation=asks("What is tea?"))
+    written = [text for text in texts if text]
+    assert words_of(writer.synthetic(turn, 3)[0]) == written
+    first = len(writer.engine.asked)
+    assert first <= TRIES * KNOWN + 2 * AT_ONCE
+    assert writer.synthetic(turn, 3) == ([], tuple(written))
+    assert len(writer.engine.asked) - first <= 2 * AT_ONCE
+
+
+def test_instructions_that_leave_no_room_for_a_request_draw_none(renderer: Renderer) -> None:
+    rules = Message(role="system", content="Answer in French. " * 500)
+    turn = a_turn("tea", conversation=Conversation(messages=(rules, *asks("What is tea?").messages)))
+    assert Writer(renderer).synthetic(turn, 3) == ([], ())
 
 
 def test_a_template_without_the_person_s_words_draws_none(tmp_path: Path, renderer: Renderer) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import takewhile
@@ -30,7 +30,7 @@ TRIES = 2
 """Samples for each request that is wanted: some do not end, or are empty."""
 MOST_TOKENS = 256
 TEMPERATURE = 0.8
-"""A small model garbles every third request at 1, and repeats itself below 0.6."""
+"""Below 1, at which small models garble many requests."""
 PLACEHOLDER = "zq0request0qz"
 SHORTEST = 8
 """Characters."""
@@ -55,31 +55,39 @@ class SyntheticRequests:
         prefix = self._prefix(like.conversation)
         if not prefix:
             return [], ()
-        if prefix not in self._known and len(self._known) >= MOST_PREFIXES:
-            self._known.clear()
-            self._unused.clear()
-        unused = self._unused.setdefault(prefix, deque())
-        known = self._known.setdefault(prefix, deque(maxlen=4 * KNOWN))
-        wanted = max(count - len(unused), KNOWN - len(known))
-        for start in range(0, TRIES * wanted, AT_ONCE):
-            if len(unused) >= count and len(known) >= KNOWN:
-                break
-            size = min(AT_ONCE, TRIES * wanted - start)
-            found = await asyncio.gather(*(self._written(prefix) for _ in range(size)))
-            new = [text for text in dict.fromkeys(found) if text and text not in known]
-            unused.extend(new)
-            known.extend(new)
+        if prefix not in self._known:
+            if len(self._known) >= MOST_PREFIXES:
+                self._known.clear()
+                self._unused.clear()
+            first = await self._new(prefix, KNOWN, ())
+            self._known[prefix], self._unused[prefix] = deque(first, maxlen=4 * KNOWN), deque(first)
+        known, unused = self._known[prefix], self._unused[prefix]
+        if len(unused) < count:
+            more = await self._new(prefix, count - len(unused), known)
+            known.extend(more)
+            unused.extend(more)
         taken = [unused.popleft() for _ in range(min(count, len(unused)))]
         return [replace(like, conversation=_asking(like.conversation, text)) for text in taken], tuple(known)
 
+    async def _new(self, prefix: tuple[int, ...], count: int, known: Collection[str]) -> list[str]:
+        """About `count` requests that are not known; fewer if TRIES samples for each bring no more."""
+        found = dict[str, None]()
+        for _ in range(0, TRIES * count, AT_ONCE):
+            written = await asyncio.gather(*(self._written(prefix) for _ in range(AT_ONCE)))
+            found |= dict.fromkeys(text for text in written if text and text not in known)
+            if len(found) >= count:
+                break
+        return list(found)
+
     def _prefix(self, conversation: Conversation) -> tuple[int, ...]:
-        """The ids before a person's message; () if the template shows none."""
+        """The ids before a person's message; () if the template shows none, or they leave no room for it."""
         try:
             text = self._renderer.text(_asking(conversation, PLACEHOLDER))
         except RequestError:
             return ()
         before, found, _ = text.partition(PLACEHOLDER)
-        return self._renderer.encode(before) if found else ()
+        ids = self._renderer.encode(before) if found else ()
+        return ids if len(ids) + MOST_TOKENS <= self._engine.facts.context_length else ()
 
     async def _written(self, prefix: tuple[int, ...]) -> str:
         """A request; empty if the model wrote none that may be used."""

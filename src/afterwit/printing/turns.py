@@ -54,7 +54,7 @@ BY_REASON = {
     Reason.SUPERSEDED: SUPERSEDED,
     Reason.CLIENT_LEFT: "was left by its client before the answer ended: no one has read it",
 }
-PRACTISES = "practises a lesson: no client asked for it, and none got it"
+PRACTISES = "practises a lesson on a recorded request or on one of the model's own: no client got the answer"
 IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 
 PROMPT_MESSAGES, MESSAGE_CHARS = 3, 1200
