@@ -33,8 +33,8 @@ from afterwit.practice.lessons import PracticeSettings
 from afterwit.promotion.suite import PromotionSettings
 from afterwit.publish.publisher import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within
-from afterwit.teaching.redaction import Redaction
 from afterwit.tracking.settings import TrackingSettings
+from afterwit.vetting.redaction import Redaction
 
 T = TypeVar("T")
 HOME_VARIABLE = "AFTERWIT_HOME"

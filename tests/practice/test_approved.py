@@ -19,8 +19,8 @@ from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Kind
+from afterwit.vetting.redaction import Redaction
 from tests.practice.test_stage import NOW, SHORT, House, asks, correct, recorded, renderer
 from tests.store.examples import a_version, add
 

@@ -20,8 +20,8 @@ from afterwit.practice.rounds import Round, next_round
 from afterwit.practice.synthetic import AT_ONCE, KNOWN, MOST_TOKENS, TRIES, SyntheticRequests
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Conversation, Kind, Message, Turn
+from afterwit.vetting.redaction import Redaction
 from tests.fakes.engine import FakeEngine
 from tests.practice.test_stage import LEARNER, NOW, SHORT, House, asks, correct, recorded, renderer
 from tests.store.examples import a_turn, a_version

@@ -19,9 +19,9 @@ from afterwit.practice.table import accept, drop, edit, learned_from, lessons, o
 from afterwit.progress import PersonRequest, progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.version import Effect
+from afterwit.vetting.redaction import Redaction
 from tests.store.examples import a_version, add_judged
 
 SHORT = "Keep the answer short."

@@ -7,8 +7,8 @@ from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
 from afterwit.judging.voting import Answer
 from afterwit.objective.settings import HINT_RULES, HintRule
-from afterwit.teaching.doubts import unplanted
 from afterwit.verdict import Reads, untrainable
+from afterwit.vetting.doubts import unplanted
 
 __all__ = [
     "HINT_RULES",

@@ -12,9 +12,9 @@ from afterwit.judging.hinted_prompts import Placement, splice
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import BASELINES, ObjectiveSettings, Rewarded
 from afterwit.store import Filter, Record, Store
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Kind, Message, RecordedTurn, Turn
 from afterwit.verdict import NextState, Verdict, untrainable
+from afterwit.vetting.redaction import Redaction
 
 AT_ONCE = 256
 """Turns whose groups are looked up together."""

@@ -27,8 +27,8 @@ from afterwit.gateway.backlog import TRY_AGAIN_S, Backlog, UnrecordedTurn
 from afterwit.gateway.limits import InFlight
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import AdapterPolicy
+from afterwit.vetting.redaction import Redaction
 
 log = logging.getLogger("afterwit.gateway")
 

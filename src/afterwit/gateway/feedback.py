@@ -16,9 +16,9 @@ from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
 from afterwit.lifecycle import State
 from afterwit.store import Filter, Store
-from afterwit.teaching.own_words import fault_for_turn, fault_in_words, taught
 from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback
+from afterwit.vetting.own_words import fault_for_turn, fault_in_words, taught
 
 log = logging.getLogger(__name__)
 

@@ -24,12 +24,12 @@ from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
-from afterwit.teaching.doubts import Votes, blames_all, contradicts, hint_flags, previous, several, signature
-from afterwit.teaching.own_words import MOST_CORRECTION, demonstration, with_given
-from afterwit.teaching.redaction import Redaction
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, Message, RecordedTurn, adapter_of
 from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged
+from afterwit.vetting.doubts import Votes, blames_all, contradicts, hint_flags, previous, several, signature
+from afterwit.vetting.own_words import MOST_CORRECTION, demonstration, with_given
+from afterwit.vetting.redaction import Redaction
 from afterwit.worker import BackOff, Signals, StageHealth, described, frames, renewing, work
 
 STAGE: Literal["judge"] = "judge"

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, JudgeView, reactions
-from afterwit.teaching.own_words import teachable
 from afterwit.turn import Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
+from afterwit.vetting.own_words import teachable
 
 MOST_CHARS = 1000
 """Longer replies are material for the next answer more than words about the last one."""

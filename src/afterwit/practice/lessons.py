@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import at_least, below, within
-from afterwit.teaching.own_words import holds_value, is_demonstration
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
+from afterwit.vetting.own_words import holds_value, is_demonstration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

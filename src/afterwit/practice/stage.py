@@ -32,9 +32,9 @@ from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, na
 from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round, request_of
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
 from afterwit.verdict import Flag, ReviewRule, untrainable
+from afterwit.vetting.redaction import Redaction
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 STAGE: Literal["practice"] = "practice"

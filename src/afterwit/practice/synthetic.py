@@ -19,8 +19,8 @@ from afterwit.chat_format.render import RESULT_END, Renderer
 from afterwit.engines.port import Engine, Generate, Weights
 from afterwit.errors import RequestError
 from afterwit.judging.hinted_prompts import recites
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import SYSTEM, Conversation, Message, Sampling, Turn
+from afterwit.vetting.redaction import Redaction
 
 KNOWN = 24
 """Requests that are written before any is used: enough to find the words that most requests share."""

@@ -13,10 +13,10 @@ from afterwit.practice.rounds import may_teach
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
-from afterwit.teaching.redaction import Redaction
 from afterwit.text import counted
 from afterwit.turn import Message, one_line
 from afterwit.verdict import ReviewRule
+from afterwit.vetting.redaction import Redaction
 
 MOST_WORDS = 1000
 """Characters of a lesson that a person writes."""

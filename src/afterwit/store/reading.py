@@ -16,9 +16,9 @@ from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
 from afterwit.store.rows import read, read_turn, unpack_message, whole_values
-from afterwit.teaching.doubts import Votes
 from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
+from afterwit.vetting.doubts import Votes
 
 ACCEPTED, REFUSED = "yes", "no"
 """A person's review of a verdict, as it is stored."""

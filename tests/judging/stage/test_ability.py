@@ -14,9 +14,9 @@ from afterwit.judging.exam import SAMPLED
 from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
-from afterwit.teaching.own_words import demonstration
 from afterwit.turn import Message
 from afterwit.verdict import Feedback, Source
+from afterwit.vetting.own_words import demonstration
 from tests.fakes.judge import FakeJudge, asks_for_hint, competent
 from tests.judging.stage.house import DOWN, PROMPTS, House
 

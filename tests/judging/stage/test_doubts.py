@@ -10,9 +10,9 @@ import pytest
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
-from afterwit.teaching.own_words import demonstration
 from afterwit.turn import Conversation, Message, ToolCall
 from afterwit.verdict import Feedback, Flag
+from afterwit.vetting.own_words import demonstration
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
 from tests.judging.stage.house import DOWN, House
 from tests.store.examples import NO

@@ -9,9 +9,9 @@ import pytest
 from afterwit.errors import QuestionTooLong
 from afterwit.lifecycle import Reason, State
 from afterwit.objective import ObjectiveSettings
-from afterwit.teaching.own_words import demonstration
 from afterwit.turn import Conversation, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Feedback, Flag, Question, Source
+from afterwit.vetting.own_words import demonstration
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
 from tests.judging.stage.house import TOOL, House
 from tests.store.examples import THANKS, add

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from afterwit.store import Store
-from afterwit.teaching.doubts import Votes
 from afterwit.verdict import Flag, Verdict
+from afterwit.vetting.doubts import Votes
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add
 
 

@@ -20,9 +20,9 @@ from dataclasses import replace
 
 from afterwit.judging.questions import JudgeView, view_of
 from afterwit.judging.voting import MIN_CHARS, VoteRules, long_enough, select_candidates, speaks_of_hints
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import RecordedTurn
 from afterwit.verdict import Feedback, NextState, Question, Verdict, Vote
+from afterwit.vetting.redaction import Redaction
 
 MOST_HINT = 1000
 """Characters of a hint."""

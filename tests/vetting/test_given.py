@@ -7,8 +7,8 @@ from dataclasses import replace
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import VoteRules
 from afterwit.practice.lessons import names_a_case
-from afterwit.teaching.own_words import demonstration, is_demonstration, with_given
 from afterwit.verdict import Feedback, NextState, Question, Reads, Source, Verdict
+from afterwit.vetting.own_words import demonstration, is_demonstration, with_given
 
 RULES = JudgeSettings().rules(Reads())
 VERDICT = Verdict(reward=-1, source=Source.VOTES, hints=("Read the file before you edit it.",))

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Message, ToolCall
+from afterwit.vetting.redaction import Redaction
 
 FIND = Redaction()
 SECRETS = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from afterwit.judging.polarity import REPLIES
 from afterwit.judging.questions import JudgeView
-from afterwit.teaching.own_words import teachable
 from afterwit.turn import Message, ToolCall
+from afterwit.vetting.own_words import teachable
 
 VIEW = JudgeView(
     request="Whose brush is on the table?",

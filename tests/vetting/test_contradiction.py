@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.learning.schedule import largest_share, within_limit
-from afterwit.teaching.doubts import Votes, contradicts, previous, several, signature
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Waiting
+from afterwit.vetting.doubts import Votes, contradicts, previous, several, signature
 
 TRUSTED = {"ann": Votes(approved=3), "bob": Votes(approved=2), "eve": Votes(approved=0, rejected=0)}
 

@@ -10,9 +10,9 @@ import pytest
 
 from afterwit.demo import chat, tools
 from afterwit.judging.questions import JudgeView
-from afterwit.teaching.doubts import hint_flags, tools_alone
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Flag
+from afterwit.vetting.doubts import hint_flags, tools_alone
 
 
 def view(*next_state: Message, request: str = "Delete a.txt.", response: Message | None = None) -> JudgeView:
