@@ -11,8 +11,7 @@ from afterwit.binding.bind import bind
 from afterwit.binding.client_text import is_boilerplate, without_additions, without_client_text
 from afterwit.binding.evidence import Candidate, Recent
 from afterwit.binding.request import IncomingRequest, Shape, canonical_json, client_session_of, read_request
-from afterwit.judging.voting import quotes, select_candidates, speaks_of_hints
-from afterwit.text import outside_thoughts
+from afterwit.judging.voting import outside_thoughts, quotes, select_candidates, speaks_of_hints
 from afterwit.turn import Conversation, Kind, Message, ToolCall, turn_of_call
 from tests.fakes.judge import parse_evaluation, parse_hint
 from tests.timing import check_linear

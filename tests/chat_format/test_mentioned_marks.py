@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from afterwit.chat_format.families import CONVENTIONS, Convention, holds_unread_call
-from afterwit.chat_format.parse import ResponseParser
+from afterwit.chat_format.families import CONVENTIONS, Convention
+from afterwit.chat_format.parse import ResponseParser, holds_unread_call
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.turn import Message
 

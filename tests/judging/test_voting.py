@@ -17,10 +17,10 @@ from afterwit.judging.voting import (
     VoteRules,
     evaluation_vote,
     hint_vote,
+    outside_thoughts,
     reward,
     tally,
 )
-from afterwit.text import outside_thoughts
 from afterwit.verdict import Question, Source, Vote
 from tests.fakes.judge import parse_evaluation, parse_hint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.text import ENTRY_BYTES, ByteCache
+from afterwit.byte_cache import ENTRY_BYTES, ByteCache
 
 
 @given(

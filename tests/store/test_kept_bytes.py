@@ -8,7 +8,7 @@ from ctypes import CDLL, c_size_t, c_void_p
 import orjson
 import pytest
 
-from afterwit.text import exact
+from afterwit.byte_cache import exact
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks glibc for the size of a block")

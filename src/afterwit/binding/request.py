@@ -18,7 +18,8 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from afterwit.binding.client_text import without_additions, without_passing_blocks
-from afterwit.text import ByteCache, without_halves
+from afterwit.byte_cache import ByteCache
+from afterwit.text import without_halves
 from afterwit.turn import SYSTEM, Conversation, Kind, Message, calls_in, plain_id, turn_of_call
 
 CALL = "call"

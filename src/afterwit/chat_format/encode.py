@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from afterwit.text import ByteCache
+from afterwit.byte_cache import ByteCache
 
 if TYPE_CHECKING:
     from afterwit.chat_format.render import Renderer

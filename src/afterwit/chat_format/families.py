@@ -29,7 +29,6 @@ from afterwit.chat_format.calls import (
     quoted,
     written,
 )
-from afterwit.text import Code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,26 +553,3 @@ def unknown_template(template: str) -> str:
         missing = "the chat template offers tools in no convention that is known here"
         remedy = f"set gateway.tool_call_parser to the one of {', '.join(_NAMES[1:])} that it writes"
     return f"{missing}: calls stay text, and none can be forced; {remedy}"
-
-
-_BEGUN = re.compile(
-    f"(?:{'|'.join(sorted({re.escape(entry.calls[0].begin) for entry in CONVENTIONS if entry.calls}))})"
-    r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
-)
-"""A mark and the beginning of a call: JSON, another mark or a name. In prose, words follow."""
-
-
-def holds_unread_call(content: str) -> bool:
-    """Whether content contains the beginning of a call, of any convention, that could not be read.
-
-    A mark that is only mentioned, or is in code, begins none.
-    """
-    code, read = Code(), 0
-    for found in _BEGUN.finditer(content):
-        if found.start() < read:
-            continue
-        code.read(content[read : found.start()])
-        read = code.end(content, found.start()) if code.within else -1
-        if read < 0:
-            return True
-    return False

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from afterwit.chat_format.calls import WrittenCall, schemas_of
 from afterwit.chat_format.families import (
     CHANNEL,
+    CONVENTIONS,
     ENDS,
     MESSAGE,
     START,
@@ -22,11 +23,9 @@ from afterwit.chat_format.families import (
     Convention,
     Thought,
     channel,
-    holds_unread_call,
     recipient,
 )
 from afterwit.dialects.dialect import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
-from afterwit.text import Code
 from afterwit.turn import MOST_CALLS, Message, ToolCall
 
 SLICE = 4096
@@ -43,6 +42,12 @@ BREAK = "\n\n"
 
 MOST_QUOTED_ENDS = 32
 """Quoted end marks that one call may hold; each costs a reading of the whole call."""
+
+_BEGUN = re.compile(
+    f"(?:{'|'.join(sorted({re.escape(entry.calls[0].begin) for entry in CONVENTIONS if entry.calls}))})"
+    r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
+)
+"""A mark and the beginning of a call: JSON, another mark or a name. In prose, words follow."""
 
 T = TypeVar("T")
 
@@ -492,3 +497,45 @@ def up_to_json_end(text: str, watch: Callable[[str], None]) -> Reading[Held]:
             text = yield
     except EndOfResponse:
         return "".join(held), None, ""
+
+
+def holds_unread_call(content: str) -> bool:
+    """Whether content contains the beginning of a call, of any convention, that could not be read.
+
+    A mark that is only mentioned, or is in code, begins none.
+    """
+    code, read = Code(), 0
+    for found in _BEGUN.finditer(content):
+        if found.start() < read:
+            continue
+        code.read(content[read : found.start()])
+        read = code.end(content, found.start()) if code.within else -1
+        if read < 0:
+            return True
+    return False
+
+
+class Code:
+    """Whether a text, read piece by piece, ends within Markdown's code."""
+
+    FENCE = 3
+    """Backticks or tildes that open code of several lines; fewer backticks open code within one line."""
+    _DELIMITER = re.compile(r"\n|`+|~{3,}")
+
+    def __init__(self) -> None:
+        self.within = ""
+        """The backticks or tildes that opened the code; empty outside."""
+
+    def read(self, text: str) -> None:
+        for run in self._DELIMITER.findall(text):
+            if run == "\n":
+                self.within = self.within if len(self.within) >= self.FENCE else ""
+            elif not self.within:
+                self.within = run
+            elif run == self.within or (len(self.within) >= self.FENCE and run.startswith(self.within)):
+                self.within = ""
+
+    def end(self, text: str, place: int) -> int:
+        """The place, from this one on, where the code ends; -1 if it never does."""
+        line = text.find("\n", place) if len(self.within) < self.FENCE else -1
+        return text.find(self.within, place, len(text) if line < 0 else line)

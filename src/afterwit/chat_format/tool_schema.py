@@ -10,7 +10,7 @@ import jsonschema_rs
 import orjson
 
 from afterwit.chat_format.calls import schemas_of, target_of
-from afterwit.chat_format.families import holds_unread_call
+from afterwit.chat_format.parse import holds_unread_call
 from afterwit.text import without_halves
 from afterwit.turn import Message, ToolCall
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from afterwit.byte_cache import exact
 from afterwit.dialects.dialect import (
     COMMENT,
     EVENT_STREAM,
@@ -62,7 +63,6 @@ from afterwit.dialects.request import (
     parse_template_args,
 )
 from afterwit.errors import RequestError
-from afterwit.text import exact
 from afterwit.turn import ROLES, Conversation, Message, ToolCall
 
 DONE = b"data: [DONE]\n\n"

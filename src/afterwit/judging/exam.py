@@ -8,8 +8,7 @@ from typing import Literal
 
 from afterwit.judging.polarity import COMPLAINT, NEUTRAL, REPLIES, THANKS, Borders
 from afterwit.judging.questions import JudgeView
-from afterwit.judging.voting import Answer, evaluation_vote, hint_vote
-from afterwit.text import outside_thoughts
+from afterwit.judging.voting import Answer, evaluation_vote, hint_vote, outside_thoughts
 from afterwit.turn import Message
 from afterwit.verdict import Question
 

@@ -11,6 +11,7 @@ import orjson
 
 from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recent
 from afterwit.binding.request import Shape, plain_text, read_message
+from afterwit.byte_cache import ByteCache
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
 from afterwit.store.database import ALL, Database, Row, marks
 from afterwit.store.moves import Part, TurnState
@@ -22,7 +23,6 @@ from afterwit.store.rows import (
     unpack_message,
     whole_values,
 )
-from afterwit.text import ByteCache
 from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn
 from afterwit.verdict import Feedback
 

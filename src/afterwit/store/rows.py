@@ -22,10 +22,11 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 import orjson
 
+from afterwit.byte_cache import ByteCache, exact
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import Database, Row, marks
-from afterwit.text import ByteCache, exact, prefix_length
+from afterwit.text import prefix_length
 from afterwit.turn import (
     Conversation,
     Message,
