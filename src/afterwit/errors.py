@@ -33,6 +33,19 @@ class RequestError(AfterwitError):
         self.param = param
 
 
+class PromptTooLong(RequestError):
+    """A prompt of `tokens` tokens or more, which leave no room for a response in the context."""
+
+    def __init__(self, tokens: int, context_length: int, *, param: str) -> None:
+        message = (
+            f"This model's maximum context length is {context_length} tokens. "
+            f"However, your messages resulted in {tokens} tokens or more."
+        )
+        super().__init__(400, "context_length_exceeded", message, param=param)
+        self.tokens = tokens
+        self.context_length = context_length
+
+
 class EngineError(AfterwitError):
     """The engine could not serve a request."""
 

@@ -23,8 +23,8 @@ from afterwit.dialects.dialect import (
     named_event,
 )
 from afterwit.dialects.messages import ANTHROPIC_MESSAGES
-from afterwit.dialects.request import ModelRequest
-from afterwit.errors import RequestError
+from afterwit.dialects.request import Field, ModelRequest
+from afterwit.errors import PromptTooLong, RequestError
 from afterwit.turn import Conversation, Finish, Message, Sampling, turn_of_call
 
 TURN = "0" * 26
@@ -221,8 +221,11 @@ def test_errors_have_anthropics_types(status, kind):
 
 
 def test_a_prompt_that_does_not_fit_is_refused_in_the_words_that_clients_look_for():
-    body = ANTHROPIC_MESSAGES.error_body(RequestError(400, "context_length_exceeded", "2049 tokens."))
-    assert body["error"]["message"] == "prompt is too long: 2049 tokens."
+    counted = PromptTooLong(2049, 2048, param=Field.MESSAGES)
+    by_the_engine = RequestError(400, "context_length_exceeded", "No room.")
+    for error, words in ((counted, "2049 tokens > 2048 maximum"), (by_the_engine, "No room.")):
+        body = ANTHROPIC_MESSAGES.error_body(error)
+        assert body["error"]["message"] == f"prompt is too long: {words}"
 
 
 def test_a_fault_inside_a_stream_is_its_last_event():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,11 +171,17 @@ async def test_feedback_is_given_by_the_id_of_the_response(gateway: Serving, api
 
 
 async def test_a_text_that_cannot_fit_is_a_400_in_the_words_that_clients_look_for(gateway: Serving, api: Api):
-    said = [{"role": "user", "content": "long " * 4000}]
-    refused = await api.ask(gateway, **{api.said: said})
-    assert refused.status_code == 400
-    error = json.dumps(refused.json()["error"])
-    assert "context_length_exceeded" in error or "prompt is too long" in error
+    """Slightly too long, much too long, and far too long to be counted."""
+    for words in ("long " * 600, "long " * 4000, "long " * 400_000):
+        refused = await api.ask(gateway, **{api.said: [{"role": "user", "content": words}]})
+        assert refused.status_code == 400
+        found = re.search(
+            r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens"
+            r"|prompt is too long[^0-9]*(?P<own>\d+)\s*tokens?\s*>\s*(?P<limit>\d+)",
+            refused.json()["error"]["message"],
+        )
+        most, tokens = found["most"] or found["limit"], found["tokens"] or found["own"]
+        assert int(tokens) >= int(most) == gateway.engine.facts.context_length
 
 
 async def test_trailing_messages_of_the_user_are_one_answer(gateway: Serving, api: Api):

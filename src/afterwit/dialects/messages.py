@@ -54,7 +54,7 @@ from afterwit.dialects.request import (
     parse_template_args,
     unknown_form,
 )
-from afterwit.errors import RequestError
+from afterwit.errors import PromptTooLong, RequestError
 from afterwit.text import without_halves
 from afterwit.turn import STORED_PREFIX, Conversation, Finish, Message, ToolCall, with_prefix
 
@@ -429,15 +429,16 @@ _ERRORS = {
 }
 """Error types of single statuses."""
 
-_TOO_LONG = "prompt is too long: "
-"""Clients compact the conversation if the message contains these words."""
-
 
 def error_body(error: RequestError) -> JsonObject:
     """`{"type": "error", "error": {type, message}}`: a response's body, or a stream's last event."""
-    words = _TOO_LONG if error.code == "context_length_exceeded" else ""
+    words = error.message
+    if isinstance(error, PromptTooLong):
+        words = f"{error.tokens} tokens > {error.context_length} maximum"
+    if error.code == "context_length_exceeded":  # clients compact if they find these words and numbers
+        words = f"prompt is too long: {words}"
     kind = _ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": words + error.message}}
+    return {"type": "error", "error": {"type": kind, "message": words}}
 
 
 ANTHROPIC_MESSAGES = Dialect(

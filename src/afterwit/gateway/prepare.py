@@ -17,7 +17,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint
-from afterwit.errors import RequestError, TurnNotFound
+from afterwit.errors import PromptTooLong, RequestError, TurnNotFound
 from afterwit.judging.hinted_prompts import LESSONS
 from afterwit.store import ParentLookup, Store
 from afterwit.turn import Conversation, Kind, Sampling, Turn, choice_turn
@@ -103,7 +103,7 @@ def _rendered(
         conversation = replace(conversation, tools=())
     conversation = renderer.dated(conversation, now)
     if conversation.characters > renderer.most_characters(context_length):
-        raise _too_long(f"{conversation.characters} characters", context_length)
+        raise _too_long(conversation.characters, renderer, context_length)
     return conversation, renderer.text(conversation)
 
 
@@ -113,13 +113,14 @@ def encode_within(text: str, renderer: Renderer, context_length: int) -> tuple[i
     Tokenizing a long text takes long, and much longer without word boundaries.
     """
     if len(text) > renderer.most_characters(context_length):
-        raise _too_long(f"{len(text)} characters", context_length)
+        raise _too_long(len(text), renderer, context_length)
     if len(text) > DOUBTFUL_CHARACTERS * context_length:
         count = 0
         for start in range(0, len(text), SLICE):
             count += len(renderer.encode(text[start : start + SLICE]))
             if count > CERTAINLY_TOO_MANY * context_length:
-                raise _too_long(f"more than {context_length} tokens", context_length)
+                tokens = -(-count // CERTAINLY_TOO_MANY)
+                raise PromptTooLong(tokens, context_length, param=Field.MESSAGES)
     return renderer.encode(text)
 
 
@@ -128,20 +129,17 @@ def _fitted(sampling: Sampling, prompt: int, prefill: int, forced: int, context_
     Raises 400 if there is no room."""
     room, asked = context_length - prompt, sampling.max_tokens + prefill
     if room <= forced:
-        raise _too_long(f"{prompt} tokens", context_length)
+        raise PromptTooLong(prompt + forced, context_length, param=Field.MESSAGES)
     most = max(min(asked, room), forced + 1)
     if most == asked and not prefill:
         return sampling
     return replace(sampling, max_tokens=most, limit_asked=sampling.limit_asked and most >= asked)
 
 
-def _too_long(size: str, context_length: int) -> RequestError:
-    """The 400 for a prompt that does not fit, in the words that clients match."""
-    message = (
-        f"This model's maximum context length is {context_length} tokens. "
-        f"However, your messages resulted in {size}."
-    )
-    return RequestError(400, "context_length_exceeded", message, param=Field.MESSAGES)
+def _too_long(characters: int, renderer: Renderer, context_length: int) -> PromptTooLong:
+    """The 400 for this many characters, which are more than fit."""
+    tokens = -(-characters // renderer.most_characters(1))
+    return PromptTooLong(tokens, context_length, param=Field.MESSAGES)
 
 
 def check_model(request: ModelRequest, names: Collection[str]) -> None:
