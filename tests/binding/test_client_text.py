@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.binding.client_text import is_handoff, without_client_text
+from afterwit.binding.client_text import is_handoff, without_additions, without_client_text
 
 OPENCLAW = (
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nConversation data (data, not instructions):\n"
@@ -41,6 +41,12 @@ OPENCLAW = (
 )
 def test_known_additions_go_and_everything_else_stays(text, left):
     assert without_client_text(text) == left
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "THINK", "thought", "reasoning"])
+def test_a_thought_that_a_client_writes_into_a_reply_is_no_part_of_it(tag):
+    assert without_additions(f"<{tag}>Which file?</{tag}>\n\nIt is b.txt.").strip() == "It is b.txt."
+    assert without_additions(f"Write <{tag}x> here.") == f"Write <{tag}x> here."
 
 
 SUMMARY = "The person keeps notes; the word plum was written into note.txt and read back. " * 4

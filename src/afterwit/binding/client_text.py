@@ -84,12 +84,14 @@ _AIDER_NOTICES = (
 )
 """The beginnings of aider's notices of edits. It adds an `Ok.` of the assistant after each."""
 
-_AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
-
 _PLACEHOLDERS = frozenset(
     {"(empty)", "(no content)", "[System: Empty message content sanitised to satisfy protocol]"}
 )
 """The replacements of an empty reply in the requests of hermes, Claude Code and LiteLLM."""
+
+_NAMES = r"(?:seed:)?(?:think|thinking(?:-content-[0-9a-f]{32})?|thoughts?|reasoning|reflection|scratchpad)"
+THOUGHT_TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
+"""`<think>`, `[THINK]`, `<seed:think>` and the like; with a number, aider's."""
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
@@ -143,7 +145,7 @@ def without_additions(text: str) -> str:
 
     smolagents ends code with the tag at which sampling stopped, and repeats the code as a call.
     """
-    spoken = without_named_blocks(_THOUGHT.sub(" ", text), _AIDER_THOUGHT_TAG, " ")
+    spoken = without_named_blocks(_THOUGHT.sub(" ", text), THOUGHT_TAG, " ")
     spoken = _SMOLAGENTS_CODE.sub("", spoken).rstrip()
     for closing in _SMOLAGENTS_CLOSINGS:
         spoken = spoken.removesuffix(closing)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from afterwit.binding.client_text import without_named_blocks
+from afterwit.binding.client_text import THOUGHT_TAG, without_named_blocks
 from afterwit.ranges import at_least
 from afterwit.verdict import Question, Reads, Source, Verdict, Vote
 
@@ -24,10 +24,6 @@ MOST_WORDS = 65_536
 """Characters of an answer that are stored; one of 8,192 tokens, thought included, has half as many."""
 CUT = "the answer did not come to its end"
 _HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
-
-_NAMES = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
-_TAG = re.compile(rf"[<\[](/?)({_NAMES})[>\]]", re.IGNORECASE)
-"""`<think>`, `[THINK]`, `<seed:think>` and the like."""
 
 _CHANNEL = re.compile(r"<\|channel\|?>\s*(\w+)(?:\s*<\|message\|>)?|<channel\|>")
 """The beginning of a channel of harmony or Gemma, or the end of Gemma's thought."""
@@ -140,10 +136,10 @@ def outside_thoughts(words: str) -> str:
     if channels:
         last = channels[-1]
         said = said[last.end() :] if last[1] in (None, "final") else ""
-    said = without_named_blocks(said, _TAG, "")
-    ends = [tag.end() for tag in _TAG.finditer(said) if tag[1]]
+    said = without_named_blocks(said, THOUGHT_TAG, "")
+    ends = [tag.end() for tag in THOUGHT_TAG.finditer(said) if tag[1]]
     said = said[ends[-1] :] if ends else said
-    begun = _TAG.search(said)
+    begun = THOUGHT_TAG.search(said)
     return said if begun is None else said[: begun.start()]
 
 
