@@ -108,6 +108,15 @@ def test_every_sampling_setting_is_read():
     assert parse(stop="x").sampling.stop == ("x",)
 
 
+def test_a_limit_of_minus_one_is_none_and_the_next_field_counts():
+    assert parse(max_tokens=-1) == parse()
+    assert parse(max_completion_tokens=-1, max_tokens=9).sampling.max_tokens == 9
+
+
+def test_no_mass_at_all_keeps_the_most_likely_token():
+    assert 0 < parse(top_p=0).sampling.top_p < 1e-5
+
+
 def test_content_is_a_string_or_its_parts():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two", "cache_control": {}}]
     assert message(role="user", content=parts).content == "one\ntwo"
@@ -147,6 +156,9 @@ def test_tools_are_kept_as_they_were_sent():
         ("auto", ToolChoice.AUTO, None),
         ("none", ToolChoice.NONE, None),
         ("required", ToolChoice.REQUIRED, None),
+        ({"type": "auto"}, ToolChoice.AUTO, None),
+        ({"type": "none"}, ToolChoice.NONE, None),
+        ({"type": "required"}, ToolChoice.REQUIRED, None),
         ({"type": "function", "function": {"name": "read"}}, ToolChoice.REQUIRED, "read"),
     ],
 )
@@ -215,10 +227,10 @@ BAD = [
     ({"temperature": 2.1}, "invalid_value", "temperature"),
     ({"temperature": True}, "invalid_type", "temperature"),
     ({"temperature": float("nan")}, "invalid_value", "temperature"),
-    ({"top_p": 0}, "invalid_value", "top_p"),
+    ({"top_p": -0.1}, "invalid_value", "top_p"),
     ({"top_k": 1.5}, "invalid_type", "top_k"),
     ({"max_tokens": 0}, "invalid_value", "max_tokens"),
-    ({"max_completion_tokens": -1}, "invalid_value", "max_completion_tokens"),
+    ({"max_completion_tokens": -2}, "invalid_value", "max_completion_tokens"),
     ({"n": 0}, "invalid_value", "n"),
     ({"n": 17}, "invalid_value", "n"),
     ({"seed": 2**63}, "invalid_value", "seed"),
@@ -264,6 +276,7 @@ BAD = [
         "invalid_value",
         "response_format.json_schema.schema",
     ),
+    ({"response_format": {"type": "json_object", "schema": 3}}, "invalid_type", "response_format.schema"),
     ({"continue_final_message": True}, "invalid_value", "continue_final_message"),
     (
         {"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": True},
@@ -307,6 +320,13 @@ def test_a_response_format_is_read():
     asked["json_schema"]["strict"] = True
     assert parse(response_format=asked).form.strict
     assert parse(response_format={"type": "json_object"}).form == ANY_OBJECT
+    assert parse(response_format={"type": "json_object", "schema": None}).form == ANY_OBJECT
+
+
+def test_an_object_may_have_a_schema_as_for_llama_cpp():
+    schema = {"type": "object", "required": ["a"]}
+    form = parse(response_format={"type": "json_object", "schema": schema}).form
+    assert form == JsonForm(schema='{"type":"object","required":["a"]}', strict=False)
 
 
 def test_a_last_message_of_the_assistant_is_gone_on_from_if_the_client_says_so():

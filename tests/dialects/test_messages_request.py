@@ -294,7 +294,7 @@ def test_thinking_is_shown_if_it_is_asked_for_and_switched_off_if_it_is_disabled
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "9"}, "max_tokens"),
         ({"temperature": 3}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": 2}, "top_p"),
         ({"stop_sequences": [3]}, "stop_sequences"),
         ({"stop_sequences": ["x"] * 33}, "stop_sequences"),
         ({"tools": {}}, "tools"),

@@ -19,6 +19,7 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import RequestError
 from afterwit.gateway.prepare import SLICE, encode_within, prepare
+from afterwit.gateway.settings import GatewaySettings
 from afterwit.text import without_halves
 from afterwit.turn import Conversation, Message, Sampling, ToolCall
 from tests.gateway.serving import TOOL, USER, Serving, serving
@@ -62,8 +63,8 @@ async def test_every_extreme_number_is_sampled_with_or_refused(
     tmp_path: Path, model: Path, renderer: Renderer, step: int
 ):
     """Each for every second field, and every second one for each field; or all for all."""
-    engine = EmbeddedEngine.load(model, EmbeddedSettings(), seed=0)
-    async with serving(tmp_path, renderer, engine=engine) as gateway:
+    engine, settings = EmbeddedEngine.load(model, EmbeddedSettings(), seed=0), GatewaySettings(max_tokens=2)
+    async with serving(tmp_path, renderer, engine=engine, settings=settings) as gateway:
         for place, field in enumerate(FIELDS):
             numbers = NUMBERS[place % step :: step]
             asked = [gateway.ask(**{"model": "afterwit", "max_tokens": 2, field: value}) for value in numbers]

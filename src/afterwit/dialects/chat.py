@@ -228,6 +228,8 @@ def parse_tool_choice(
         return _mode(ToolChoice.AUTO if value is None else value, tools), None, tools
     choice = Item(value, "tool_choice")
     kind = as_text(choice.data.get("type", "function" if nested else None), "tool_choice.type")
+    if kind in set(ToolChoice):  # Cursor's form
+        return _mode(kind, tools), None, tools
     if kind == "function":
         return ToolChoice.REQUIRED, _known_name(choice, tools, nested=nested), tools
     if kind != "allowed_tools":

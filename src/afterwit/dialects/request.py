@@ -31,6 +31,12 @@ from afterwit.turn import Conversation, Sampling
 LARGEST = 2**31 - 1
 """The largest token count or token id that every engine can hold."""
 
+NO_LIMIT = -1
+"""A limit of tokens as clients of LM Studio and llama.cpp send it, if there is none."""
+
+LEAST_TOP_P = 1e-6
+"""In place of 0, which OpenAI accepts and engines refuse: the most likely token alone is kept."""
+
 WEAKEST_REPETITION_PENALTY = 0.01
 """Logits are divided by it: smaller ones leave the range of half precision."""
 
@@ -146,11 +152,8 @@ def parse_sampling(
     `lengths` are the fields that limit the tokens of the response: the first one that is set counts. `stops`
     is the field of the stop strings.
     """
-    found = (integer(data, name, low=1, high=LARGEST) for name in lengths)
-    asked = next((limit for limit in list(found) if limit is not None), None)
-    top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
-    if top_p == 0.0:
-        raise wrong_value("top_p", "must be more than 0")
+    found = [integer(data, name, low=1, high=LARGEST) for name in lengths if data.get(name) != NO_LIMIT]
+    asked = next(filter(None, found), None)
     stop_ids, biases = data.get("stop_token_ids"), data.get("logit_bias")
     stop_ids = [] if stop_ids is None else as_list(stop_ids, "stop_token_ids", most=limits.max_stops)
     biases = {} if biases is None else as_object(biases, "logit_bias")
@@ -160,7 +163,7 @@ def parse_sampling(
         max_tokens=asked or limits.default_max_tokens,
         limit_asked=asked is not None and asked < limits.default_max_tokens,
         temperature=number(data, "temperature", 1.0, low=0.0, high=2.0),
-        top_p=top_p,
+        top_p=max(number(data, "top_p", 1.0, low=0.0, high=1.0), LEAST_TOP_P),
         top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),  # some clients send -1 for all
         min_p=number(data, "min_p", 0.0, low=0.0, high=1.0),
         seed=integer(data, "seed", low=-(2**63), high=2**63 - 1),
@@ -224,11 +227,11 @@ def parse_form(value: Any, where: str, *, nested: bool) -> JsonForm | None:
     kind = form.get("type")
     if kind == "text":
         return None
-    if kind == "json_object":
+    if kind == "json_object" and form.get("schema") is None:
         return ANY_OBJECT
-    if kind != "json_schema":
+    if kind not in ("json_object", "json_schema"):
         raise unknown_form(kind, where)
-    if nested:
+    if nested and kind == "json_schema":  # an object's schema, as for llama.cpp, is not nested
         where = f"{where}.json_schema"
         form = as_object(form.get("json_schema"), where)
     return parse_schema(form.get("schema"), f"{where}.schema", strict=flag(form, "strict"))
