@@ -14,7 +14,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.gateway.http_server import ConnectionLimits
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import Reason
-from tests.gateway.serving import USER, Serving, serving
+from tests.gateway.serving import USER, Serving, parse_stream, serving
 
 PATIENT_S = 20.0
 """Longer than anything here takes on a slow machine."""
@@ -79,6 +79,19 @@ def chunked(*trailers: bytes) -> bytes:
     head, _, body = request().partition(b"\r\n\r\n")
     head = head.rpartition(b"\r\n")[0] + b"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     return head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + b"".join(trailers) + b"\r\n"
+
+
+async def test_a_client_of_http_1_0_gets_its_stream_without_chunks_until_the_connection_ends(
+    gateway: Serving,
+):
+    for asked in (request(stream=True), request()):
+        head, _, body = (await answer_of(gateway, asked.replace(b"1.1", b"1.0"))).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"transfer-encoding" not in head
+        if b"content-length" in head:
+            assert json.loads(body)["choices"]
+        else:
+            assert parse_stream(body)
 
 
 async def test_trailers_are_no_headers(gateway: Serving):

@@ -15,7 +15,7 @@ import orjson
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from afterwit.errors import RequestError, SettingError
 from afterwit.gateway.limits import InFlight
@@ -214,6 +214,8 @@ class Connection(HttpToolsProtocol):
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers_upgrade:
             super().on_headers_complete()
+            if self.scope["http_version"] == "1.0":
+                self.cycle.__class__ = _UnframedCycle
 
     def on_message_complete(self) -> None:
         if not self._offers_upgrade:
@@ -271,3 +273,12 @@ class Connection(HttpToolsProtocol):
     def _stop(self, name: str) -> None:
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
+
+
+class _UnframedCycle(RequestResponseCycle):
+    """A client of HTTP/1.0 cannot read chunks: the end of the connection ends a body of unknown length."""
+
+    async def send(self, message: Any) -> None:
+        self.chunked_encoding = False
+        self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
