@@ -23,10 +23,10 @@ def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
     return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])
 
 
-def meant_by(path: str, dialects: Sequence[Dialect]) -> str | None:
+def meant_by(path: str, served: Sequence[str]) -> str | None:
     """The route that a client means whose base URL has no `/v1`, has it twice, or has a slash too many."""
     wanted = _without_version(path)
-    return next((dialect.path for dialect in dialects if _without_version(dialect.path) == wanted), None)
+    return next((route for route in served if wanted and _without_version(route) == wanted), None)
 
 
 def _without_version(path: str) -> list[str]:

@@ -76,6 +76,7 @@ class GatewayApp:
         ]
         self._router = Router(routes, redirect_slashes=False)
         self._lines = FewLines(PERIOD_S)
+        self._paths = [route.path for route in routes]
 
     @property
     def in_flight(self) -> InFlight:
@@ -127,7 +128,7 @@ class GatewayApp:
                 scope[ALLOW] = [(b"allow", methods.encode()) for methods in (error.headers or {}).values()]
                 message = f"{path} does not answer to {scope['method']}."
                 return RequestError(405, "method_not_allowed", message)
-            meant = meant_by(scope["path"], self.gateway.dialects)
+            meant = meant_by(scope["path"], self._paths)
             hint = "" if meant is None else f" {meant} is served: look at the client's base URL."
             return RequestError(error.status_code, "unknown_route", f"There is nothing at {path}.{hint}")
         except ClientDisconnect:
