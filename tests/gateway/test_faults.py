@@ -342,6 +342,25 @@ async def test_a_page_of_another_site_can_post_nothing_to_any_route(tmp_path, re
         assert gateway.engine.asked == []
 
 
+async def test_a_page_of_an_allowed_origin_may_call_and_its_browser_lets_it_read(tmp_path, renderer):
+    app = {"origin": "app://obsidian.md"}
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    settings = GatewaySettings(allowed_origins=(app["origin"],))
+    async with serving(tmp_path, renderer, settings=settings) as gateway:
+        key = await gateway.add_key("ann", "chat")
+        asked = await gateway.http.options("/chat/completions", headers=app | preflight)
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-headers"] == "authorization"
+        for sent, status in (({"authorization": f"Bearer {key}"}, 200), ({}, 401)):
+            body = {"model": "tiny", "messages": USER}
+            answer = await gateway.http.post("/chat/completions", json=body, headers=app | sent)
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == app["origin"]
+        for origin in ("https://evil.org", "http://localhost:3000"):
+            asked = await gateway.http.options("/models", headers={"origin": origin} | preflight)
+            assert "access-control-allow-origin" not in asked.headers
+
+
 async def test_if_there_are_keys_a_request_needs_one(gateway: Serving):
     key = await gateway.add_key("ann", "chat")
     for path in ("/chat/completions", "/feedback"):

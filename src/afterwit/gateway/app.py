@@ -12,9 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterwit.chat_format.families import AUTO, NO_CALLS, unknown_template
 from afterwit.dialects.dialect import Dialect, TokenCount
@@ -75,8 +76,18 @@ class GatewayApp:
             *UserPage(gateway, roll_back).routes(),
         ]
         self._router = Router(routes, redirect_slashes=False)
-        self._lines = FewLines(PERIOD_S)
         self._paths = [route.path for route in routes]
+        self._lines = FewLines(PERIOD_S)
+        self._answer: ASGIApp = self._log_and_answer
+        if origins := gateway.settings.allowed_origins:
+            self._answer = CORSMiddleware(
+                self._answer,
+                allow_origins=origins,
+                allow_methods=("GET", "POST"),
+                allow_headers="*",
+                expose_headers="*",
+                allow_private_network=True,
+            )
 
     @property
     def in_flight(self) -> InFlight:
@@ -88,6 +99,9 @@ class GatewayApp:
         return dialect_of(path, self.gateway.dialects).error_body(error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, receive, send)
+
+    async def _log_and_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return

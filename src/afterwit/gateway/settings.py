@@ -47,7 +47,7 @@ class GatewaySettings:
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may use besides loopback's; empty, with keys: any."""
     allowed_origins: tuple[str, ...] = ()
-    """Other web pages' origins that may call, such as `https://name:port`."""
+    """Other web pages' origins that may call, such as `https://name:port` or `app://obsidian.md`."""
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys: a revoked key works at most this long."""
     tool_call_parser: str = AUTO
