@@ -63,7 +63,8 @@ async def test_headers_that_are_too_large_are_a_431_in_json_before_any_key_is_as
 
 
 async def test_headers_without_end_are_refused_while_they_come(gateway: Serving):
-    pieces = [b"GET / HTTP/1.1\r\nX-Long: ", *[b"x" * 1000] * 100]
+    """Nothing follows what is refused: a connection that closes with unread bytes is reset."""
+    pieces = [b"GET / HTTP/1.1\r\nX-Long: ", *[b"x" * 1000] * 66]
     assert (await answer_of(gateway, *pieces)).startswith(b"HTTP/1.1 431 ")
 
 
