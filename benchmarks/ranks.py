@@ -23,7 +23,6 @@ import torch
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.distributed.group import joined
-from afterwit.learning.metrics import measure
 from afterwit.learning.passes import ALONE, Ranks, Row
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import LearnerSettings
@@ -55,7 +54,9 @@ def rows(asked: Asked) -> Iterator[Figure]:
         shape = Shape(width=256, layers=4, vocabulary=FEWER if asked.quick else VOCABULARY)
         qwen3(shape, dtype=torch.float32, seed=0).save_pretrained(name)
         for way, rank in WAYS.items():
-            settings = LearnerSettings(device="cpu", threads=1, lora_rank=rank, batch=turns, processes=2)
+            settings = LearnerSettings(
+                device="cpu", threads=1, lora_rank=rank, batch=turns, processes=2
+            ).settled(shape.width)
             times = several(get_context("forkserver"), 2, _timed, Path(name), settings, shape, asked.runs)[0]
             if isinstance(times, Exception):
                 raise times
@@ -78,8 +79,7 @@ def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Ti
     items = _items(settings.batch, shape.vocabulary)
 
     def run(policy: Policy, ranks: Ranks) -> None:
-        quiet, ended = (lambda phase: None), (lambda state: measure(state, settings.batch))
-        update(policy, frozen, items, OBJECTIVE, settings, quiet, ended, ranks)
+        update(policy, frozen, items, OBJECTIVE, settings, lambda phase: None, ranks, measured=settings.batch)
 
     times: dict[str, list[float]] = {"alone": [], "shared": []}
     with joined(settings) as group:

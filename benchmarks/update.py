@@ -100,7 +100,7 @@ class Bench:
 
     def ours(self) -> float:
         """Our loss, and one step of the policy."""
-        found = update(self.policy, self.frozen, self.items, OBJECTIVE, self.settings, lambda _: None)
+        found, _ = update(self.policy, self.frozen, self.items, OBJECTIVE, self.settings, lambda _: None)
         return found["loss"]
 
 
@@ -141,7 +141,7 @@ def _errors(bench: Bench) -> Figure:
     policy, watch = bench.policy, Watch(bench.policy)
     optimizer, policy.optimizer = policy.optimizer, watch
     settings = replace(bench.settings, clip=float("inf"))
-    mine = update(policy, bench.frozen, bench.items, OBJECTIVE, settings, lambda _: None)["loss"]
+    mine = update(policy, bench.frozen, bench.items, OBJECTIVE, settings, lambda _: None)[0]["loss"]
     policy.optimizer = optimizer
     worst = 0.0
     for loop in bench.loops.values():

@@ -37,7 +37,8 @@ def test_an_adapter_learns_from_hints_alone(
     items = items_of([a_sample(renderer, number) for number in range(3)], renderer, chosen)
     policy = policy_of(model, replace(LORA, loss_backend=head))
     before = weights(policy)
-    found = [update(policy, Given(policy.trained.base, LORA), items, chosen, LORA, quiet) for _ in range(30)]
+    given = Given(policy.trained.base, LORA)
+    found = [update(policy, given, items, chosen, LORA, quiet)[0] for _ in range(30)]
     assert found[0]["opd_samples"] == 3
     assert furthest(before, weights(policy)) > 1e-2
     assert found[-1]["teacher_gap"] < 0.5 * found[0]["teacher_gap"]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import SettingError, VersionTaken
 from afterwit.version import versions_between
 from tests.checkpoints.places import folder, opened

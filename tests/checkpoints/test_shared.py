@@ -12,8 +12,7 @@ import pytest
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.manifest import MODEL, STATE
 from afterwit.checkpoints.remote import FolderRemote
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
 from afterwit.version import tainted
 from tests.checkpoints.places import PLACES, Place, opened

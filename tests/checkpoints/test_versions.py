@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.manifest import MODEL, STATE
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions, is_rung
+from afterwit.checkpoints.versions import Versions, is_rung, roll_back
 from afterwit.errors import AlreadyRunning, SettingError, VersionDamaged, VersionTaken
 from afterwit.version import Effect, Origin, Probe, Recipe, Version, learned, taken_back
 from tests.checkpoints.places import folder, opened

@@ -59,7 +59,7 @@ def updated(
     policy = policy_of(student, settings)
     frozen = policy.trained.base or model_of(base, settings)
     before = weights(policy)
-    metrics = update(policy, Given(frozen, settings), items, objective, settings, quiet)
+    metrics, _ = update(policy, Given(frozen, settings), items, objective, settings, quiet)
     after = weights(policy)
     return torch.cat([(after[name] - before[name]).flatten().cpu().double() for name in before]), metrics
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.build import versions_of
-from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import roll_back
 from afterwit.config import Settings
 from afterwit.errors import VersionsRefused
 from afterwit.running.serve import Runtime

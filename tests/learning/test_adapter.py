@@ -16,8 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.chat_format.render import Renderer
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import SettingError, VersionDamaged
@@ -170,7 +169,7 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
     expected, loss = plain_update(theirs, read_only(base), items, objective)
     policy = adapter_of(student, base, LORA)
     before = weights(policy)
-    metrics = update(policy, Given(policy.trained.base, LORA), items, objective, LORA, quiet)
+    metrics, _ = update(policy, Given(policy.trained.base, LORA), items, objective, LORA, quiet)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     found = {f"base_model.model.{name}": tensor for name, tensor in weights(policy).items()}
     assert found.keys() == expected.keys()
@@ -191,7 +190,7 @@ def test_under_lora_the_distillation_term_is_not_ignored(
     norms, steps = [], []
     for teacher in (None, other):
         policy = adapter_of(student, base, LORA)
-        found = update(policy, Given(teacher or policy.trained.base, LORA), items, alone, LORA, quiet)
+        found, _ = update(policy, Given(teacher or policy.trained.base, LORA), items, alone, LORA, quiet)
         norms.append(found["grad_norm"])
         steps.append(weights(policy))
     assert min(norms) > 1e-3
@@ -227,7 +226,7 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
         precise(policy.model), precise(policy.trained.base)
         if policy.ema is not None:
             precise(policy.ema.model)
-        metrics = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
+        metrics, _ = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
         results.append((weights(policy), metrics))
     for found, metrics in results[1:]:
         assert metrics == pytest.approx(results[0][1], rel=1e-9, abs=1e-11)
@@ -245,7 +244,7 @@ def test_bfloat16_moves_the_fp32_adapter_and_no_weight_of_the_base(
         settings = replace(LORA, dtype=dtype, checkpointing=checkpointing, lr=1e-6)
         policy = adapter_of(student, base, settings)
         before, logits_before = weights(policy), logits(policy.trained.base)
-        found = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
+        found, _ = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
         norms.append(found["grad_norm"])
         assert 0 < furthest(weights(policy), before) < 2e-6
         assert torch.equal(logits(policy.trained.base), logits_before)

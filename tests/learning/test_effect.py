@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,10 +24,9 @@ from afterwit.learning.metrics import (
 )
 from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import UpdateState, update
+from afterwit.learning.update import UpdateState, one_epoch, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
-from afterwit.version import Effect
 from tests.fakes.judged_samples import HINTS, a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import EXACT, Given, items_of, policy_of, quiet, read_only
@@ -45,6 +46,18 @@ def mean_logprob(model: torch.nn.Module, row: Row, item: Item) -> float:
     return sum(kept) / len(kept)
 
 
+def state_after(base: Path, items: Sequence[Item], objective: ObjectiveSettings = OBJECTIVE) -> UpdateState:
+    """The state of an update that has ended."""
+    states: list[UpdateState] = []
+
+    def kept(state: UpdateState, *given: Any) -> tuple[dict[str, float], float]:
+        states.append(state)
+        return one_epoch(state, *given)
+
+    update(policy_of(base), Given(read_only(base)), items, objective, EXACT, quiet, epoch=kept)
+    return states[-1]
+
+
 @pytest.mark.parametrize(
     "settings", [EXACT, replace(EXACT, loss_backend="plain"), LORA], ids=["whole", "plain head", "lora"]
 )
@@ -55,14 +68,8 @@ def test_an_effect_is_what_the_weights_before_and_after_say(
     items, policy = items_of(samples, renderer, OBJECTIVE), policy_of(base, settings)
     frozen = read_only(base)
     before = [mean_logprob(policy.model, item.student, item) for item in items]
-    found: tuple[Effect, ...] = ()
-
-    def ended(state: UpdateState) -> None:
-        nonlocal found
-        found = effects(state, range(2), measured=range(2))
-
     given = Given(frozen if not settings.lora_rank else policy.trained.base, settings)
-    update(policy, given, items, OBJECTIVE, settings, quiet, ended)
+    _, found = update(policy, given, items, OBJECTIVE, settings, quiet, measured=2)
     assert [effect.turn for effect in found] == [item.turn for item in items[:2]]
     for effect, item, old in zip(found, items, before, strict=False):
         assert effect.before == pytest.approx(old, abs=1e-9)
@@ -80,14 +87,9 @@ def test_its_advantages_are_the_weighted_sum_of_what_each_term_pushes_the_sample
 ) -> None:
     weighted = ObjectiveSettings(objective=objective, hint_selection="shortest", w_rl=0.5, w_opd=2.0)
     sample = a_sample(renderer, 1, tokens=4, forced=(False, True, False, False))
-    items, found, states = items_of([sample], renderer, weighted), list[Effect](), list[UpdateState]()
-
-    def ended(state: UpdateState) -> None:
-        states.append(state)
-        found.extend(effects(state, [0], measured=[0]))
-
-    update(policy_of(base), Given(read_only(base)), items, weighted, EXACT, quiet, ended)
-    (state,) = states
+    items = items_of([sample], renderer, weighted)
+    state = state_after(base, items, weighted)
+    found = effects(state, [0], measured=[0])
     targets = state.targets[0].tokens
     expected = [0.0] * 4
     for term in weighted.terms_of(state.samples[0].carried):
@@ -104,28 +106,14 @@ def test_its_advantages_are_the_weighted_sum_of_what_each_term_pushes_the_sample
 
 def test_what_is_of_no_store_has_no_effect(base: Path, renderer: Renderer) -> None:
     items = [replace(item, turn=None) for item in items_of([a_sample(renderer, 0)], renderer, OBJECTIVE)]
-    found: list[Effect] = []
-    update(
-        policy_of(base),
-        Given(read_only(base)),
-        items,
-        OBJECTIVE,
-        EXACT,
-        quiet,
-        lambda state: found.extend(effects(state, [0], measured=[])),
-    )
-    assert found == []
+    assert effects(state_after(base, items), [0], measured=[]) == ()
 
 
 def test_what_was_not_measured_says_where_the_response_and_the_teacher_were(
     base: Path, renderer: Renderer
 ) -> None:
-    items, found = items_of([a_sample(renderer, 0), a_sample(renderer, 1)], renderer, OBJECTIVE), []
-
-    def ended(state: UpdateState) -> None:
-        found.extend(effects(state, range(2), measured=[1]))
-
-    update(policy_of(base), Given(read_only(base)), items, OBJECTIVE, EXACT, quiet, ended)
+    items = items_of([a_sample(renderer, 0), a_sample(renderer, 1)], renderer, OBJECTIVE)
+    found = effects(state_after(base, items), range(2), measured=[1])
     assert [effect.after is None for effect in found] == [True, False]
     assert None not in [effect.hinted_before for effect in found]
 

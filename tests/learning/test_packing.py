@@ -37,7 +37,7 @@ def precisely(
     """`moved`, with norms that keep float64."""
     policy = policy_of(student, how)
     precise(policy.model)
-    metrics = update(policy, Given(precise(frozen(base)), how), items, objective, how, quiet)
+    metrics, _ = update(policy, Given(precise(frozen(base)), how), items, objective, how, quiet)
     return weights(policy), metrics
 
 

@@ -92,7 +92,7 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     def learned(settings: LearnerSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         policy, settings = policy_of(student, settings), replace(settings, loss_backend=head)
         models = FrozenModels(base, settings, server=FromLogits(base, objective.ids_kept))
-        metrics = update(policy, models, batch(renderer, objective), objective, settings, quiet)
+        metrics, _ = update(policy, models, batch(renderer, objective), objective, settings, quiet)
         return weights(policy), metrics
 
     (here, of_here), (served, of_served) = learned(EXACT), learned(SERVED)
@@ -111,7 +111,7 @@ def test_a_turn_that_was_sampled_cooler_learns_at_its_own_temperature_all_the_sa
     def learned(settings: LearnerSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         policy = policy_of(student, settings)
         models = FrozenModels(base, settings, server=FromLogits(base, 457))
-        metrics = update(policy, models, items, objective, settings, quiet)
+        metrics, _ = update(policy, models, items, objective, settings, quiet)
         return weights(policy), metrics
 
     (here, of_here), (served, of_served) = learned(EXACT), learned(SERVED)

@@ -82,7 +82,7 @@ def test_rows_together_have_the_logits_and_gradients_of_plain_forward_passes(fol
 
 def updated(folder: Path, items: list[Item], how: LearnerSettings) -> tuple[Policy, dict[str, float]]:
     policy, base = policy_of(folder, how), Given(frozen(folder, torch.float32), how)
-    return policy, update(policy, base, items, ObjectiveSettings(beta=0.1), how, quiet)
+    return policy, update(policy, base, items, ObjectiveSettings(beta=0.1), how, quiet)[0]
 
 
 def apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:

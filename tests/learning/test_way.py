@@ -14,7 +14,7 @@ from afterwit.learning.batch import Item
 from afterwit.learning.metrics import _way
 from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import updated
+from afterwit.learning.update import update
 from afterwit.objective.sample import Sample, Target
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import TokenTargets
@@ -43,7 +43,7 @@ def hinted(renderer: Renderer) -> list[Item]:
 def way_of(folder: Path, base: Path, items: list[Item], settings: LearnerSettings = EXACT) -> float | None:
     """As a version has it."""
     policy, models = policy_of(folder, settings), Given(read_only(base), settings)
-    found, _ = updated(policy, models, items, DISTILLED, settings, quiet, measured=len(items))
+    found, _ = update(policy, models, items, DISTILLED, settings, quiet, measured=len(items))
     return found.get("way_to_teacher")
 
 
@@ -60,7 +60,7 @@ def test_an_update_goes_as_far_as_whole_passes_of_the_models_show(
     items, policy = hinted(renderer), policy_of(student, EXACT)
     old = [logprobs(policy.model, item, item.student) for item in items]
     models = Given(read_only(base), EXACT)
-    found, _ = updated(policy, models, items, DISTILLED, EXACT, quiet, measured=len(items))
+    found, _ = update(policy, models, items, DISTILLED, EXACT, quiet, measured=len(items))
     along = wanted = 0.0
     for item, old_T in zip(items, old, strict=True):
         went_T = logprobs(policy.model, item, item.student) - old_T

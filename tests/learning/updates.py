@@ -85,7 +85,7 @@ def moved(
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights after one update from `student`, with the frozen `base`; and its metrics."""
     policy = policy_of(student, settings) if settings.dtype != EXACT.dtype else _again(student, settings)
-    metrics = update(policy, Given(read_only(base), settings), items, objective, settings, quiet)
+    metrics, _ = update(policy, Given(read_only(base), settings), items, objective, settings, quiet)
     return weights(policy), metrics
 
 

@@ -22,8 +22,7 @@ from afterwit import __version__
 from afterwit.build import store_at, versions_of
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.checkpoints.manifest import first_damaged, hashes_of, held, is_state, names_file, parsed
-from afterwit.checkpoints.rollback import link
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, link
 from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.gateway.backlog import FILE as UNRECORDED

@@ -130,7 +130,7 @@ class Claims:
     def samples(self, records: Sequence[Record]) -> list[JudgedTurn]:
         """Judged turns as the learner takes them; with their groups' rewards if the baseline reads them."""
         groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
-        return [sample_of(record, groups.get(record.turn.id, ()), self._settings) for record in records]
+        return [judged_turn(record, groups.get(record.turn.id, ()), self._settings) for record in records]
 
     def replayable(self, adapter: str) -> list[JudgedTurn]:
         """Turns for an adapter to replay: with hints, trained before, not older than the staleness limit."""
@@ -208,7 +208,7 @@ def hints_teach(record: Record, settings: LearnerSettings) -> bool:
     return settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
 
 
-def sample_of(record: Record, group_rewards: tuple[int, ...], settings: LearnerSettings) -> JudgedTurn:
+def judged_turn(record: Record, group_rewards: tuple[int, ...], settings: LearnerSettings) -> JudgedTurn:
     """A judged turn as the learner takes it under these settings, if its group has these rewards."""
     hints = hints_teach(record, settings)
     if record.verdict is None:

@@ -20,24 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterwit.checkpoints.manifest import is_state
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
-from afterwit.errors import (
-    AfterwitError,
-    NotRepeatable,
-    RankLost,
-    TurnNotFound,
-    VersionDamaged,
-    VersionTaken,
-)
+from afterwit.checkpoints.versions import Versions, roll_back
+from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionDamaged, VersionTaken
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import TurnLimits, build_items
-from afterwit.learning.claims import Claims, sample_of
+from afterwit.learning.claims import Claims, judged_turn
 from afterwit.learning.distributed.orders import run_update
 from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import updated
+from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.gate import Gate
 from afterwit.store import ForgetOrder, Store
@@ -188,7 +180,7 @@ class Forgetter:
                 record = self._store.turn(turn)
             except TurnNotFound as error:
                 raise NotRepeatable(f"the content of turn {turn} is gone") from error
-            found.append(sample_of(record, tuple(map(int, groups.get(turn, ()))), settings))
+            found.append(judged_turn(record, tuple(map(int, groups.get(turn, ()))), settings))
         return found
 
 
@@ -318,7 +310,7 @@ def _repeat(
             raise NotRepeatable(f"turn {item.turn} was judged again since")
     batch: dict[str, Any] = {"items": items, "objective": objective, "settings": settings}
     with trainer.ranks.leading(run_update, **batch):
-        updated(policy, models, progress=progress, ranks=trainer.ranks, **batch)
+        update(policy, models, progress=progress, ranks=trainer.ranks, **batch)
 
 
 def _differs(processes: int, size: int) -> str:

@@ -65,7 +65,7 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
     return model.to(device).eval()
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def version_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors in a version's file, by name. VersionDamaged if it cannot be read."""
     try:
         tensors: dict[str, Tensor] = load_file(path)
@@ -238,7 +238,7 @@ class Adapter:
 
     @torch.no_grad()
     def _restore(self, path: Path) -> None:
-        own, read = self._tensors(), read_tensors(path)
+        own, read = self._tensors(), version_tensors(path)
         shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (own, read)]
         if wrong := {name for name, _ in shapes[0].items() ^ shapes[1].items()}:
             raise VersionDamaged(f"{path} is not an adapter of this model: {min(wrong)} differs; {REMEDY}")
@@ -335,7 +335,7 @@ LEAST_EPS = 1e-8
 
 
 def adamw(masters: Masters, settings: LearnerSettings) -> AdamW:
-    """AdamW. Weight decay applies to matrices, not to norms and biases.
+    """AdamW; each update sets its step size. Weight decay applies to matrices, not to norms and biases.
 
     On a CPU the step reads and writes memory once (an eighth of the time); on a GPU torch chooses.
     """
@@ -350,7 +350,7 @@ def adamw(masters: Masters, settings: LearnerSettings) -> AdamW:
     eps = max(LEAST_EPS, settings.adam_eps / math.sqrt(weights))
     once = all(parameter.device.type == "cpu" for parameter in masters.named.values()) or None
     trained = [group for group in groups if group["params"]]
-    return AdamW(trained, lr=settings.rate, betas=betas, eps=eps, fused=once)
+    return AdamW(trained, betas=betas, eps=eps, fused=once)
 
 
 def moments(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:

@@ -33,14 +33,14 @@ from afterwit.learning.models import (
     device_of,
     load_model,
     moments,
-    read_tensors,
     recompute_activations,
     restore_moments,
+    version_tensors,
     without_prefix,
 )
 from afterwit.learning.passes import Phase, Progress, fused_head
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.weights.weights import Lora, lora_of, twin, width_of
+from afterwit.weights.weights import Lora, lora_of, twin
 
 
 class FrozenModels:
@@ -264,7 +264,7 @@ class Policy:
         head = head_of(trained.model) if fused else None
         if fused is None and settings.loss_backend == "fused":
             head = fused_head(trained.model)
-        optimizer = adamw(trained.masters, settings.settled(width_of(trained.model.config)))
+        optimizer = adamw(trained.masters, settings)
         restore_moments(optimizer, trained.masters, state)
         return cls(
             trained=trained,
@@ -287,10 +287,6 @@ class Policy:
     @property
     def masters(self) -> Masters:
         return self.trained.masters
-
-    @property
-    def width(self) -> int:
-        return width_of(self.model.config)
 
     def context(self, settings: LearnerSettings, served: TeacherServer | None) -> int:
         """Most tokens of prompt and response: the least of the setting and of either model's context."""
@@ -332,7 +328,7 @@ class Policy:
 
 def _state(folder: Path) -> dict[str, Tensor]:
     """The learner's state in a folder, which other processes may have written in shards; {} without one."""
-    return read_tensors(folder / STATE) if (folder / STATE).exists() else read_state(folder)
+    return version_tensors(folder / STATE) if (folder / STATE).exists() else read_state(folder)
 
 
 def _kind(lora: Lora | None) -> str:

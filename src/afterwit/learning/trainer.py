@@ -28,7 +28,7 @@ from afterwit.learning.models import use_threads
 from afterwit.learning.passes import ALONE, Packing, Phase, PhaseTimes, Progress, Ranks, probe
 from afterwit.learning.policy import FrozenModels, Policy
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.learning.update import Epoch, score, update_state, updated
+from afterwit.learning.update import Epoch, score, update, update_state
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.terms import advantages
@@ -36,7 +36,7 @@ from afterwit.promotion.suite import ItemRead, SuiteItem, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Recipe, SuiteResult, Version
-from afterwit.weights.weights import read_config, width_of
+from afterwit.weights.weights import read_config
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
@@ -70,7 +70,7 @@ class Trainer:
         if settings.teacher == SERVER:
             require_servable(objective)
         self.versions = versions.of(versions.adapter or SHARED)
-        self.settings = settings.settled(width_of(read_config(versions.base)))
+        self.settings = settings.settled(read_config(versions.base).get_text_config().hidden_size)
         self.objective, self.rendering, self.placement = objective, rendering, placement
         self.ranks = ranks
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
@@ -193,7 +193,7 @@ class Trainer:
         batch |= {"measured": len(new) if self.settings.measure_effects else 0, "epoch": self.epoch}
         try:
             with self.ranks.leading(orders.run_update, **batch):
-                found, effects = updated(policy, self.frozen, progress=times, ranks=self.ranks, **batch)
+                found, effects = update(policy, self.frozen, progress=times, ranks=self.ranks, **batch)
             found |= self._side_effect(policy, objective)
             times.done("effects")
             suite = examine(policy)

@@ -87,9 +87,9 @@ Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float
 """One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
 
 
-def updated(
+def update(
     policy: Policy,
-    models: FrozenModels,
+    frozen: FrozenModels,
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
@@ -98,41 +98,18 @@ def updated(
     measured: int = 0,
     epoch: Epoch | None = None,
 ) -> tuple[dict[str, float], tuple[Effect, ...]]:
-    """`update`, which all ranks call: its metrics, and its effects on the first `measured` items."""
-    effects, way = list[Effect](), dict[str, float]()
+    """Move the policy's weights by one batch; returns the metrics, measured at the update's start, and the
+    effects on the first `measured` items.
 
-    def ended(state: UpdateState) -> None:
-        effects.extend(measure(state, measured))
-        if (share := way_to_teacher(state)) is not None:
-            way["way_to_teacher"] = share
-
-    found = update(policy, models, items, objective, settings, progress, ended, ranks, epoch)
-    return found | way, tuple(effects)
-
-
-def update(
-    policy: Policy,
-    frozen: FrozenModels,
-    items: Sequence[Item],
-    objective: ObjectiveSettings,
-    settings: LearnerSettings,
-    progress: Progress,
-    ended: Callable[[UpdateState], object] = lambda state: None,
-    ranks: Ranks = ALONE,
-    epoch: Epoch | None = None,
-) -> dict[str, float]:
-    """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
-
-    All ranks of the learner call it with the same items and the same weights, and return the same. `ended` is
-    called with the update's state once the weights have moved. `epoch` takes each step of the optimiser in
-    the place of this module's own.
+    All ranks of the learner call it with the same items and the same weights, and return the same. `epoch`
+    takes each step of the optimiser in the place of this module's own.
     Raises UpdateRefused if loss or gradient is not finite. After any error load the policy again: an earlier
     epoch may have moved it.
     """
     state = update_state(policy, frozen, items, objective, settings, ranks)
     for group in policy.optimizer.param_groups:
-        group["lr"] = settings.settled(policy.width).rate
-    step = epoch or _epoch
+        group["lr"] = settings.rate
+    step = epoch or one_epoch
     terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | figures(state)
     for _ in range(settings.epochs - 1):
@@ -142,11 +119,13 @@ def update(
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
     ranks.require_alike(policy.masters)
-    ended(state)
-    return found
+    effects = measure(state, measured)
+    if (share := way_to_teacher(state)) is not None:
+        found["way_to_teacher"] = share
+    return found, effects
 
 
-def _epoch(
+def one_epoch(
     state: UpdateState, settings: LearnerSettings, progress: Progress
 ) -> tuple[dict[str, float], float]:
     policy, ranks = state.policy, state.ranks

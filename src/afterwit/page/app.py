@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from afterwit.checkpoints import rollback
 from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import roll_back as restored
 from afterwit.errors import AfterwitError, RequestError, StoreError, TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.gateway.context import Gateway
@@ -62,7 +62,7 @@ Raises SettingError if there is nothing to return to, VersionDamaged and StoreEr
 
 async def roll_back(store: AsyncStore, versions: Versions, target: int, *, now: float) -> Version:
     """`RollBack` over a home. In a thread, because a version's files are verified before it is restored."""
-    made = await asyncio.to_thread(rollback.roll_back, versions, target, now=now)
+    made = await asyncio.to_thread(restored, versions, target, now=now)
     await store.call(lambda store: store.commit_version(made, now=now))
     return made
 

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from afterwit.errors import TurnNotFound
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.learning.schedule import NOW, largest_share, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
@@ -34,7 +33,7 @@ from afterwit.practice.lessons import (
 )
 from afterwit.promotion.suite import TEXT, SuiteItem
 from afterwit.ranges import in_hours
-from afterwit.store import Record, Store
+from afterwit.store import Store
 from afterwit.text import counted
 from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source_of
 from afterwit.verdict import ReviewRule, Waiting
@@ -203,26 +202,18 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
     found = _prompts(store, lesson, usable, without)
-    if found is None:
-        return "practised on every prompt of its kind"
-    synthetic = 0
-    if (
-        found.general
-        and settings.synthetic
-        and settings.group == 1
-        and (lesson.number, lesson.words) not in recorded_only
-    ):
-        synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
-    chosen = spread(
-        list(found.asked),
-        (answer.prompt for answer in lesson.answers),
-        -(-(room - synthetic) // settings.group),
-    )
-    prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[: room - synthetic]
-    if prompts or synthetic:
-        return Round(
-            lesson=lesson, said=usable[-1], prompts=prompts, along=along, own=found.own, synthetic=synthetic
-        )
+    if found is not None:
+        synthetic = 0
+        invents = found.general and settings.synthetic and settings.group == 1
+        if invents and (lesson.number, lesson.words) not in recorded_only:
+            synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
+        recorded = room - synthetic
+        earlier = (answer.prompt for answer in lesson.answers)
+        chosen = spread(list(found.asked), earlier, -(-recorded // settings.group))
+        prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[:recorded]
+        if prompts or synthetic:
+            said, own = usable[-1], found.own
+            return Round(lesson=lesson, said=said, prompts=prompts, along=along, own=own, synthetic=synthetic)
     return "practised on every prompt of its kind"
 
 
@@ -246,7 +237,7 @@ def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: f
 
 def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: Collection[str]) -> Test:
     """The test of a lesson with the newest approved turns of its adapter, of its kind and of others."""
-    words, record = lesson.words_of(said), _stored(store, said.turn)
+    words, record = lesson.words_of(said), store.find(said.turn)
     kind = "" if record is None else action(record.turn.message)
     found, new = list[SuiteItem](), list[tuple[SuiteItem, Turn]]()
     left = Counter({True: TESTED, False: TESTED})
@@ -254,7 +245,7 @@ def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: C
         if not left[same := of_kind(item, kind)]:
             continue
         if (words, item.turn) not in known:
-            approved = _stored(store, item.turn)
+            approved = store.find(item.turn)
             if approved is None or approved.turn.session in excluded:
                 continue
             if any(approved.sampled_turn.sampled.forced):
@@ -269,7 +260,7 @@ def _along(store: Store, test: Test, known: Known, count: int) -> tuple[Turn, ..
     """`count` approved turns whose prompts go along, those that went along least first."""
     turns = companions(test.words, test.items, known)
     chosen = spread(turns, (answer.prompt for answer in test.lesson.along), count)
-    records = (_stored(store, turn) for turn in chosen)
+    records = map(store.find, chosen)
     return tuple(record.sampled_turn for record in records if record is not None)
 
 
@@ -323,7 +314,7 @@ def _prompts(
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
     sessions if the lesson is general: of each session the first one. None: its turns are gone."""
     own = dict.fromkeys(said.turn for said in reversed(usable))
-    found = {turn: _to_ask(record.turn) for turn in own if (record := _stored(store, turn)) is not None}
+    found = {turn: _to_ask(record.turn) for turn in own if (record := store.find(turn)) is not None}
     if not found:
         return None
     newest = next(iter(found.values()))
@@ -354,13 +345,6 @@ def _to_ask(turn: RecordedTurn) -> Turn:
     known = {each.name: getattr(turn, each.name) for each in fields(RecordedTurn)}
     nothing = Sampled(ids=(), logprobs=(), versions=(), forced=())
     return Turn(**known, prompt_ids=(), sampling=Sampling(max_tokens=MOST_TOKENS), sampled=nothing)
-
-
-def _stored(store: Store, turn: str) -> Record | None:
-    try:
-        return store.turn(turn)
-    except TurnNotFound:
-        return None
 
 
 def is_general(lesson: Lesson, own: Collection[Turn], others: Sequence[Turn]) -> bool:

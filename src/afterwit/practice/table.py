@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterwit.errors import SettingError, TurnNotFound
+from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, WINDOW, Lesson, Progress, Said, Spoils, learned_at, standing
 from afterwit.practice.rounds import may_teach
@@ -232,15 +232,10 @@ def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str 
     texts = {turn: _shown(message) for turn, message in store.messages_of(turns).items()}
     shown = next((each for each in newest if texts.get(each.turn) != texts.get(each.prompt)), None)
     turn = lesson.said[0].turn if shown is None else shown.prompt
-    return _request(store, turn), texts.get(turn), None if shown is None else texts.get(shown.turn)
-
-
-def _request(store: Store, turn: str) -> str | None:
-    try:
-        messages = store.turn(turn).turn.conversation.messages
-    except TurnNotFound:
-        return None
-    return next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
+    record = store.find(turn)
+    messages = () if record is None else record.turn.conversation.messages
+    request = next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
+    return request, texts.get(turn), None if shown is None else texts.get(shown.turn)
 
 
 def _shown(message: Message) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from afterwit import build
 from afterwit.config import Settings, home_of, load
-from afterwit.errors import SettingError, TurnNotFound
+from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.practice.table import learned_from
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
@@ -79,7 +79,7 @@ def print_ledger(
         else:
             chosen = _chosen(store.versions(), version)
             learned = sorted(store.learned(version=chosen.number), key=lambda one: (one.replayed, one.turn))
-            listed = [Entry(one.turn, _record(store, one.turn), [one]) for one in learned]
+            listed = [Entry(one.turn, store.find(one.turn), [one]) for one in learned]
             if answers:
                 found = [entry.record.turn for entry in listed if entry.record is not None]
                 turns = [turn for turn in found if isinstance(turn, Turn)]
@@ -130,13 +130,6 @@ def _chosen(versions: Sequence[VersionRecord], number: int | None) -> VersionRec
         known = ", ".join(str(each.number) for each in versions) or "none"
         raise SettingError(f"there is no version {number}; there are: {known}")
     return found
-
-
-def _record(store: Store, turn: str) -> Record | None:
-    try:
-        return store.turn(turn)
-    except TurnNotFound:
-        return None
 
 
 def _fates(store: Store, listed: Sequence[Entry]) -> dict[int, str]:

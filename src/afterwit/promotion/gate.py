@@ -6,9 +6,8 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
-from afterwit.errors import TurnNotFound, VersionTaken
+from afterwit.checkpoints.versions import Versions, roll_back
+from afterwit.errors import VersionTaken
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.episodes import Event, EventKind, back_off, confirmed, due, good_row
@@ -116,10 +115,8 @@ class Gate:
             return []
 
         def turn_of(id: str) -> Turn | None:
-            try:
-                return self._store.turn(id).sampled_turn
-            except TurnNotFound:  # its content is gone
-                return None
+            record = self._store.find(id)
+            return None if record is None else record.sampled_turn
 
         return suspects(self._store.suite(self._adapter), complaints, turn_of, tokens=self._budget(work))
 

@@ -6,6 +6,7 @@ import random
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +116,12 @@ class Reading(Part):
         if not (records := self._records((seq,))):
             raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
         return records[0]
+
+    def find(self, turn: str) -> Record | None:
+        """As `turn`; None in place of TurnNotFound."""
+        with suppress(TurnNotFound):
+            return self.turn(turn)
+        return None
 
     def scopes(self, turns: Collection[str]) -> dict[str, str]:
         """The scope of each of these turns; those without content are left out.

@@ -27,15 +27,7 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import Database, Row, marks
 from afterwit.text import prefix_length
-from afterwit.turn import (
-    Conversation,
-    Message,
-    RecordedTurn,
-    Sampled,
-    Sampling,
-    Turn,
-    adapter_of,
-)
+from afterwit.turn import Conversation, Message, RecordedTurn, Sampled, Sampling, Turn, adapter_of
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -21,7 +21,7 @@ from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.rows import columns_of, read
 from afterwit.store.upkeep import Orders
 from afterwit.turn import SHARED, source_of
-from afterwit.verdict import Flag, ReviewRule, Verdict, Vote, Waiting
+from afterwit.verdict import Flag, ReviewRule, Verdict, Waiting
 from afterwit.version import Effect, Origin, SuiteResult, Version
 
 Stage = Literal["judge", "learn"]
@@ -231,16 +231,12 @@ class Work(Reading, Orders):
                 "signature": signature,
                 "previous": previous,
             }
-            self._put_verdict(row, verdict.votes)
+            self._db.put("verdicts", row, key="seq")  # in place of an earlier one, and its votes
+            self._db.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
+            for place, vote in enumerate(verdict.votes):
+                self._db.insert("votes", {"seq": current.seq, "place": place, **columns_of(vote)})
             self._move(current, State.JUDGED if reason is None else State.SKIPPED, now, reason)
         return True
-
-    def _put_verdict(self, row: Mapping[str, Any], votes: Sequence[Vote]) -> None:
-        """In place of an earlier one, and its votes."""
-        self._db.put("verdicts", row, key="seq")
-        self._db.execute("DELETE FROM votes WHERE seq = ?", (row["seq"],))
-        for place, vote in enumerate(votes):
-            self._db.insert("votes", {"seq": row["seq"], "place": place, **columns_of(vote)})
 
     def skip(
         self,

@@ -52,11 +52,6 @@ def read_config(folder: Path) -> PreTrainedConfig:
         raise SettingError(own_code(folder) or f"transformers cannot read {path}: {error}") from error
 
 
-def width_of(config: PreTrainedConfig) -> int:
-    width: int = config.get_text_config().hidden_size
-    return width
-
-
 def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The folder's causal language model on the CPU. SettingError if it cannot be loaded whole."""
     logging.disable_progress_bar()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import roll_back
 from afterwit.errors import EngineUnavailable, StoreError
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import roll_back
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.verdict import Feedback, JudgedTurn

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.checkpoints.manifest import MODEL
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import SettingError
 from afterwit.learning.claims import Claims
 from afterwit.learning.forgetting import Forgetter, Step

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home, versions_of
 from afterwit.checkpoints.manifest import exclusive
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.cli.app import app
 from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError

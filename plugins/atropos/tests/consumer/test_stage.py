@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import UpdateRefused
 from afterwit.learning.passes import Phase
 from afterwit.learning.settings import LearnerSettings

@@ -110,8 +110,8 @@ def test_the_weights_after_an_update_are_the_learners(
         read_only(base, torch.float32),
     )
     before = weights(ours)
-    expected = update(ours, Given(frozen, settings), items, objective, settings, quiet)
-    found = update(theirs, Given(frozen, settings), items, objective, settings, quiet, epoch=epoch)
+    expected, _ = update(ours, Given(frozen, settings), items, objective, settings, quiet)
+    found, _ = update(theirs, Given(frozen, settings), items, objective, settings, quiet, epoch=epoch)
     after = whole(theirs.masters.named)  # type: ignore[arg-type]  # parameters are tensors
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
     assert furthest(before, after) > 0.9 * settings.rate

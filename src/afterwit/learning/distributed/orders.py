@@ -19,7 +19,7 @@ from afterwit.learning.models import Adapter, FullWeights
 from afterwit.learning.passes import Phase, Progress, Ranks, probe
 from afterwit.learning.policy import FrozenModels, Policy, Trained
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import updated
+from afterwit.learning.update import update
 from afterwit.promotion.suite import SuiteItem
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _loaded(
 
 def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None:
     own = at.own(settings)
-    updated(at.held(), at.frozen.under(own), settings=own, progress=at.watch, ranks=at.ranks, **batch)
+    update(at.held(), at.frozen.under(own), settings=own, progress=at.watch, ranks=at.ranks, **batch)
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:

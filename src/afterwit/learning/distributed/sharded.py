@@ -36,7 +36,7 @@ from afterwit.learning.models import (
     Masters,
     copy_configuration,
     load_model,
-    read_tensors,
+    version_tensors,
     without_prefix,
 )
 from afterwit.learning.passes import fused_head
@@ -70,7 +70,7 @@ def read_state(folder: Path, layout: Mapping[str, Tensor] | None = None) -> dict
     is laid out like it; call it in all processes then.
     """
     if (folder / STATE).exists():
-        tensors = read_tensors(folder / STATE)
+        tensors = version_tensors(folder / STATE)
         return {name: _laid_out(name, tensor, layout) for name, tensor in tensors.items()}
     if not (folder / INDEX).exists():
         return {}
