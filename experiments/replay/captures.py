@@ -18,7 +18,7 @@ from afterwit.dialects.chat import parse_request as parse_chat
 from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.dialects.responses import parse_request as parse_responses
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.importing.recorded import following
+from afterwit.importing.importing import following
 from afterwit.turn import Conversation, Message
 from experiments.replay.hosts.bodies import CHAT, MESSAGES, PATHS, RESPONSES, tools_of
 from experiments.replay.traffic import Ask, Play

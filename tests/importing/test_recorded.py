@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from afterwit.importing.recorded import BadLine, Recording, read
+from afterwit.importing.importing import BadLine, Recording, read
 
 USER = {"role": "user", "content": "Open it."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}

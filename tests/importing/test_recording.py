@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.importing.recorded import Recording, steps_of
+from afterwit.importing.importing import Recording, steps_of
 from afterwit.lifecycle import Reason
 from afterwit.turn import Finish, Message, ToolCall
 from afterwit.verdict import Reads, Source, Verdict, unjudged, untrainable

@@ -1,7 +1,7 @@
 """Questions, votes and hints, for packages that judge turns or add a judge."""
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.importing.recorded import following
+from afterwit.importing.importing import following
 from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts

@@ -11,7 +11,7 @@ import typer
 from afterwit import plugins
 from afterwit.cli import look, maintain, start, steer
 from afterwit.cli.help import Command, Group
-from afterwit.cli.lessons import lessons_app
+from afterwit.cli.steer import lessons_app
 from afterwit.errors import AfterwitError, SettingError
 
 EXTRAS = {

@@ -1,16 +1,44 @@
-"""`afterwit import`: conversations recorded elsewhere become turns of the home."""
+"""`afterwit import`: conversations recorded elsewhere become turns of the home.
+
+A line of a file is a JSON object. `messages` alone is a whole conversation in OpenAI chat's form
+(`openai_chat`). With `response_text` it is one turn in OpenClaw-RL's form (`openclaw_rl`), and its session is
+put together again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+import json
+import re
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import orjson
 
 from afterwit.binding.request import ClientSession, read_request
-from afterwit.errors import TurnNotFound
-from afterwit.importing.recorded import BadLine, read, steps_of
+from afterwit.dialects.chat import parse_functions, parse_messages
+from afterwit.dialects.fields import as_object, as_text, text, wrong_value
+from afterwit.dialects.request import RequestLimits
+from afterwit.errors import RequestError, TurnNotFound
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
-from afterwit.turn import Message, RecordedTurn
+from afterwit.turn import Conversation, Finish, Kind, Message, RecordedTurn, digest_id, observed
+
+MOST = sys.maxsize
+LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
+"""Conversations in one's own file may have any length."""
+
+_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
+"""The mark of a chat template after a response."""
+
+SCOPE = "imported"
+"""The scope of imported turns. No key has it, so no request continues them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,3 +124,154 @@ def _add(store: Store, turn: RecordedTurn, followed: tuple[Message, ...], *, jud
     )
     if followed:
         store.answer(turn.id, followed, answered_by=None, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """A line that cannot be imported."""
+
+    number: int
+    """Its number in the file, from 1 on."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The messages of a conversation, and the responses among them to import."""
+
+    messages: tuple[Message, ...]
+    responses: tuple[int, ...]
+    """Indices of messages, in order. Each is the assistant's and follows at least one message."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    model: str = "unknown"
+
+    def __post_init__(self) -> None:
+        if not self.responses:
+            raise ValueError("no message of the assistant follows another message")
+        for at in self.responses:
+            if not 0 < at < len(self.messages):
+                raise ValueError(f"a response at index {at} of {len(self.messages)} messages")
+            if self.messages[at].role != "assistant":
+                raise ValueError(f"the response at index {at} is a message of the {self.messages[at].role}")
+
+
+class _Step(NamedTuple):
+    """One turn of a session in OpenClaw-RL's form."""
+
+    before: tuple[Message, ...]
+    response: Message
+    next_state: tuple[Message, ...]
+
+
+def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
+    """The recordings of a file's lines, in order. A session of several records comes when its end is known.
+
+    Empty lines are left out.
+    """
+    chains: dict[str, list[_Step]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = orjson.loads(line.removeprefix(BOM_UTF8) if number == 1 else line)
+            if not (isinstance(data, Mapping) and "session_id" in data and "response_text" in data):
+                yield _conversation(data)
+                continue
+            session, step = as_text(data["session_id"], "session_id"), _step(data)
+            chain = chains.get(session)
+            if chain is not None and _continues(step, chain[-1]):
+                chain.append(step)
+                continue
+            chains[session] = [step]
+            if chain is not None:
+                yield _recording(chain)
+        except orjson.JSONDecodeError as error:
+            yield BadLine(number=number, reason=f"not valid JSON: {error}")
+        except RequestError as error:
+            yield BadLine(number=number, reason=error.message)
+        except ValueError as error:
+            yield BadLine(number=number, reason=str(error))
+    yield from map(_recording, chains.values())
+
+
+def _conversation(data: Any) -> Recording:
+    """Every response of the conversation."""
+    line = as_object(data, "the line")
+    if "messages" not in line:
+        raise wrong_value(
+            "the line", 'has no messages; a conversation is {"messages": [...]}, as OpenAI writes it'
+        )
+    messages = parse_messages(line.get("messages"), LIMITS)
+    return Recording(
+        messages=messages,
+        responses=tuple(at for at, message in enumerate(messages) if at and message.role == "assistant"),
+        tools=parse_functions(line.get("tools"), MOST)[0],
+        model=text(line, "model") or "unknown",
+    )
+
+
+def _step(data: Mapping[str, Any]) -> _Step:
+    """The response is without the marks of its template, and without the text of parsed calls."""
+    before, next_state = parse_messages(data.get("messages"), LIMITS), tuple[Message, ...]()
+    if data.get("next_state") is not None:
+        next_state = parse_messages([as_object(data["next_state"], "next_state")], LIMITS)
+        if next_state[0].role == "assistant":
+            raise wrong_value("next_state", "is a message of the assistant")
+    said, calls = as_text(data["response_text"], "response_text"), data.get("tool_calls")
+    thought = _THOUGHT.match(said)
+    content = _END.sub("", said[thought.end() :] if thought else said)
+    written = (_CALLS.sub("", content) if calls else content).strip()
+    (response,) = parse_messages([{"role": "assistant", "content": written, "tool_calls": calls}], LIMITS)
+    reasoning = thought[1].strip() or None if thought else None
+    return _Step(before, replace(response, reasoning=reasoning), next_state)
+
+
+def _continues(step: _Step, earlier: _Step) -> bool:
+    """Whether a step's messages are the earlier one's, a response, and something more."""
+    at = len(earlier.before)
+    repeats = step.before[:at] == earlier.before and len(step.before) > at + 1
+    return repeats and step.before[at].role == "assistant"
+
+
+def _recording(chain: Sequence[_Step]) -> Recording:
+    """The last step has all messages; each earlier response replaces its echo there."""
+    messages = [*chain[-1].before, chain[-1].response, *chain[-1].next_state]
+    for step in chain:
+        messages[len(step.before)] = step.response
+    return Recording(messages=tuple(messages), responses=tuple(len(step.before) for step in chain))
+
+
+def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tuple[Message, ...]]]:
+    """The turns, each the parent of the next, and the next messages of people and tools after each; () if
+    nothing followed. Equal recordings always have equal ids."""
+    steps = list[tuple[RecordedTurn, tuple[Message, ...]]]()
+    parent: RecordedTurn | None = None
+    for at in recording.responses:
+        before, response = recording.messages[:at], recording.messages[at]
+        reaction = following(recording.messages, at)
+        said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
+        packed = json.dumps([*said, [dict(tool) for tool in recording.tools]], sort_keys=True).encode()
+        id = digest_id(hashlib.sha256(packed).digest()[:16])
+        parent = RecordedTurn(
+            id=id,
+            scope=SCOPE,
+            session=id if parent is None else parent.session,
+            parent=None if parent is None else parent.id,
+            kind=Kind.MAIN,
+            created=now,
+            model=recording.model,
+            conversation=Conversation(messages=before, tools=recording.tools),
+            message=response,
+            finish=Finish.TOOL_CALLS if response.tool_calls else Finish.STOP,
+        )
+        steps.append((parent, reaction))
+    return steps
+
+
+def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
+    """The messages of people and tools after index `at`, up to the assistant's next one.
+
+    If there are none, the system's, as results of tools.
+    """
+    after = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
+    return tuple(message for message in after if message.role in ("user", "tool")) or observed(after)
